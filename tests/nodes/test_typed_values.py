@@ -7,6 +7,8 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -153,6 +155,7 @@ def test_as_an_agents_answer(module: ModuleType) -> None:
 
 REFUSED = """
 import socket
+from collections.abc import Callable
 from typing import Any
 CALLED = []
 def keys() -> dict[tuple[int, int], str]: CALLED.append(1)
@@ -160,6 +163,8 @@ def inside() -> list[dict[str, dict[None, str]]]: CALLED.append(1)
 def taken(value: dict[tuple[int, int], str]) -> None: CALLED.append(1)
 def connect() -> socket.socket: CALLED.append(1)
 def many() -> list[socket.socket]: CALLED.append(1)
+def pair() -> tuple[int, socket.socket]: CALLED.append(1)
+def callback() -> Callable[[], int]: CALLED.append(1)
 """
 
 
@@ -171,6 +176,8 @@ def many() -> list[socket.socket]: CALLED.append(1)
         ("taken", "the parameter 'value' of taken cannot be given: a map cannot have keys"),
         ("connect", "refused:connect was not called, because it returns a socket.socket"),
         ("many", "refused:many was not called, because it returns a socket.socket"),
+        ("pair", "refused:pair was not called, because it returns a socket.socket"),
+        ("callback", "refused:callback was not called, because it returns a collections.abc.Call"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_the_call(
@@ -203,6 +210,29 @@ def test_a_result_whose_keys_are_the_same_as_text_is_not_kept() -> None:
     flow.step(keyed)
     message = "the result cannot be kept: two keys of a map are the same as text"
     assert run(flow)["message"] == message
+
+
+class Currency(Enum):
+    EUR = "eur"
+    USD = "usd"
+
+
+def priced() -> dict[Currency, Decimal]:
+    return {Currency.EUR: Decimal("1.50")}
+
+
+def test_a_map_is_replaced_by_an_edit_whose_keys_are_checked() -> None:
+    flow = Flow("pricing")
+    subject = {"prices": flow.step(priced).output}
+    ask = flow.step("ask", approval={"title": "?", "subject": subject, "edit": True})
+    flow.output("prices", ask.output.subject.prices)
+    with Engine(None) as engine:
+        [wait] = engine.run(flow).waits
+        with pytest.raises(InputError, match='"gbp", which must be one of "eur", "usd"'):
+            engine.approve(wait["id"], edit={"prices": {"gbp": "1"}})
+        decided = engine.approve(wait["id"], edit={"prices": {Currency.USD: Decimal("2.0")}})
+    assert decided.result is not None
+    assert decided.result.outputs == {"prices": {"usd": "2.0"}}
 
 
 @pytest.mark.parametrize(
@@ -287,13 +317,17 @@ def test_a_secret_that_was_stored_as_asterisks_is_not_read_as_one(
         assert "is a secret of pydantic, which was stored as asterisks" in error["message"]
 
 
-def endless(limit: float = float("inf"), share: float = float("-inf")) -> float:
-    return min(limit, share)
+def endless(limit: float = float("inf"), share: float = float("-inf"), most: int = 2**70) -> float:
+    return min(limit, share, most)
 
 
-def test_an_infinite_default_is_not_shown_to_the_model() -> None:
+def test_a_default_that_json_lacks_is_not_shown_to_the_model() -> None:
     [parameters] = [function_to_json(endless)["function"]["parameters"]]
-    assert parameters["properties"] == {"limit": {"type": "number"}, "share": {"type": "number"}}
+    assert parameters["properties"] == {
+        "limit": {"type": "number"},
+        "share": {"type": "number"},
+        "most": {"type": "integer"},
+    }
     json.dumps(parameters, allow_nan=False)
 
 

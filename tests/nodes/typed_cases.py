@@ -294,6 +294,17 @@ class Frozen:
     prices: tuple[Decimal, ...] = ()
 
 
+class Session:  # unknown to pydantic
+    pass
+
+
+@dataclass
+class Settings:
+    at: date
+    session: Session | None = None
+    others: list[Settings] = field(default_factory=list)
+
+
 Id = NewType("Id", int)
 Epoch = Annotated[
     datetime,
@@ -389,6 +400,7 @@ CASES = [
     ("dict[str, collections.abc.Sequence[Day]]", "{'a': [{'at': date(2026, 1, 2)}]}"),
     ("Spread", f"Spread(Decimal('1.10'), {{date(2026, 1, 2): {BYTES}}})"),
     ("Partial", "{'at': date(2026, 1, 2)}"),
+    ("Settings", "Settings(date(2026, 1, 2), others=[Settings(date(2025, 1, 2))])"),
     ("ByName", "ByName(order_id=1)"),
     ("re.Pattern[str]", "re.compile('(?i)(?P<name>a)')"),
     ("float", "5.0"),
@@ -459,9 +471,17 @@ CASES = [
 NAMES = [f"v{number}" for number in range(len(CASES))]
 NOT_JSON = {"bytes | str", "Loose"}
 """Types that JSON cannot tell from text."""
-OWN = NOT_JSON | {"Base64Bytes", "Base64Str", "Json", "Json[list[date]]", "Epoch", "list[Epoch]"}
+OWN = NOT_JSON | {
+    "Settings",
+    "Base64Bytes",
+    "Base64Str",
+    "Json",
+    "Json[list[date]]",
+    "Epoch",
+    "list[Epoch]",
+}
 """Types whose plain form depends also on their own code, which a flow does not know."""
-UNSHOWN = NOT_JSON | {"Epoch", "list[Epoch]"}
+UNSHOWN = NOT_JSON | {"Epoch", "list[Epoch]", "Settings"}
 """Types whose schema is not that of their plain form."""
 WRITTEN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if hint not in OWN]
 SHOWN = [name for name, (hint, _) in zip(NAMES, CASES, strict=True) if hint not in UNSHOWN]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.sdk import Plain, ToolChanged, ToolError, near_words
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request
+from flowengine.sdk.python_functions.schema_forms import each_part
 from flowengine_envs.mcp.messages import brief
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 LONGEST = 256
 """Maximum characters of a tool's name."""
+_OLDER = frozenset({"items", "additionalItems", "nullable", "dependencies"})
+"""Keywords that drafts before 2020-12 and OpenAPI have, or write in other ways."""
 Tools = list[dict[str, Plain]]
 
 
@@ -111,10 +114,10 @@ def _valid(entry: Mapping[str, Any], version: str, kinds: str) -> dict[str, Plai
 
 
 def _completed(schema: Any) -> Any:
-    """Return a schema of arguments with its obvious omissions filled in.
+    """Return a schema of arguments in draft 2020-12, with its obvious omissions filled in.
 
     A server without arguments often leaves out the schema or its type. PHP encodes an empty map as
-    a list.
+    a list. Libraries of other languages write older drafts.
     """
     if schema is None or schema == []:
         return {"type": "object"}
@@ -125,7 +128,30 @@ def _completed(schema: Any) -> Any:
         given["properties"] = {}
     if given.get("required") == {}:
         del given["required"]
+    with suppress(AttributeError, TypeError, RecursionError):  # it is not a JSON Schema
+        given = _modern(given)
     return {"type": "object", **given}
+
+
+def _modern(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema of an older draft, or of OpenAPI, in draft 2020-12."""
+    made = {key: value for key, value in schema.items() if key not in _OLDER}
+    if isinstance(items := schema.get("items"), list):
+        made["prefixItems"] = items
+        made |= {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+    elif items is not None:
+        made["items"] = items
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if made.get(bound) is True and limit in made:
+            made[bound] = made.pop(limit)
+        elif isinstance(made.get(bound), bool):
+            del made[bound]
+    if schema.get("nullable") is True and isinstance(kind := schema.get("type"), str):
+        made["type"] = [kind, "null"]
+    for name, needed in schema.get("dependencies", {}).items():
+        key = "dependentRequired" if isinstance(needed, list) else "dependentSchemas"
+        made[key] = {**made.get(key, {}), name: needed}
+    return each_part(made, _modern)
 
 
 def _fault(schema: Any) -> str:

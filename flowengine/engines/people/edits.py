@@ -169,8 +169,10 @@ class _Field:
         return InputError(f"'{self.path}' is {expected} and has to stay one", field=self.path)
 
     def _map(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        free = self.schema.get("additionalProperties")
         for name in old:
-            if name not in new:
+            # a declared map can lose keys of any name, but not one of its fields
+            if name not in new and not (free and name not in self.schema.get("properties", {})):
                 path = f"{self.path}.{name}"
                 raise InputError(f"'{path}' is missing", field=path)
         return {

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.python_functions.plain_hints import is_field, known_hints
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
@@ -137,9 +138,12 @@ class LiveTypes:
         if name in SETS:
             return array(self.schema(items[0]), unique=True)
         if name in DICTS:
+            made = mapping(self.schema(items[-1]))
             if items[0] not in {str, Any}:
                 self._asked(type)  # whether such keys can be text
-            return mapping(self.schema(items[-1]))
+                names = _member_names(items[0])
+                made |= {"propertyNames": {"enum": names}} if names else {}
+            return made
         if origin is tuple and items[-1:] == (...,):
             return array(self.schema(items[0]))
         if origin is tuple:
@@ -303,6 +307,15 @@ def _names_in(schema: Schema) -> set[str]:
 def plain_default(value: Any) -> Any:
     """Return a default in its JSON form, or unchanged if it has none."""
     return value.value if isinstance(value, enum.Enum) else value
+
+
+def _member_names(keys: Any) -> list[Plain]:
+    """Return the texts that keys can be, or an empty list if they can be any or are not texts."""
+    members = get_args(keys) if get_origin(keys) is Literal else ()
+    if inspect.isclass(keys) and issubclass(keys, enum.Enum):
+        members = tuple(keys)
+    names = [plain_default(each) for each in members]
+    return names if all(type(name) is str for name in names) else []
 
 
 def _members(cls: type[enum.Enum]) -> Schema:

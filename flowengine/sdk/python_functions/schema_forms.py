@@ -76,7 +76,8 @@ def is_plain(value: Any) -> bool:
         return all(type(key) is str and is_plain(item) for key, item in value.items())
     return (
         value is None
-        or type(value) in {str, int, bool}
+        or type(value) in {str, bool}
+        or (type(value) is int and -(2**63) <= value < 2**64)
         or (type(value) is float and isfinite(value))
     )
 
@@ -290,7 +291,9 @@ _OF_ONE = frozenset(
     | {"if", "then", "else"}
 )
 _OF_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+_OF_NAMED = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+)
 
 
 def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:

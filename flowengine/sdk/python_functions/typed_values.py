@@ -21,7 +21,7 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
@@ -263,8 +263,24 @@ def _core_schema(hint: Any) -> Node:
     except ImportError as error:  # of a package that the type needs
         raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
+        if error.code == "schema-for-unknown-type" and _has_fields(hint):
+            return _with_other_classes(hint)
         if error.code != "typed-dict-version":
             raise
         explain_typed_dicts(hint)
         adapter = TypeAdapter(hint)
     return dict(adapter.core_schema)
+
+
+def _has_fields(hint: Any) -> bool:
+    return any(hasattr(part, "__dataclass_fields__") for part in (hint, *get_args(hint)))
+
+
+def _with_other_classes(hint: Any) -> Node:
+    """Return the schema of a type whose dataclasses have fields of classes of the program."""
+    settings = ConfigDict(arbitrary_types_allowed=True)
+    # Pydantic takes settings for what contains a dataclass, but not for the dataclass itself.
+    schema: Any = TypeAdapter(list[hint], config=settings).core_schema
+    if schema["type"] == "definitions":
+        return {**schema, "schema": schema["schema"]["items_schema"]}
+    return dict(schema["items_schema"])

@@ -105,6 +105,34 @@ TOLERATED: list[tuple[dict[str, Any], Any]] = [
     ({"inputSchema": _ARGS, "outputSchema": "text"}, _ARGS),
     ({"inputSchema": _ARGS, "outputSchema": {"type": "array", "items": {}}}, _ARGS),
     ({"inputSchema": {**_ARGS, "additionalProperties": None}}, _ARGS),
+    (
+        {
+            "inputSchema": {
+                "properties": {
+                    "pair": {"items": [{"type": "string"}], "additionalItems": False},
+                    "size": {"minimum": 0, "exclusiveMinimum": True, "exclusiveMaximum": False},
+                    "name": {"type": "string", "nullable": True},
+                    "exclusiveMinimum": {"anyOf": [{"items": [{}]}, {"items": {"type": "string"}}]},
+                },
+                "dependencies": {"size": ["name"], "pair": {"required": ["name"]}},
+                "definitions": {"Pair": {"items": [{}]}},
+            }
+        },
+        {
+            "type": "object",
+            "properties": {
+                "pair": {"prefixItems": [{"type": "string"}], "items": False},
+                "size": {"exclusiveMinimum": 0},
+                "name": {"type": ["string", "null"]},
+                "exclusiveMinimum": {
+                    "anyOf": [{"prefixItems": [{}]}, {"items": {"type": "string"}}]
+                },
+            },
+            "dependentRequired": {"size": ["name"]},
+            "dependentSchemas": {"pair": {"required": ["name"]}},
+            "definitions": {"Pair": {"prefixItems": [{}]}},
+        },
+    ),
 ]
 """Tools that other clients accept, without their names, and the schema of their arguments."""
 LEFT_OUT: list[tuple[Any, str, str]] = [
