@@ -146,8 +146,15 @@ def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
         (["-i", "amount=NaN"], 3, "error: input 'amount' must be a number, not 'NaN'\n"),
         (["-i", "amount=1e999"], 3, "'amount' must be a number of 64 bits, not 1e999\n"),
         (["-i", "amount=01"], 3, "error: input 'amount' must be a number, not '01'\n"),
+        (
+            ["-i", "assignees=[1e999]"],
+            3,
+            "input 'assignees' cannot be read as JSON: 1e999 is too large for a number. Send it"
+            " as text\n",
+        ),
         ([], 3, "error: input 'amount' is missing\n  give it: -i amount=VALUE\n"),
         (["-i", "amount"], 2, "'amount' is not NAME=VALUE, @FILE or -\n"),
+        (["-i", "=1"], 2, "'=1' is not NAME=VALUE, @FILE or -\n"),
         (["-i", "amount=1", "-i", "amount=2"], 2, "error: input 'amount' is given twice\n"),
         (["-i", "@none.json"], 9, "error: cannot read none.json: No such file or directory\n"),
         (["-i", "@list.json"], 3, "error: the inputs in list.json must be a map\n"),
