@@ -1,8 +1,8 @@
 """Masking: replaces the values of secrets in texts, bytes and files by `***`.
 
-A value may occur verbatim, line by line, escaped for JSON or in URLs, or in base64, also as part of
-a longer encoded text such as `user:password`. Code that wants to hide a value in another form can
-do so: masking prevents accidents.
+A value may occur verbatim, line by line, escaped for JSON, HTML or Python, in URLs, or in base64,
+also as part of a longer encoded text such as `user:password`. Code that wants to hide a value in
+another form can do so: masking prevents accidents.
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -295,12 +295,21 @@ def _texts(secret: str) -> list[str]:
 
 def _written(text: str) -> Iterator[str]:
     """Yield the written forms of a text."""
+    from html import escape
     from urllib.parse import quote, quote_plus
 
     yield text
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield from (quote(text), quote(text, safe=""), quote_plus(text))
+    for is_ascii in (True, False):
+        in_json = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+        yield in_json
+        yield json.dumps(in_json, ensure_ascii=is_ascii)[1:-1]  # JSON as a text of JSON
+    for in_url in (quote(text), quote(text, safe=""), quote_plus(text)):
+        yield in_url
+        yield re.sub("%..", lambda digits: digits[0].lower(), in_url)
+    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode())[2:-1])
+    for in_page in (escape(text), escape(text, quote=False), escape(text).replace("&#x27;", "'")):
+        yield in_page
+        yield in_page.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _base64(secret: bytes) -> Iterator[bytes]:

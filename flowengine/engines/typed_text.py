@@ -20,6 +20,7 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
 }
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 """A number in JSON. One that cannot be read is too large."""
+_BEGINS = ("{", "[")
 _WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -53,6 +54,8 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
     except InputError:
         if not types or "string" in types:
             return text
+        if text.lstrip()[:1] in _BEGINS and {"object", "array"}.intersection(types):
+            raise  # it tells why
         expected = " or ".join(_WORDS.get(name, name) for name in types)
         if {"integer", "number"}.intersection(types) and _NUMBER.fullmatch(text):
             raise InputError(

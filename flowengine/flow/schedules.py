@@ -16,6 +16,14 @@ import re
 from itertools import islice
 
 _FIELDS = "minute, hour, day of month, month, day of week"
+_RANGES = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day-of-month", "1 to 31, L for the last"),
+    ("month", "1 to 12, JAN to DEC"),
+    ("day-of-week", "0 to 7, SUN to SAT"),
+)
+"""The fields as an error of the library names them, and their values."""
 _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -67,7 +75,7 @@ class Schedule:
         try:
             next(CronSim(self._expression, datetime.datetime(2024, 1, 1, tzinfo=self._zone)))
         except CronSimError as error:
-            raise NoSchedule(f"{str(error).lower()} in the schedule {expression!r}") from None
+            raise NoSchedule(_fault(str(error).lower(), expression.upper().split())) from None
         except StopIteration:
             raise NoSchedule(f"the schedule {expression!r} has no time") from None
 
@@ -102,6 +110,23 @@ class Schedule:
         while (time := self.after(first)) <= now:
             first = time
         return first
+
+
+def _fault(error: str, fields: list[str]) -> str:
+    """Return which field of an expression is wrong, and what it can be."""
+    at = next((at for at, (name, _) in enumerate(_RANGES) if error.endswith(name)), None)
+    if at is None:
+        return f"{error} in the schedule {' '.join(fields)!r}"
+    if _RANGES[at][0] == "day-of-month" and _is_day(fields[at]):
+        return f"month {fields[at + 1]} has no day {fields[at]}"
+    name, values = _RANGES[at]
+    named = name.replace("-", " ")
+    return f"the {named} {fields[at]!r} is not valid: write {values}, *, a range, a list or a step"
+
+
+def _is_day(field: str) -> bool:
+    days = re.split("[,-]", field)
+    return all(day.isascii() and day.isdigit() and 1 <= int(day) <= 31 for day in days)
 
 
 def _plain_fields(expression: str) -> str:

@@ -102,3 +102,12 @@ def check_statuses(statuses: Sequence[str]) -> None:
                 f"executions that are {status} cannot be pruned",
                 hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
             )
+
+
+def not_new(execution: str, standing: ExecutionRecord) -> Conflict:
+    """Return the error that an execution cannot be created, because its id exists."""
+    return Conflict(
+        f"there is an execution {execution} already",
+        standing=standing,
+        hint="if it has just been started elsewhere with this id, run the same command again",
+    )

@@ -545,6 +545,15 @@ def _no_such_format(format: str, text: str, shown: str) -> str:
         if lacks_offset(text):
             return f"must be a date-time with an offset, as in {text}Z or {text}+01:00, not {shown}"
         return f"must be a date-time such as 2026-11-25T09:14:02Z, not {shown}"
+    if format == "duration":
+        from flowengine.kernel.notation.times import TooLong, parse_duration
+
+        try:
+            parse_duration(text)
+        except TooLong:
+            return f"must not be longer than a hundred years, as {shown} is"
+        except ValueError:
+            return f"must be a duration such as 90s, 15m or 1h30m, not {shown}"
     return f"must be of the format {format}, not {shown}"
 
 

@@ -331,7 +331,7 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
 
     [offered] = case.model.requests[0].tools
     assert offered.name == "github.good"
-    assert offered.description.startswith("See[31m this. xxx")
+    assert offered.description.startswith("See this. xxx")
     assert len(offered.description) < 4_100
     assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:

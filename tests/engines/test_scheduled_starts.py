@@ -201,7 +201,7 @@ def test_a_crash_at_any_write_loses_no_time_and_starts_none_twice(tmp_path: Path
 @pytest.mark.parametrize(
     ("keys", "error"),
     [
-        ("schedule: 0 24 * * *", r"flow\.yaml:4:20.*E103.*bad hour"),
+        ("schedule: 0 24 * * *", r"flow\.yaml:4:20.*E103.*hour '24' is not valid"),
         ("schedule: 0 0 9 * * 1", r"flow\.yaml:4:20.*E103.*five fields .* not 6"),
         ("schedule: 0 9 * * *, timezone: Europe/Berli", r"flow\.yaml:4:41.*E103.*Europe/Berli"),
         ("schedule: 0 9 * * *, missed: all", r"flow\.yaml:4:39.*'once' or 'skip'"),

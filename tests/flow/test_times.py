@@ -153,3 +153,16 @@ def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) 
         error = engine.run(tmp_path / "it.yaml", {"span": "100000w"}).error
         assert error is not None
         assert "'100000w' is longer than a hundred years" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("100000w", "must not be longer than a hundred years, as"),
+        ("1.5h", "must be a duration such as 90s, 15m or 1h30m, not"),
+        ("-1s", "must be a duration such as 90s, 15m or 1h30m, not"),
+    ],
+)
+def test_an_input_says_why_it_is_no_duration(text: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=f"'at' {complaint} \"{text}\""):
+        validate({"type": "string", "format": "duration"}, text, "input 'at'")

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import re
+from html import escape
 from pathlib import Path
 from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import quoteattr
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from flowengine.sdk.step_log import StepLog
 from flowengine.secrets import Secrets, has_secret, resolve
 from tests.sliced_examples import sliced
 
-VALUE = 'p€ss/w0rd+ "x"'
+VALUE = """p€ss/w0rd+ <"x'&"""
 LONG = "".join(f"part{number}-" for number in range(30))
 BLOCK = 4 * masking._MARGIN
 """Bytes of a file that are searched together: fewer than usual, so that files can be small."""
@@ -38,6 +40,15 @@ FORMS = {
     "as it is": VALUE,
     "JSON": json.dumps(VALUE),
     "JSON with accents": json.dumps(VALUE, ensure_ascii=False),
+    "JSON in JSON": json.dumps(json.dumps(VALUE)),
+    "Python": repr(VALUE),
+    "Python in ASCII": ascii([VALUE]),
+    "Python's bytes": repr(VALUE.encode()),
+    "HTML": escape(VALUE),
+    "HTML without quotes": escape(VALUE, quote=False),
+    "HTML in ASCII": escape(VALUE).encode("ascii", "xmlcharrefreplace").decode(),
+    "XML": quoteattr(VALUE),
+    "URL in small letters": re.sub("%..", lambda digits: digits[0].lower(), quote(VALUE)),
     "URL path": quote(VALUE),
     "URL": quote(VALUE, safe=""),
     "form": quote_plus(VALUE),

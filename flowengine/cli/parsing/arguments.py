@@ -131,7 +131,7 @@ def given_input(text: str) -> str:
     Raises:
         ArgumentTypeError: It is none of these.
     """
-    if text != "-" and not text.startswith("@") and not text.partition("=")[1]:
+    if text != "-" and not text.startswith("@") and not all(text.partition("=")[:2]):
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE, @FILE or -")
     return text
 
@@ -291,7 +291,7 @@ def read_file(path: str) -> str:
     """Read a text file that the command line names.
 
     Args:
-        path: Where it is.
+        path: Where it is, or `-` for standard input.
 
     Returns:
         Its text.
@@ -300,6 +300,8 @@ def read_file(path: str) -> str:
         NotFound: The file does not exist, or cannot be read.
         InputError: It is not UTF-8.
     """
+    if path == "-":
+        return _bounded(sys.stdin.buffer, "standard input")
     try:
         with open(path, "rb") as file:
             return _bounded(file, path)

@@ -160,7 +160,11 @@ def zone_of(name: str) -> datetime.tzinfo:
         offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3]))
         return datetime.timezone(-offset if match[1] == "-" else offset)
     if name not in _zone_names():
-        raise NoValue(f"there is no time zone '{name}'. Write one such as 'Europe/Paris'")
+        from flowengine.sdk.near_words import nearest
+
+        known = "+02:00" if name[:3] in {"UTC", "GMT"} else nearest(name, _zone_names())
+        such = known or "Europe/Paris"
+        raise NoValue(f"there is no time zone '{name}'. Write one such as '{such}'")
     return _load_zone(name)
 
 

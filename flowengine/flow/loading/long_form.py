@@ -160,7 +160,7 @@ class Expander:
         elif field is not None:
             return self._field(shapes(cls)[key], value, place)
         elif issubclass(cls, Pluggable) and is_kind(key, cls.PLACE):
-            return self._kind(key, value, place)
+            return self._kind(cls, key, value, place)
         elif cls is Output:
             return value
         else:
@@ -254,8 +254,15 @@ class Expander:
             self.faults.leave_out(loc)
         return not good
 
-    def _kind(self, key: str, value: Any, loc: Loc) -> Any:
-        """Check the configuration of a step kind, and return its long form."""
+    def _kind(self, cls: type[Pluggable], key: str, value: Any, loc: Loc) -> Any:
+        """Check the configuration of a step kind, and return its long form.
+
+        Args:
+            cls: The model of the part that contains it.
+            key: The kind.
+            value: The configuration, in long or short form.
+            loc: Its place.
+        """
         try:
             schema = configuration(key)
         except FlowEngineError as error:
@@ -263,4 +270,10 @@ class Expander:
             self.faults.leave_out(loc)
             return LEFT_OUT
         value = short_form(schema, value)
-        return LEFT_OUT if self._refused(config_problems(schema, value, key, loc), loc) else value
+        problems = (
+            problem._replace(hint=f"it stands beside {key!r}, not in it")
+            if problem.key and problem.loc[:-1] == loc and problem.loc[-1] in cls.fields_by_key()
+            else problem
+            for problem in config_problems(schema, value, key, loc)
+        )
+        return LEFT_OUT if self._refused(problems, loc) else value

@@ -61,7 +61,14 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.refusals import check_statuses, ended, no_execution, no_wait, not_free
+from flowengine.journal.refusals import (
+    check_statuses,
+    ended,
+    no_execution,
+    no_wait,
+    not_free,
+    not_new,
+)
 from flowengine.journal.short_ids import (
     EXECUTION,
     SHORT_EXECUTION,
@@ -257,7 +264,7 @@ class MemoryStore(JournalStore):
                 f"execution {execution} cannot start: its flow {new.hash} is not in the store"
             )
         if journal is not None:
-            return Conflict(f"there is an execution {execution} already", standing=journal.record)
+            return not_new(execution, journal.record)
         return None
 
     def _lease_lost(self, execution: str, journal: MemoryJournal | None) -> LeaseLost:

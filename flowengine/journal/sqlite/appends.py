@@ -31,6 +31,7 @@ from flowengine.journal.records import (
     NewExecution,
     Plain,
 )
+from flowengine.journal.refusals import not_new
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims_of_ended, rejected, write_claims
 from flowengine.journal.sqlite.rows import (
@@ -203,7 +204,7 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
             hint="store the flow first; if `prune` has just removed it, try again",
         )
     row = connection.execute(queries.EXECUTION, (execution,)).fetchone()
-    return Conflict(f"there is an execution {execution} already", standing=read_execution(row[1:]))
+    return not_new(execution, read_execution(row[1:]))
 
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
