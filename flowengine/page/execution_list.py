@@ -76,7 +76,7 @@ def _fits(item: Any, filters: dict[str, str]) -> bool:
     return (
         filters.get("status", item["status"]) == item["status"]
         and ("label" not in filters or item["labels"].get(name) == value)
-        and ("since" not in filters or item["started_at"] >= _day(filters["since"]))
+        and ("since" not in filters or item["started_at"][:-1] >= _day(filters["since"])[:-1])
     )
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import textwrap
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
+from flowengine.cli.driving import chat as talking
 from flowengine.cli.driving import dialogue
 from flowengine.cli.driving.chat import Chat, ChatDisplay
 from flowengine.errors import Conflict
@@ -232,6 +234,8 @@ def test_a_reply_is_shown_once_though_its_question_is_stored_before(
         part(talk, *arguments)
 
     monkeypatch.setattr(dialogue, "PATIENCE", 0.01)
+    # At a whole second, of which the milliseconds are not written.
+    monkeypatch.setattr(talking, "time", lambda: time.time() // 1)
     for owner, name, function in (
         (Engine, "resume", resumed),
         (Chat, "_next", looked),

@@ -27,7 +27,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
-from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
 
@@ -277,13 +277,13 @@ class Chat(Dialogue):
         self._at_terminal = is_terminal(sys.stdin)
         # In a pipe, the next line is the next message, not the answer to a prompt.
         self._asks_for_optional_parts = self._at_terminal
-        self._driven_since: str | None = None
-        """Since when steps are driven beside the questions. None: all their output was shown."""
+        self._driven_since: int | None = None
+        """Since when (ms) steps are driven beside the questions. None: all their output was shown."""
 
     @contextmanager
     def beside(self, progress: ProgressDisplay) -> Iterator[None]:
         """Ask open questions in a thread while other steps run."""
-        self._driven_since = format_time(int(time() * 1000))
+        self._driven_since = int(time() * 1000)
         with super().beside(progress):
             yield
             self._driven_since = None
@@ -295,7 +295,9 @@ class Chat(Dialogue):
         then, it would show the reply once more.
         """
         since = self._driven_since
-        return since is None or wait["id"] in self.talk.notified or str(wait["since"]) < since
+        if since is None or wait["id"] in self.talk.notified:
+            return True
+        return parse_time(str(wait["since"])) < since
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask for the next message, and for other decisions as every command does."""
