@@ -83,21 +83,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
-        "engines/test_eager_environments": (
-            "test_it_is_open_before_the_first_step_whether_or_not_a_step_comes_to_use_it",
-        ),
         "engines/test_emitting_to_others": (
             "test_what_nobody_can_take_is_told_and_kept_with_the_reason",
-        ),
-        "engines/test_environments": (
-            (
-                "test_it_is_told_when_what_lives_in_an_environment_is_lost[keep-True-cl"
-                "osed because this process ends (on_wait: keep cannot outlast it)]"
-            ),
-            (
-                "test_it_is_told_when_what_lives_in_an_environment_is_lost[release-True"
-                "-closed while the execution waits (on_wait: release)]"
-            ),
         ),
         "engines/test_running": (
             "test_printed_text_goes_to_standard_output_or_to_subscribers",
@@ -125,47 +112,14 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_what_people_are_required_for_no_handler_allows_but_it_may_refuse",
         ),
         "engines/test_diff": ("test_attempts_that_were_cut_off_are_no_difference",),
-        "engines/test_eager_environments": (
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[cancel]",
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[end]",
-            "test_it_is_not_opened_any_more_when_nobody_can_use_it[fail]",
-            "test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept",
-        ),
         "engines/test_environments": (
-            "test_an_object_of_the_caller_cannot_have_the_name_of_an_environment",
             "test_an_engine_has_one_manager_whichever_thread_asks_first",
-            "test_objects_of_the_caller_reach_steps_and_are_not_touched",
-            "test_what_is_kept_too_long_is_given_back_and_told",
         ),
-        "engines/test_found_targets": ("test_a_program_that_decides_sees_it",),
-        "engines/test_given_environments": (
-            "test_a_fork_has_what_the_execution_had",
-            "test_a_secret_is_a_reference",
-            "test_a_step_reads_it_from_the_runtime_resources_and_runs_code",
-            "test_another_process_goes_on_with_it",
-            "test_it_is_given_where_an_execution_is_recorded_and_on_a_loop",
-            "test_it_stands_beside_what_the_flow_declares",
-            "test_what_is_wrong_with_it_is_told_before_anything_starts",
-            "test_who_takes_no_resources_opens_nothing_and_quick_functions_have_it_too",
-        ),
-        "engines/test_given_resources": (
-            "test_a_name_that_an_environment_has_starts_nothing",
-            "test_an_object_never_replaces_an_argument_of_the_flow_or_a_model",
-            "test_another_process_keeps_the_place_of_the_step_until_it_has_them",
-            "test_each_execution_has_its_own_and_nobody_closes_them",
-            "test_nothing_of_them_is_stored",
-            "test_one_that_lacks_them_can_be_cancelled",
-            "test_steps_that_take_none_go_on_without_them",
-            "test_the_async_and_the_recorded_start_have_them_too",
-            "test_the_engine_forgets_them_at_the_end_and_retry_and_fork_take_new_ones",
-            "test_the_same_start_again_brings_them_again",
-            "test_they_stay_over_a_wait_while_the_engine_lives",
-        ),
+        "engines/test_given_resources": ("test_each_has_its_own",),
         "engines/test_notifications": (
             "test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_on",
             "test_each_wait_reminder_and_escalation_calls_the_tool",
         ),
-        "engines/test_previews": ("test_a_program_that_decides_sees_it",),
         "engines/test_reducers": ("test_a_result_whose_commit_was_refused_is_reduced_anew",),
         "engines/test_running": (
             "test_a_clock_that_is_set_back_does_not_hold_the_process",
@@ -176,24 +130,13 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_clock_that_jumps_back_does_not_turn_history_round",
             "test_what_is_due_is_what_can_move_and_nobody_holds",
         ),
-        "engines/test_starts": (
-            "test_a_request_to_end_is_no_older_than_what_came_before_it",
-            "test_what_begins_an_execution_comes_before_the_place_it_was_given",
-            "test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back",
-        ),
         "engines/test_tool_authority": (
-            "test_an_asynchronous_callback_is_asked_as_well",
             "test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count",
-            "test_doubt_means_no",
-            "test_it_edits_and_responds_within_what_people_could",
             "test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides",
-            "test_what_it_approves_runs_once_and_it_sees_no_secret",
-            "test_what_it_defers_or_may_not_decide_waits_for_people",
         ),
         "engines/test_upgrade": (
             "test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form",
         ),
-        "engines/test_votes": ("test_the_clocks_of_voters_do_not_count",),
     },
     "the policies are those of the worker's host, which it checks when it starts": {
         "engines/test_host_policies": ("test_rules_of_the_machine_count_as_those_of_the_user",),
@@ -203,7 +146,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_emitting_to_others": (
             "test_a_crash_at_any_write_loses_and_doubles_no_message",
         ),
-        "engines/test_environments": ("test_an_unused_environment_is_told_of",),
         "engines/test_grants": (
             "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
             "test_what_a_pattern_fits",
@@ -226,7 +168,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_the_graph_for_programs_has_plumbing_and_says_so",
             "test_why_names_the_step_around_plumbing",
         ),
-        "engines/test_previews": ("test_what_is_no_preview_is_an_error_of_the_check",),
         "engines/test_printed": (
             "test_a_secret_in_pieces_is_masked_wherever_it_is_cut",
             "test_lines_are_handed_on_when_they_are_whole",
@@ -257,9 +198,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_a_lock_that_became_free_and_that_nobody_took_is_told",
             "test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait",
         ),
-        "engines/test_starts": (
-            "test_a_crash_at_any_write_loses_no_first_message_and_begins_none_twice",
-        ),
         "engines/test_step_logs": (
             "test_a_damaged_log_is_named",
             "test_a_secret_at_the_cut_is_masked_before_it",
@@ -268,7 +206,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_lines_are_bounded_in_number_and_size",
             "test_several_threads_log_at_the_same_time",
         ),
-        "engines/test_tool_limits": ("test_what_runs_a_flow_has_none",),
         "engines/test_upgrade": (
             "test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot",
         ),
@@ -301,7 +238,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_durability_shown_is_that_of_the_open_database",
             "test_greater_durability_wins",
         ),
-        "engines/test_starts": ("test_pruning_keeps_what_messages_begin",),
         "engines/test_step_logs": ("test_each_attempt_has_its_lines_with_time_and_level",),
         "engines/test_votes": ("test_a_vote_of_the_moment_of_failure_counts_after_a_retry",),
     },
@@ -322,13 +258,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_it_is_given_listed_and_revoked_on_the_command_line",
             "test_two_processes_use_a_grant_up_exactly",
         ),
-        "engines/test_found_targets": ("test_people_see_action_and_target_and_their_yes_runs_it",),
         "engines/test_host_policies": ("test_another_process_approves_and_goes_on",),
-        "engines/test_previews": (
-            "test_it_is_shown_with_the_question_and_computed_once",
-            "test_one_that_fails_is_left_out_with_a_note",
-            "test_what_it_says_controls_no_terminal_and_stays_inside_its_frame",
-        ),
         "engines/test_starts": ("test_two_first_messages_at_once_begin_one_execution",),
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
     },
@@ -339,13 +269,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     WAITS: {
         "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
-        "engines/test_eager_environments": (
-            "test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it",
-            "test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits",
-            "test_what_came_up_meanwhile_is_opened_by_the_step_that_uses_it",
-            "test_what_cannot_be_opened_is_told_at_once_and_when_it_is_used",
-        ),
-        "engines/test_environments": ("test_executions_that_wait_hold_nothing_open",),
         "engines/test_previews": ("test_one_that_hangs_delays_no_decision",),
         "engines/test_running": (
             "test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted",
@@ -363,22 +286,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "what a step printed or logged that timed out is not kept": {
         "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
     },
-    VARIES: {
-        "engines/test_eager_environments": ("test_of_a_subflow_it_is_opened_when_that_begins",),
-        "engines/test_environments": (
-            "test_a_step_is_told_that_its_sandbox_is_new",
-            "test_it_is_given_back_on_every_way_out",
-        ),
-        "engines/test_lost_environments": (
-            "test_branches_that_stopped_for_one_environment_go_on_with_one_opening",
-        ),
-    },
     LATER: {
         "engines/test_detached": ("test_it_works_where_its_parent_does",),
-        "engines/test_eager_environments": (
-            "test_executions_of_a_session_share_it_while_it_opens",
-        ),
-        "engines/test_environments": ("test_a_session_lives_over_executions_of_one_key",),
         "engines/test_notifications": (
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
         ),
@@ -395,9 +304,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_flow_grants": (
             "test_a_question_that_a_crash_left_open_is_answered_by_the_resume",
-        ),
-        "engines/test_previews": (
-            ("test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_again"),
         ),
         "engines/test_running": ("test_recorded_execution_begins_when_it_is_resumed",),
         "engines/test_services": (

@@ -24,6 +24,8 @@ def fault_of(named: str) -> str:
     text = text_of(path) if name else ""
     if path.endswith(".cases.yaml"):
         defined = re.search(rf"(?m)^  - name: {re.escape(name.partition(' [')[0])}$", text)
+    elif path.endswith(".md"):
+        defined = re.search(rf"(?m)^## {re.escape(name)}$", text)
     else:
         case = name.replace("_", " ")  # a file of documents has names with spaces
         defined = re.search(rf"(?m)(def|class) {name}\b|^{case}:", text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts import WAIT, exchanges, plain, typed
+from tests.transcripts import WAIT, both_streams, exchanges, plain
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_its_transcripts_come_out_as_printed(home: Path, monkeypatch: pytest.Mon
             continue
         for shown, real in waits.items():
             line = line.replace(shown, real)
-        printed = typed(line)
+        printed = both_streams(line)
         waits |= zip(WAIT.findall(expected), WAIT.findall(printed), strict=False)
 
         assert plain(printed, waits) == plain(expected, waits), line

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import PROGRAM, flowengine
-from tests.transcripts import play, typed
+from tests.transcripts import both_streams, play
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial"
 PAGES = ["first-flow", "tools", "approvals", "crashes", "agent", "deployment"]
@@ -39,7 +39,7 @@ def printed(command: str) -> str:
     """Run a command, and return its output on both streams."""
     if killed := KILLED.fullmatch(command):
         return killed_while_it_converts(shlex.split(command)[1:], killed[1])
-    return typed(command)
+    return both_streams(command)
 
 
 def killed_while_it_converts(words: list[str], execution: str) -> str:

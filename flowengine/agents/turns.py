@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -435,18 +434,19 @@ def _read_answer(text: str, schema: Any) -> Plain:
     """Return an answer as data. A text need not have quotes.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: It is neither JSON nor a text.
         FlowEngineError: It does not fit.
     """
     validator = Validator(schema)
     try:
         return cast(Plain, validator.check(received_json(text), "the answer"))
-    except (ValueError, FlowEngineError):
+    except (ValueError, FlowEngineError) as error:
         if text.startswith(("{", "[")):
             raise
-        with suppress(FlowEngineError):
+        try:
             return cast(Plain, validator.check(text, "the answer"))
-        raise
+        except FlowEngineError as misfit:
+            raise (misfit if isinstance(error, ValueError) else error) from None
 
 
 def _bare(text: str) -> str:

@@ -208,7 +208,7 @@ def writing(hint: Any) -> Callable[[Any], Any] | None:
     def write(value: Any) -> Any:
         try:
             return values.plain(value, to_plain)
-        except (ValueError, TypeError) as error:
+        except (ValidationError, ValueError, TypeError) as error:
             raise ValidationError(f"the result cannot be kept: {error}") from error
 
     return write

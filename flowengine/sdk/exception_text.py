@@ -47,7 +47,7 @@ def leaves_of(error: BaseException, most: int) -> list[BaseException]:
 
 
 def _members(error: BaseException) -> list[BaseException]:
-    members = _attribute(error, "exceptions", tuple)  # Python 3.10 has no groups.
+    members = attribute_of(error, "exceptions", tuple) or ()  # Python 3.10 has no groups.
     return [each for each in members if isinstance(each, BaseException)]
 
 
@@ -58,10 +58,10 @@ def _described(error: BaseException, depth: int) -> str:
 
 def _message(error: BaseException, depth: int, text: Optional[str] = None) -> str:  # noqa: UP045
     text = _text(error) if text is None else text
-    notes = _listed([_text(each) for each in _attribute(error, "__notes__", list)])
+    notes = _listed([_text(each) for each in attribute_of(error, "__notes__", list) or ()])
     if notes:
         text = f"{text} ({notes})" if text else notes
-    members = _members(error) if depth < _DEEPEST else []
+    members = _members(error) if depth < _DEEPEST else leaves_of(error, _MOST)
     if not members:
         return text
     reasons = _listed([_described(each, depth + 1) for each in members])
@@ -75,13 +75,16 @@ def _text(value: Any) -> str:
         return ""
 
 
-def _attribute(error: BaseException, name: str, kind: type) -> Any:
-    """Return an attribute, or an empty value of its type."""
+def attribute_of(error: BaseException, name: str, kind: Any) -> Any:
+    """Return an attribute of an exception, or `None` if it has none of this type.
+
+    It does not raise, as `message_of` does not.
+    """
     try:
         value = getattr(error, name)
     except BaseException:
-        return kind()
-    return value if isinstance(value, kind) else kind()
+        return None
+    return value if isinstance(value, kind) else None
 
 
 def _listed(texts: list[str]) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from flowengine.errors import InputError
 
+SAME_KEYS = "two keys of a map are the same as text"
+
 # JSON as this project reads and writes it: without `NaN`, and with bytes as base64 text.
 
 

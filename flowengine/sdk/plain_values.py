@@ -13,7 +13,7 @@ from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
-from flowengine.sdk.json_values import in_order
+from flowengine.sdk.json_values import SAME_KEYS, in_order
 from flowengine.sdk.received import DEEPEST
 
 _DEEPER = f"it is nested more than {DEEPEST} levels deep, or contains itself"
@@ -59,7 +59,7 @@ def to_plain(value: Any, depth: int = 0, *, number_keys: bool = False) -> Plain:
             for key, item in value.items()
         }
         if len(made) < len(value):
-            raise ValidationError("two keys of a map are the same as text")
+            raise ValidationError(SAME_KEYS)
         return made
     if kind is list or kind is tuple or isinstance(value, set | frozenset):
         items = [to_plain(item, depth + 1, number_keys=number_keys) for item in value]
@@ -123,15 +123,21 @@ def _forms() -> list[tuple[Any, Callable[[Any], Any]]]:
 
     return [
         (enum.Enum, lambda member: member.value),
-        ((datetime.date, datetime.time), lambda time: time.isoformat()),
+        ((datetime.date, datetime.time), _iso),
         ((pathlib.PurePath, uuid.UUID), str),
         (str, str.__str__),
         (int, int),
         (float, float),
         ((bytearray, memoryview), bytes),
         (Mapping, dict),
-        ((list, tuple, deque), list),
+        ((list, tuple, deque, range), list),
     ]
+
+
+def _iso(time: Any) -> str:
+    """Return the ISO 8601 text of a date or time, as pydantic writes it."""
+    text: str = time.isoformat()
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
 
 def _simpler(value: Any) -> Any:
@@ -144,14 +150,14 @@ def _simpler(value: Any) -> Any:
     if isinstance(value, type):
         raise _no_form(value)
     kind: Any = type(value)
-    if hasattr(value, "__pydantic_serializer__"):
+    if hasattr(kind, "__pydantic_serializer__"):
         return _of_model(value)
     if dataclasses.is_dataclass(value):
         if _is_written_by_type(kind):
             return _of_model(value)
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else _as_text(value)
+    dump = getattr(kind, "model_dump", None)  # of its class: a mock has any
+    return dump(value, mode="json") if callable(dump) else _as_text(value)
 
 
 @lru_cache(maxsize=1024)
@@ -167,9 +173,9 @@ def _of_model(value: Any) -> Any:
     from pydantic import BaseModel
 
     kind: Any = type(value)
-    own = getattr(value, "model_dump", None)
-    if own is not None and kind.model_dump is not BaseModel.model_dump:
-        return own(mode="json")
+    own = getattr(kind, "model_dump", None)
+    if own not in (None, BaseModel.model_dump):
+        return own(value, mode="json")
     from flowengine.sdk.python_functions.carried_values import NoPlainForm
     from flowengine.sdk.python_functions.typed_values import of_class
 
@@ -180,8 +186,6 @@ def _of_model(value: Any) -> Any:
     except NoPlainForm as error:
         raise _no_form(value) from error
     except (ValueError, TypeError) as error:
-        if isinstance(error.__cause__, ValidationError):  # of a part that may be any value
-            raise error.__cause__ from None
         if "RecursionError" in str(error) or "Circular reference" in str(error):
             raise ValidationError(_DEEPER) from None
         raise ValidationError(f"{_named(value)}: {error}") from error
@@ -191,7 +195,7 @@ def _as_text(value: Any) -> Any:
     """Return the text of a value whose type pydantic knows: `Decimal`, `timedelta`, an address."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    if hasattr(value, "__next__") or type(value) is object:
+    if hasattr(value, "__next__") or type(value) is object or value is ...:
         raise _no_form(value)  # the items of an iterator would be used up
     kind: Any = type(value)
     if hasattr(kind, "__get_pydantic_core_schema__"):

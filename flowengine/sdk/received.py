@@ -28,12 +28,24 @@ _MARKS = (
 _PATTERN = r"NaN|Infinity|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}|\\u[dD][89a-fA-F]"
 _UNUSUAL = re.compile(rf"\A\ufeff|{_PATTERN}")
 _UNUSUAL_BYTES = re.compile(rf"\A\xef\xbb\xbf|{_PATTERN}".encode("latin-1"))
+_DECLARED = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]{2,40})|encoding\s*=\s*["']([\w-]{2,40})["']""",
+    re.IGNORECASE,
+)
+_HEAD = 4_096
+"""Bytes that are searched for a declared encoding."""
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
 def marked_encoding(data: bytes) -> str | None:
     """Return the encoding that a byte order mark declares, or None without such a mark."""
     return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+
+
+def declared_in(data: bytes) -> str:
+    """Return the encoding that HTML or XML declares for itself."""
+    declared = _DECLARED.search(data[:_HEAD])
+    return (declared[1] or declared[2]).decode("ascii") if declared else ""
 
 
 def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") -> str:

@@ -26,9 +26,10 @@ _DISGUISING = (
 )
 DISGUISING = re.compile(f"[{_DISGUISING}]")
 """All but tabs, line feeds, and the joiners in Arabic and emoji."""
-_LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
+_LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _INVISIBLE = re.compile(
     "(\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f)"  # flags of regions are spelled with tags
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # colors of a terminal
     f"|[{_DISGUISING}]"
 )
 

@@ -341,7 +341,7 @@ async def _answer(
 
     from flowengine.sdk.web.client import HttpClient
     from flowengine.sdk.web.connections import Network, Rules
-    from flowengine.sdk.web.responses import TooLarge, followed
+    from flowengine.sdk.web.responses import BadAnswer, TooLarge, followed
 
     silence = None if context.timed else READ_SECONDS
     client = HttpClient(Network(Rules(public=True, named=True)), silence=silence, proxies=True)
@@ -357,6 +357,12 @@ async def _answer(
                     data={"status": head.status},
                     retryable=False,
                 ) from None
+            except BadAnswer as error:  # the request was made: what has arrived of it is kept
+                file.seek(0)
+                text = decoded(file.read(), head.headers.get("content-type", ""))
+                data = {"status": head.status, "headers": dict(head.headers)}
+                data["body"] = beginning(text, context.mask)
+                raise HttpError(f"{place}: {error}", data=data, retryable=False) from None
         return {
             "status": head.status,
             "headers": dict(head.headers),

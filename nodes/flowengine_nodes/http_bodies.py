@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flowengine.sdk import HttpError, Plain, ValidationError
-from flowengine.sdk.received import received_json, received_text
+from flowengine.sdk.received import declared_in, received_json, received_text
 
 # Bodies of responses: detection of text and JSON, decoding, and parsing.
 
@@ -19,10 +19,14 @@ ERROR_TEXT = 64 * 1024
 """Maximum characters of a body that are kept in the data of an error."""
 
 _CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
-             "shift_jis", "mac", "tis")  # fmt: skip
+             "shift_jis", "mac", "tis", "iso2022", "hz", "johab")  # fmt: skip
 """Beginnings of the names of text encodings. Python has others that are not text encodings or take
 unbounded time."""
-_TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(javascript|x-www-.*)")
+_TEXT = re.compile(
+    r"text/.*|application/((.*\+|x-)?(json|xml|yaml)|(x-)?(ndjson|jsonl(ines)?)|json-seq"
+    r"|javascript|x-www-.*)"
+)
+_JSON = re.compile(r".*(/(x-)?|\+)json")
 
 
 def is_text(content_type: str) -> bool:
@@ -40,17 +44,27 @@ def encoding(charset: str | None) -> str:
 
 
 def decoded(data: bytes, content_type: str) -> str:
-    """Return a body as text, with undecodable bytes replaced."""
+    """Return a body as text, with undecodable bytes replaced.
+
+    JSON has no declared encoding, whatever its type says, unless it is not Unicode.
+    """
     from email.message import Message
 
     message = Message()
     message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
-    return received_text(data, encoding(message.get_content_charset()), errors="replace")
+    charset = message.get_content_charset()
+    own = json.detect_encoding(data) if is_json(content_type) else charset or "utf-8"
+    for name in (own, charset or declared_in(data)):
+        try:
+            return received_text(data, encoding(name))
+        except UnicodeDecodeError:
+            continue
+    return received_text(data, encoding(charset), errors="replace")
 
 
 def is_json(content_type: str) -> bool:
     """Return whether a body of this type is JSON."""
-    return content_type.partition(";")[0].strip().lower().endswith("json")
+    return _JSON.fullmatch(content_type.partition(";")[0].strip().lower()) is not None
 
 
 def as_data(text: str, status: int, place: str, mask: Callable[[str], object]) -> Plain:
@@ -66,7 +80,7 @@ def as_data(text: str, status: int, place: str, mask: Callable[[str], object]) -
         HttpError: The body of a successful response is not JSON. The error contains it.
     """
     if not text.strip():
-        return text
+        return None
     try:
         return received_json(text, lenient=True)
     except ValueError as error:

@@ -907,12 +907,18 @@ def all_even(numbers: list[int]) -> list[int]:
          {"kind": "dog"}, Dog()),
         (Square | Nothing, {"sides": 2}, "has no 'sides'", {"side": 2, "area": 4}, Square(side=2)),
         (Cat | Dog, {"trick": ["sit"]}, "has no 'trick'", {"tricks": []}, Dog()),
+        ({"type": "string", "format": "date-time"}, "2026-01-02T03:04:05",
+         "a date-time with an offset", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        (Literal["yes", "no"], "Yes", 'must be one of "yes", "no"', "no", "no"),
+        (int, "five", 'must be a whole number, not "five"', 5, 5),
+        (Even, "It is 4.", 'must be a map, not "It is 4."', {"n": 4}, Even(n=4)),
     ],
 )  # fmt: skip
 def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
     returns: Any, wrong: Any, reason: str, right: Any, result: Any, bench: Bench
 ) -> None:
-    script = [{"text": json.dumps(wrong)}, {"text": json.dumps(right)}]
+    text = wrong if isinstance(wrong, str) else json.dumps(wrong)
+    script = [{"text": text}, {"text": json.dumps(right)}]
 
     found = bench.run(Agent(name="A", returns=returns), script)
 

@@ -27,8 +27,11 @@ ARGS: dict[str, Any] = {"a": 1, "b": 2}
 
 # Calls as JSON
 
-NAMES = ("name", "tool", "tool_name", "function", "recipient_name", "action")
-ARGUMENTS = ("arguments", "parameters", "args", "input", "params", "action_input", "tool_input")
+NAMES = ("name", "tool", "tool_name", "function", "recipient_name", "action", "toolName", "Name")
+ARGUMENTS = (
+    "arguments", "parameters", "args", "input", "params", "action_input", "tool_input",
+    "toolInput", "Arguments",
+)  # fmt: skip
 WRAPPERS = {
     "bare": "{}",
     "list": "[{}]",
@@ -99,6 +102,15 @@ OTHERS = {
     "react, reversed": 'Action Input: {"a": 1, "b": 2}\nAction: add',
     "react, bold": '**Action:** add\n**Action Input:** {"a": 1, "b": 2}',
     "react, no JSON": "Thought: I add.\nAction: add\nAction Input: 1, 2",
+    "react, snake case": 'action: add\naction_input: {"a": 1, "b": 2}',
+    "react, in brackets": "Thought 1: I add.\nAction: add[1, 2]",
+    "react, function syntax": "Action: add(1, 2)",
+    "yaml": "tool: add\narguments:\n  a: 1\n  b: 2",
+    "arguments beside the name": '{"tool": "add", "a": 1, "b": 2}',
+    "arguments beside the name, reversed": '{"a": 1, "b": 2, "name": "add"}',
+    "javascript": '{name: "add", arguments: {a: 1, b: 2}}',
+    "awaited": "await add(a=1, b=2)",
+    "assigned": "total = add(a=1, b=2)",
     "labels": 'Tool: add\nArguments: {"a": 1, "b": 2}',
     "labels, reversed": 'Parameters: {"a": 1, "b": 2}\nFunction: add',
     "two lines": 'add\n{"a": 1, "b": 2}',
@@ -171,6 +183,9 @@ STAYS = {
     "result by name, on one line": 'add: {"sum": 3}',
     "results by key": '{"add": {"result": 3}, "get_time": {"result": "noon"}}',
     "result of a tool without arguments": 'get_time\n{"now": "12:00"}',
+    "result beside the name": '{"tool": "add", "a": 1, "b": 2, "sum": 3}',
+    "label without arguments": "Tool: add\nStatus: done",
+    "sentence with a label": "These are the parameters: a and b of the tool: add.",
     "name only": '{"name": "add"}',
     "another tool": '{"name": "sub", "arguments": {"a": 1}}',
     "a longer name": '{"name": "add_all", "arguments": {"a": 1}}',

@@ -105,8 +105,11 @@ def _play(played: Played, way: str, folder: Path, patch: pytest.MonkeyPatch) -> 
         return
     from flowengine.engines.flows import load
     from tests.cases.in_engine import in_engine, with_crashes
-    from tests.cases.plays import in_player, in_simulator
+    from tests.cases.plays import in_check, in_player, in_simulator
 
+    if played.plays == ("check",):
+        in_check(played, folder)
+        return
     flow = load(folder / "flow.yaml")
     if way == "crash":
         with_crashes(played, flow, folder)

@@ -24,7 +24,7 @@ SCRIPTED = ("simulator", "player", "engine", "crash")
 OPERATED = ("engine", "crash", "temporal")
 """How a case with operations is played."""
 HEAD = "flowengine: 1\nid: flow\n"
-OWN = ("name", "about", "flow", "fill", "columns", "each", "except", "files")
+OWN = ("name", "about", "flow", "fill", "columns", "each", "except", "files", "refused", "warns")
 """Keys of a case that only the runner reads."""
 OF_SCRIPTS = ("time", "calls", "then")
 """Those of a case with a script."""
@@ -33,6 +33,9 @@ OF_OPERATIONS = ("do", "settings", "policies", "env", "engine", "engines", "chan
 MERGED = ("files", "groups", "except", "fill")
 """Keys of a file to whose value that of a case is added. It takes the place of others."""
 NAME = re.compile(r"<(\w+)>")
+Calls = list[list[tuple[str, str | None]]]
+"""Addresses of calls in the order in which they begin, those of one group in any order, each with
+the time since the beginning if it matters."""
 
 
 class Follow(NamedTuple):
@@ -43,7 +46,7 @@ class Follow(NamedTuple):
     step: str | None
     case: Case
     """What happens outside from then on, and what is expected."""
-    calls: list[Any] | None
+    calls: Calls | None
 
 
 class Played(NamedTuple):
@@ -61,9 +64,12 @@ class Played(NamedTuple):
     plays: tuple[str, ...]
     races: bool
     """Whether calls last any time, so that timers may fire before their ends."""
-    calls: list[Any] | None
-    """Addresses in the order in which the calls begin. Those of an inner list, in any order."""
+    calls: Calls | None
     then: list[Follow]
+    refused: Any
+    """Parts of the errors of the flow, if it is checked only."""
+    warns: Any
+    """Codes of the warnings of the flow, if it is checked only."""
 
     def line(self, loc: tuple[Any, ...] = ()) -> int:
         """Return the line of a part of the case, or of what is around it."""
@@ -92,6 +98,7 @@ def read_cases(path: Path) -> list[Played]:
             for key in MERGED:
                 told[key] = {**whole.get(key, {}), **given.get(key, {})}
             fill = {**filled(told["fill"], row), **filled(row, told["fill"])}
+            fill = filled(fill, fill)
             told = filled(told, fill)
             told.line = given.line
             told["name"] += label
@@ -124,7 +131,7 @@ def _label(row: Mapping[str, Any], number: int) -> str:
 
 def _played(flows: Mapping[str, str], told: Map, fill: Mapping[str, Any]) -> Played:
     named: Any = told.get("flow") or next(iter(flows), None)
-    flow = filled(flows.get(named, named), fill)
+    flow = filled(flows.get(named, named) if isinstance(named, str) else named, fill)
     if isinstance(flow, Mapping):
         flow = json.dumps({"flowengine": 1, "id": "flow", **flow})
     if flow is not None and not flow.lstrip().startswith("flowengine:"):
@@ -133,7 +140,9 @@ def _played(flows: Mapping[str, str], told: Map, fill: Mapping[str, Any]) -> Pla
     case = _public({"name": told["name"], **{key: told[key] for key in told if key not in own}})
     follows = [_follow(each) for each in told.get("then", ())]
     ways: tuple[str, ...] = OPERATED if "do" in told else SCRIPTED
-    if case.operator:
+    if "refused" in told or "warns" in told:
+        ways = ("check",)
+    elif case.operator:
         ways = ("player",)
     elif follows:
         ways = ("engine", "crash")
@@ -150,8 +159,10 @@ def _played(flows: Mapping[str, str], told: Map, fill: Mapping[str, Any]) -> Pla
         do=told.get("do", []),
         plays=plays,
         races=told.get("time") == "races",
-        calls=told.get("calls"),
+        calls=_grouped(told.get("calls")),
         then=follows,
+        refused=told.get("refused"),
+        warns=told.get("warns"),
     )
 
 
@@ -159,7 +170,17 @@ def _follow(given: Mapping[str, Any]) -> Follow:
     [action] = {"retry", "fork"} & set(given)
     step = given[action] if isinstance(given[action], str) else None
     own = {key: value for key, value in given.items() if key not in {"retry", "fork", "calls"}}
-    return Follow(action, step, _public({"name": action, **own}), given.get("calls"))
+    return Follow(action, step, _public({"name": action, **own}), _grouped(given.get("calls")))
+
+
+def _grouped(calls: list[Any] | None) -> Calls | None:
+    if calls is None:
+        return None
+    groups: list[Any] = [[one] if isinstance(one, str) else one for one in calls]
+    return [
+        sorted(one.items() if isinstance(one, Mapping) else ((address, None) for address in one))
+        for one in groups
+    ]
 
 
 def _public(given: Mapping[str, Any]) -> Case:
@@ -189,9 +210,3 @@ def filled(value: Any, row: Mapping[str, Any]) -> Any:
 def text_of(value: Any) -> str:
     """Return a value as it is written in a text."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def all_calls(calls: list[Any]) -> Iterator[str]:
-    """Yield the addresses of expected calls."""
-    for call in calls:
-        yield from [call] if isinstance(call, str) else call

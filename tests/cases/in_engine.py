@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,18 +41,23 @@ class World:
     Args:
         case: The case.
         flow: The compiled flow.
+        passed: Returns the milliseconds since the beginning.
     """
 
-    def __init__(self, case: Case, flow: LoadedFlow) -> None:
+    def __init__(self, case: Case, flow: LoadedFlow, passed: Callable[[], int]) -> None:
         self.case = case
         self.flow = flow
-        self.scripts = Outside(case, flow.compiled)
+        self.scripts = Outside(case, flow.compiled, passed)
         self.keys: dict[str, set[str]] = {}
         """Address → idempotency keys of its calls."""
-        self.given: dict[tuple[str, int], Answer] = {}
-        """(address, attempt) → its answer, until the journal has its outcome."""
+        self.given: dict[tuple[str, int], list[Answer]] = {}
+        """(address, attempt) → its answers in this process. A repeated group has several."""
+        self.told = Counter[tuple[str, int]]()
+        """(address, attempt) → number of its outcomes in the journal when the process began."""
         self.again: dict[str, list[Answer]] = {}
         """Address → answers that were lost in a crash."""
+        self.busy: list[str] = []
+        """Addresses of the calls at work."""
         self.crashed = asyncio.Event()
         self.failure: CaseFailed | None = None
         self.draws = random.Random(1)
@@ -68,11 +74,15 @@ class World:
             self.crashed.set()
             raise StepError(failure.message) from failure
         pause = self.draws.random() * 0.0009 if self.pauses else 0.0
-        await asyncio.sleep(parse_duration(answer.after) / 1000 + pause)
-        if answer.crash:
-            self.crashed.set()
-        if answer.crash or answer.never:
-            await asyncio.Event().wait()
+        self.busy.append(address)
+        try:
+            await asyncio.sleep(parse_duration(answer.after) / 1000 + pause)
+            if answer.crash:
+                self.crashed.set()
+            if answer.crash or answer.never:
+                await asyncio.Event().wait()
+        finally:
+            self.busy.remove(address)
         error = _error_of(answer)
         if error is None:
             return as_data(answer.return_)
@@ -88,7 +98,7 @@ class World:
     def _answer(self, context: StepContext, value: Any) -> Answer:
         address, attempt = context.address, context.attempt
         if self.again.get(address):
-            self.scripts.calls.append(address)
+            self.scripts.began(address)
             answer = self.again[address].pop(0)
         else:
             name = address.split("/")[-1].split("[")[0].split("@")[0].split("#")[0]
@@ -102,18 +112,23 @@ class World:
             )  # fmt: skip
             run = Run(0, attempt, number, address, {"value": value}, {}, None)
             answer = self.scripts.answer(run)
-        self.given[address, attempt] = answer
+        self.given.setdefault((address, attempt), []).append(answer)
         return answer
 
     def lost(self, events: list[dict[str, Any]]) -> dict[str, Answer]:
         """Give the answers again whose outcomes are not in the journal. Return them by address."""
-        told = {
+        told = Counter(
             (event["address"], event["attempt"])
             for event in events
             if event["type"] in ("succeeded", "failed")
+        )
+        left = {
+            key[0]: answers[-1]
+            for key, answers in self.given.items()
+            if len(answers) > told[key] - self.told[key]
         }
-        left = {key[0]: answer for key, answer in self.given.items() if key not in told}
         self.given.clear()
+        self.told = told
         for address, answer in left.items():
             if not answer.crash:
                 self.again.setdefault(address, []).append(answer)
@@ -137,7 +152,7 @@ class Enacted:
         self.case = played.case
         self.flow = flow
         self.folder = folder
-        self.world = World(played.case, flow)
+        self.world = World(played.case, flow, self._passed)
         self.store = FaultyStore(faults=faults)
         self.crashes = 0
         self.began = parse_time(played.case.at)
@@ -146,6 +161,8 @@ class Enacted:
         self.id = ID
         self._agenda: list[tuple[int, Callable[[], Awaitable[object]]]] = []
         self._lost: dict[str, Answer] = {}
+        self._deciding: Any = None
+        """The wait on which a scripted decision is being made."""
 
     def play(self) -> None:
         """Play the case, and then what an operator does."""
@@ -157,6 +174,9 @@ class Enacted:
         finally:
             loop.close()
 
+    def _passed(self) -> int:
+        return self.clock.now() - self.began
+
     async def _play(self) -> None:
         first = partial(self._begun)
         self._plan(self.case)
@@ -167,7 +187,7 @@ class Enacted:
 
     async def _follow(self, follow: Follow) -> None:
         """Retry or fork the execution."""
-        self.world = World(follow.case, self.flow)
+        self.world = World(follow.case, self.flow, self._passed)
         import_function("tools:use", str(self.folder))(self.world)
         self.case, before = follow.case, self.id
         self.began = self.clock.now()
@@ -209,6 +229,8 @@ class Enacted:
             self.world.crashed.clear()
             try:
                 await self._drive(go)
+                if self._deciding is not None:
+                    self.world.scripts.made(self._deciding)
                 await engine.__aexit__()
                 return
             except ProcessDied:
@@ -241,6 +263,8 @@ class Enacted:
         try:
             result = await self._attend(asyncio.ensure_future(go(self.engine)), crash, planned)
             for _ in range(TURNS):
+                if result is not None and result.ended:
+                    assert not self.world.busy, f"not withdrawn: {self.world.busy}"
                 if result is None or result.ended or not await self._rest(planned, result):
                     return
                 work = asyncio.ensure_future(self.engine.resume_async(self.id))
@@ -342,7 +366,12 @@ class Enacted:
             await self._agenda[0][1]()
             del self._agenda[0]
             acted = True
-        for wait in self.engine.waits().items if self._exists() else ():
+        waits = self.engine.waits().items if self._exists() else []
+        if self._deciding is not None:
+            if all(wait["id"] != self._deciding["id"] for wait in waits):
+                self.world.scripts.made(self._deciding)  # before the crash
+            self._deciding = None
+        for wait in waits:
             if wait["execution"] != self.id or wait["kind"] not in DECIDABLE:
                 continue
             if wait["id"] not in planned:
@@ -387,6 +416,7 @@ class Enacted:
         if decided.has("value"):
             answer["value"] = as_data(decided.value)
         by = decided.by or self._assignee(wait)
+        self._deciding = wait
         try:
             await self.engine.decide_async(
                 wait["id"], decided.choice or choices[0], by=by, resume=False, **answer
@@ -399,6 +429,7 @@ class Enacted:
             if decided.refused:
                 message = f"the decision on '{wait['address']}' is not refused"
                 raise CaseFailed(message, decided.loc)
+        self._deciding = None
         scripts.made(wait)
 
     async def _settle(self, wait: Any) -> None:

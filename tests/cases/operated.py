@@ -8,9 +8,11 @@ it, or one of `Operated.ACTS`, such as `write: {FILE: TEXT}`. A wait is named by
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.sdk import import_module_of
 from tests.cases.form import HEAD, Played, filled, text_of
 from tests.cases.matching import Map, Tag, differences, plain
 from tests.engines import world
-from tests.execution_environment.toy import Toy
+from tests.execution_environment.toy import Thing, Toy
+from tests.stored_data import stored_in
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 WAITS = {"approve", "reject", "respond", "decide", "claim", "release", "delegate", "wait"}
@@ -82,9 +86,10 @@ class Operated:
     """
 
     ACTS = ("write", "remove", "change", "env", "pass", "engine", "read", "lines", "calls", "cli",
-            "settle", "sparse", "stored", "opened", "replay")  # fmt: skip
+            "settle", "sparse", "stored", "opened", "replay", "toy", "subscribe", "updates",
+            "logged", "listed", "environments")  # fmt: skip
     """Operations beside the methods of `Engine`."""
-    TOLD = ("expect", "raises", "where", "of", "save", "in")
+    TOLD = ("expect", "raises", "where", "of", "save", "in", "until")
     """Keys of an operation that are no keywords of a method."""
 
     def __init__(
@@ -94,7 +99,9 @@ class Operated:
         self._patch = patch
         self._store = store
         self._clock = world.Clock()
-        self._toy = Toy()
+        self._provider = Toy()
+        self._heard: list[Any] = []
+        self._records: list[logging.LogRecord] = []
         self._open = ExitStack()
         self._engines: dict[str, Engine] = {}
         self._options: dict[str, Mapping[str, Any]] = {}
@@ -111,10 +118,14 @@ class Operated:
             Unlike: It is different from what is expected.
         """
         self._prepare()
-        register_provider(self._toy)
+        register_provider(self._provider)
+        handler = logging.Handler(logging.WARNING)
+        handler.emit = self._records.append  # type: ignore[assignment,method-assign]
+        logging.getLogger("flowengine").addHandler(handler)
         try:
             self._play()
         finally:
+            logging.getLogger("flowengine").removeHandler(handler)
             unregister_provider("toy")
 
     def _play(self) -> None:
@@ -146,7 +157,7 @@ class Operated:
         if name in self._engines:
             self._engines[name].close()
         self._options[name] = options
-        given = {"store": "store", "durability": "process", **options}
+        given = {"store": "store", "durability": "process", **self._meant(options)}
         if given.pop("clock", False):
             given["clock"] = self._clock
         if given["store"] is None or self._store is not None:
@@ -182,6 +193,14 @@ class Operated:
         if raises is not None:
             yield f"expected {raises}, and there was no error but {str(plain(found))[:2000]}"
         found = self._viewed(plain(found), one)
+        if "until" in one:
+            end = time.monotonic() + 60
+            while faults := [*differences(self._meant(one["until"]), found, "")]:
+                if time.monotonic() > end:
+                    yield from faults
+                    return
+                time.sleep(0.005)
+                found = self._viewed(plain(self._repeated(one, what)), one)
         if "save" in one:
             self._saved[one["save"]] = found
         if "expect" in one:
@@ -282,7 +301,8 @@ class Operated:
             done.line = value.line
             return done
         if isinstance(value, Tag):
-            return Tag(value.name, self._meant(value.value))
+            return _object(value.value) if value.name == "object" else Tag(
+                value.name, self._meant(value.value))  # fmt: skip
         return [self._meant(one) for one in value] if isinstance(value, list) else value
 
     def _unlike(self, error: Exception, raises: Any) -> Iterator[str]:
@@ -339,8 +359,10 @@ class Operated:
         return path.read_text() if path.exists() else ""
 
     def _stored(self, _: None) -> str:
-        files = (path for path in Path("store").rglob("*") if path.is_file())
-        return b"".join(path.read_bytes() for path in files).decode("latin1")
+        return b"".join(stored_in("store").values()).decode("latin1")
+
+    def _listed(self, folder: str) -> list[str]:
+        return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*"))
 
     def _sparse(self, file: str, size: int) -> None:
         with Path(file).open("wb") as new:
@@ -372,13 +394,63 @@ class Operated:
         assert state == found.state
         assert engine.show(execution)["status"] == state["status"]
 
-    def _opened(self, _: None) -> dict[str, int]:
-        return {"opens": self._toy.opens, "releases": self._toy.releases}
+    def _opened(self, _: None) -> dict[str, Any]:
+        toy = self._provider
+        return {
+            "opens": toy.opens, "releases": toy.releases, "suspended": len(toy.suspended),
+            "checks": toy.checks, "tries": toy.tries, "log": [*toy.log],
+            "things": [seen(one) for one in toy.things],
+        }  # fmt: skip
+
+    def _toy(self, behavior: Mapping[str, Any] | None) -> None:
+        """Let the toy behave in another way, or as at first."""
+        self._provider.behave()
+        for name, value in (behavior or {}).items():
+            setattr(self._provider, name, value)
+
+    def _subscribe(self, beside: Callable[[Any], object] | None) -> None:
+        """Record all updates of the engine, and call a function with each."""
+        toy = self._provider
+
+        def told(update: Any) -> None:
+            now = {"opens": toy.opens, "releases": toy.releases}
+            self._heard.append({**plain(update), "opened": now})
+            if beside is not None:
+                beside(update)
+
+        self._engines[""].subscribe(told)
+
+    def _environments(self, chosen: Mapping[str, Any]) -> Any:
+        return self._engines[""].environments.list(**chosen)
+
+    def _updates(self, _: None) -> list[Any]:
+        return [*self._heard]
+
+    def _logged(self, _: None) -> list[dict[str, str]]:
+        return [{"name": r.name, "level": r.levelname, "text": r.getMessage(),
+                 "error": repr(r.exc_info[1]) if r.exc_info else ""}
+                for r in self._records]  # fmt: skip
 
     def _cli(self, words: str | Sequence[str], **options: Any) -> Any:
         from tests.command_line import flowengine
 
         return flowengine(*(words.split() if isinstance(words, str) else words), **options)
+
+
+def seen(thing: Thing) -> dict[str, Any]:
+    """Return what a case sees of an open toy."""
+    spec, config = thing.request.spec, thing.request.config
+    return {
+        "id": thing.request.id, "key": spec.resource_key, "scope": spec.scope,
+        "owner": spec.owner_id, "image": config.image, "closed": thing.closed,
+        "token": config.token and config.token.reveal(),
+        "has_workspace": thing.request.workspace.exists(),
+    }  # fmt: skip
+
+
+def _object(named: str) -> Any:
+    """Return what a module of the case has under a name, `MODULE:NAME`."""
+    return getattr(import_module_of(named, str(Path.cwd())), named.partition(":")[2])
 
 
 def reached(value: Any, keys: str) -> Any:

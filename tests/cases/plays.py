@@ -14,8 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from flowengine import FlowFileError
 from flowengine.engines.flows import LoadedFlow
 from flowengine.flow.cases import as_data
+from flowengine.flow.compile import compile_text
 from flowengine.flow.models.cases import Answer, Case, CaseDecision
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
@@ -27,29 +29,42 @@ from flowengine.testing.invariants import check_over
 from flowengine.testing.player import Player, _error_of
 from flowengine.testing.scripts import CaseFailed, Scripts, given_to
 from flowengine.testing.simulator import Fails, Happening, Simulator, graph_of
-from tests.cases.form import Played, all_calls
+from tests.cases.form import Calls, Played
+from tests.cases.matching import Tag, differences
 from tests.language.stage import checked
 
 ORDERS = 12
 """Orders of a case in the kernel, half of them random if there are more."""
 SHUFFLES = 4
 """Orders in the player, of what happens at one moment."""
+LATE = 100
+"""Milliseconds by which a call may begin late, because those in an engine take a moment."""
 
 
 class Outside(Scripts):
     """What happens outside of an execution. A call without an answer returns its argument `value`.
 
+    Args:
+        case: The case.
+        flow: Its flow.
+        passed: Returns the milliseconds since the beginning.
+
     Attributes:
-        calls: Addresses of the calls, in the order in which they began.
+        calls: Address and time of the calls, in the order in which they began.
     """
 
-    def __init__(self, case: Case, flow: Any) -> None:
+    def __init__(self, case: Case, flow: Any, passed: Callable[[], int]) -> None:
         super().__init__(case, flow)
-        self.calls: list[str] = []
+        self.calls: list[tuple[str, int]] = []
+        self._passed = passed
+
+    def began(self, address: str) -> None:
+        """Record a call."""
+        self.calls.append((address, self._passed()))
 
     def answer(self, run: Run, rehearsal: Any = None) -> Answer:
         """Return the scripted result of a call, or its argument."""
-        self.calls.append(run.address)
+        self.began(run.address)
         if rehearsal is not None or any(name in self._case.tools for name in self.names_of(run)):
             return super().answer(run, rehearsal)
         given: Any = given_to(run)
@@ -57,13 +72,15 @@ class Outside(Scripts):
         return Answer.model_construct({"return_"}, return_=value)
 
 
-def compared(played: Played, found: Any, calls: Sequence[str], *, exact: bool = True) -> None:
+def compared(
+    played: Played, found: Any, calls: Sequence[tuple[str, int]], *, exact: bool = True
+) -> None:
     """Compare a play with what the case expects.
 
     Args:
         played: The case.
         found: The execution, as a `Player` shows it.
-        calls: Addresses of its calls in order.
+        calls: Addresses and times of its calls in order.
         exact: Whether calls and steps have their order. After a crash, calls are repeated.
 
     Raises:
@@ -87,20 +104,43 @@ class Differs(Exception):
         self.faults = faults
 
 
-def _other_calls(wanted: list[Any], calls: Sequence[str], *, exact: bool) -> Iterator[Problem]:
+def _other_calls(
+    wanted: Calls, calls: Sequence[tuple[str, int]], *, exact: bool
+) -> Iterator[Problem]:
+    problem = Problem(f"calls: expected {wanted}\nfound {list(calls)}", ("calls",))
     if not exact:
-        if set(all_calls(wanted)) != set(calls):
-            yield Problem(f"calls: expected {wanted} in any number, found {calls}", ("calls",))
+        if {address for one in wanted for address, _ in one} != {address for address, _ in calls}:
+            yield problem
         return
     left = list(calls)
     for group in wanted:
-        size = 1 if isinstance(group, str) else len(group)
-        begun, left = left[:size], left[size:]
-        if sorted(begun) != sorted([group] if isinstance(group, str) else group):
-            yield Problem(f"calls: expected {wanted}\nfound {list(calls)}", ("calls",))
+        begun, left = sorted(left[: len(group)]), left[len(group) :]
+        if [address for address, _ in group] != [address for address, _ in begun] or any(
+            time is not None and not 0 <= at - parse_duration(time) <= LATE
+            for (_, time), (_, at) in zip(group, begun, strict=True)
+        ):
+            yield problem
             return
     if left:
-        yield Problem(f"calls: expected {wanted}\nfound {list(calls)}", ("calls",))
+        yield problem
+
+
+def in_check(played: Played, folder: Path) -> None:
+    """Check a flow only: it is refused with these words, or has these warnings."""
+    text = (folder / "flow.yaml").read_text()
+    try:
+        compiled = compile_text(text, folder=folder)
+    except FlowFileError as error:
+        if played.refused is None:
+            raise
+        faults = list(differences(Tag("part", played.refused), str(error), "it"))
+    else:
+        found = [one.code for one in compiled.diagnostics]
+        faults = [f"it is not refused, but has the warnings {found}"]
+        if played.refused is None:
+            faults = list(differences(played.warns, found, "warnings"))
+    if faults:
+        raise Differs([Problem(fault) for fault in faults])
 
 
 # In the kernel
@@ -120,7 +160,7 @@ class Rehearsed(Simulator):
         case = played.case
         self.case = case
         self.races = played.races
-        self.scripts = Outside(case, graph.flow)
+        self.scripts = Outside(case, graph.flow, lambda: self.now - self.began)
         self.began = self.clock = parse_time(case.at)
         self._choose = choose
         self._answers: dict[tuple[int, int], tuple[int, Answer]] = {}
@@ -282,7 +322,7 @@ def in_simulator(played: Played, flow: LoadedFlow, folder: Path) -> None:
         rehearsed = Rehearsed(graph, played, choose)
         try:
             rehearsed.play(inputs)
-            compared(played, rehearsed, rehearsed.started)
+            compared(played, rehearsed, rehearsed.scripts.calls)
         except (Differs, CaseFailed, AssertionError) as error:
             error.add_note(f"in the kernel, after: {'; '.join(rehearsed.schedule)}")
             raise
@@ -303,7 +343,7 @@ class Shuffled(Player):
 
     def __init__(self, flow: LoadedFlow, case: Case, folder: str, seed: int) -> None:
         super().__init__(flow, case, {}, folder)
-        self.scripts = Outside(case, flow.compiled)
+        self.scripts = Outside(case, flow.compiled, lambda: self.clock.now() - self.began)
         self._draws = random.Random(seed) if seed else None
 
     def _later(self, delay: int, do: Callable[[], None]) -> None:

@@ -28,10 +28,9 @@ class BesideServer(CommandLine):
         """The commands that were sent."""
         self._api: Api | None = None
 
-    def __call__(
+    def run(
         self,
         *words: str | Path,
-        code: int = 0,
         typed: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Done:
@@ -39,12 +38,12 @@ class BesideServer(CommandLine):
         if command and "FLOWENGINE_STORE" not in (env or {}):
             self.sent.append(command)
             env = {"FLOWENGINE_SERVER": URL, **(env or {})}
-        return super().__call__(*words, code=code, typed=typed, env=env)
+        return super().run(*words, typed=typed, env=env)
 
     def connect(self, url: str) -> Client:
         """Return a client of the server."""
         if self._api is None:
-            engine = Engine(self.folder / ".flowengine", durability="none")
+            engine = Engine(self.folder / ".flowengine")
             self._api = Api(self.folder / "server", (), engine)
         return Client(url, LOCAL, transport=Transport(self._api))
 

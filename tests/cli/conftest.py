@@ -4,15 +4,19 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import command_line
 from tests.command_line import PROGRAM, Done
 from tests.forked_program import end_shared_forks
+from tests.transcripts import Section, check_section, sections
+
+if TYPE_CHECKING:
+    from tests.temporal_stores import Stores
 
 
 class CommandLine:
@@ -29,9 +33,18 @@ class CommandLine:
         env: Mapping[str, str] | None = None,
     ) -> Done:
         """Run a command in this process, and check its exit code."""
-        done = command_line.flowengine(*words, typed=typed, env=env)
+        done = self.run(*words, typed=typed, env=env)
         assert done.code == code, f"flowengine {words} ended with {done}"
         return done
+
+    def run(
+        self,
+        *words: str | Path,
+        typed: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Run a command in this process."""
+        return command_line.flowengine(*words, typed=typed, env=env)
 
     def write(self, name: str, text: str) -> Path:
         """Write a file into the folder."""
@@ -77,6 +90,48 @@ def steady(text: str) -> str:
     return text
 
 
+def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
+    """Collect a page of transcripts."""
+    return Page.from_parent(parent, path=file_path) if file_path.suffix == ".md" else None
+
+
+class Page(pytest.File):
+    """A page of transcripts. Each section is a test, and up to two more."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the plays of each section."""
+        for section in sections(self.path):
+            yield Transcript.from_parent(self, section=section, way="store")
+            if "<!-- also with a server" in section.text:
+                yield Transcript.from_parent(self, section=section, way="server")
+            if "<!-- also in Temporal" in section.shared and "<!-- not in T" not in section.text:
+                yield Transcript.from_parent(self, section=section, way="temporal")
+
+
+class Transcript(pytest.Function):
+    """A section of a page, played with a store, a server over it, or a store in Temporal."""
+
+    def __init__(self, *, section: Section, way: str, **more: Any) -> None:
+        def play(
+            tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_temporal: Stores | None
+        ) -> None:
+            with _user_in(tmp_path, monkeypatch, way) as user:
+                if in_temporal is not None:
+                    monkeypatch.setenv("FLOWENGINE_STORE", in_temporal.default)
+                check_section(section, user.run, way)
+
+        self._line = section.line
+        name = section.title if way == "store" else f"{section.title} [{way}]"
+        super().__init__(name=name, callobj=play, **more)
+        self.in_temporal = way == "temporal"
+        if self.in_temporal:
+            self.add_marker(pytest.mark.endurance(slices=50))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the place of the section."""
+        return self.path, self._line - 1, self.name
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _forks() -> Iterator[None]:
     """Programs on terminals are forks of one process, which ends with the tests."""
@@ -99,19 +154,24 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def flowengine(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CommandLine]:
-    if getattr(request, "param", "store") == "store":
-        yield CommandLine(tmp_path)
+    with _user_in(tmp_path, monkeypatch, getattr(request, "param", "store")) as user:
+        yield user
+
+
+@contextmanager
+def _user_in(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator[CommandLine]:
+    if way != "store":  # files and threads of the server stay between two commands
+        monkeypatch.setattr(command_line, "nothing_left", nullcontext)
+    if way != "server":
+        yield CommandLine(folder)
         return
     from flowengine.cli import session
     from tests.cli.beside_server import BesideServer
 
-    # The server is in this process, and its files stay open between two commands.
-    monkeypatch.setattr(command_line, "nothing_left", nullcontext)
-    served = BesideServer(tmp_path)
-    monkeypatch.setattr(session, "connect", served.connect)
-    with closing(served):
-        yield served
-    assert served.sent, "no command was sent to the server"
+    with closing(BesideServer(folder)) as user:
+        monkeypatch.setattr(session, "connect", user.connect)
+        yield user
+    assert user.sent, "no command was sent to the server"
 
 
 also_served = pytest.mark.parametrize("flowengine", ["store", "server"], indirect=True)

@@ -34,6 +34,19 @@ class Silent(Exception):
     def __str__(self):
         raise SystemExit
 
+class Broken(Exception):
+    "Nothing that an engine asks an exception can be read."
+    __module__ = None
+
+    @property
+    def retryable(self):
+        raise KeyError("retryable")
+
+    data = retry_after = __cause__ = __context__ = __traceback__ = __suppress_context__ = retryable
+
+def deep(error, levels):
+    return ExceptionGroup(f"level {levels}", [deep(error, levels - 1)]) if levels else error
+
 GROUP = ExceptionGroup("two", [ValueError("a"), ExceptionGroup("one", [KeyError("b")])])
 RAISED = {
     "note": lambda: noted(ValueError("a"), "of order 7"),
@@ -42,6 +55,8 @@ RAISED = {
     "notes in a group": lambda: noted(ExceptionGroup("all", [noted(OSError("x"), "b")]), "c"),
     "many": lambda: ExceptionGroup("many", [ValueError(n) for n in range(12)]),
     "no text": lambda: ExceptionGroup("silent", [noted(Silent(), "still")]),
+    "broken": lambda: Broken("a"),
+    "deep": lambda: deep(ValueError("a"), 9),
 }
 
 async def act(case: str) -> str:
@@ -65,6 +80,10 @@ REASONS = {
     + "; ".join(f"ValueError: {number}" for number in range(10))
     + "; and 2 more",
     "no text": "ExceptionGroup: silent (1 sub-exception): Silent: still",
+    "broken": "Broken: a",
+    "deep": "ExceptionGroup: level 9 (1 sub-exception): "
+    + "".join(f"ExceptionGroup: level {level} (1 sub-exception) [" for level in range(8, 3, -1))
+    + "ValueError: a]]]]]",
 }
 STEP = """
 flowengine: 1

@@ -1549,13 +1549,8 @@ def test_a_use_of_a_grant_counts_once_and_only_with_its_answer() -> None:
     assert (Shared(unpack(pack(shared.plain()))).used, Shared({}).used) == (True, False)
 
 
-def test_most_tests_of_the_command_line_hold_in_temporal_and_the_rest_is_listed() -> None:
-    assert COMMANDS.keys() >= EXCEPTED
-    assert len(EXCEPTED) == 48
-    assert len(COMMANDS) >= 2 * len(EXCEPTED)
-
-
 def test_listed_exceptions_are_names_of_tests() -> None:
+    assert COMMANDS.keys() >= EXCEPTED
     for module, test in REASONS:
         text = (TESTS / f"{module}.py").read_text()
         assert f"def {test.partition('[')[0]}(" in text, (module, test)

@@ -1,4 +1,7 @@
-"""Tests of the command line, once more with a store in Temporal: the same words and answers."""
+"""Tests of the command line in Python, once more with a store in Temporal.
+
+The transcripts of `tests/cli` say themselves where they hold.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from flowengine.journal.records import ENDED
 from tests import command_line
 from tests.cli import test_chat, test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
-from tests.cli.test_decide import groups, wait  # noqa: F401 - as above
 from tests.cli.test_diff import story  # noqa: F401 - as above
 from tests.cli.test_operate import failed, order  # noqa: F401 - as above
 from tests.engines.temporal_server import RunningWorker
@@ -30,15 +32,11 @@ TESTS = {
 }
 EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     "steps run on the host of the worker, which shows what they print": (
-        "test_a_failure_on_the_host_does_not_repeat_that_it_was_unsandboxed",
         "test_an_interrupt_waits_until_a_module_is_imported",
-        "test_steps_that_run_on_the_host_are_named_first",
         "test_verbose_streams_what_a_shell_shows",
         "test_verbose_streams_what_functions_print",
         "test_verbose_streams_what_programs_print",
-        "test_what_a_step_prints_is_a_result_but_not_beside_json",
         "test_what_functions_print_does_not_stand_among_results",
-        "test_what_functions_print_is_apart_where_the_command_line_is_called_from_python",
         "test_what_functions_print_is_part_of_the_evidence",
         "test_what_quick_functions_print_is_streamed_and_evidence_as_well",
     ),
@@ -54,46 +52,19 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
         "test_a_step_that_timed_out_shows_what_it_had_printed",
     ),
     "workers continue executions by themselves, so nothing is interrupted or due": (
-        "test_a_question_after_a_crash_is_answered_with_the_result",
-        "test_a_run_that_is_only_recorded_is_left_to_a_process_that_resumes_what_is_due",
-        "test_a_signal_with_an_id_counts_once_and_may_only_be_recorded",
-        "test_all_takes_questions_too",
-        "test_all_that_can_move_is_resumed_at_once",
         "test_an_execution_held_by_another_process_is_left_to_it",
         "test_an_overdue_approval_is_shown_as_overdue",
-        "test_an_execution_that_was_only_recorded_says_so_until_a_process_begins_it",
         "test_interrupting_saves_and_says_how_to_go_on",
-        "test_recording_only_leaves_going_on_to_resume",
-        "test_recording_several_tells_one_command_that_resumes_them",
-        "test_who_answers_says_how_long_to_stay",
-        "test_what_was_interrupted_is_listed_with_the_command_that_resumes_it",
     ),
     "waits that open at the same time are listed in any order": (
         "test_a_dry_run_promises_only_what_the_user_may_decide",
-        "test_all_that_filters_leave_are_decided_after_a_dry_run",
-    ),
-    "a wait is found by at least eight digits": (
-        "test_an_approval_is_claimed_handed_on_and_decided",
-        "test_an_execution_that_waits_says_for_what_and_how_to_answer",
-        "test_what_nobody_decides_on_says_what_it_waits_for",
-    ),
-    "closed waits of several executions are not listed": (
-        "test_lists_show_what_is_pending_and_what_was_decided",
     ),
     "the test is about a directory, or about all executions in it": (
         "test_a_fork_names_where_it_came_from_by_a_short_id",
-        "test_a_project_puts_nobody_into_a_group",
         "test_a_reader_that_goes_away_is_no_error",
-        "test_a_store_that_is_deleted_meanwhile_is_said_and_nothing_else",
-        "test_executions_are_listed_newest_first_and_filtered",
         "test_it_does_not_stay_for_ever_for_executions_that_nobody_drives",
-        "test_nothing_is_made_in_a_folder_where_nothing_was_run",
-        "test_old_executions_are_deleted",
         "test_short_ids_tell_executions_of_one_moment_apart",
-        "test_the_durability_in_force_is_shown",
-        "test_the_same_id_again_is_the_same_execution",
         "test_what_a_run_leaves_is_private_whatever_the_umask",
-        "test_wrong_inputs_name_the_field_and_nothing_runs",
     ),
 }
 """Reason → the tests that do not hold in Temporal."""

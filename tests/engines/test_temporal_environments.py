@@ -205,7 +205,7 @@ outputs: {then: "${{ steps.then.output }}"}
 def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(HEARTBEAT, "3s")
+    monkeypatch.setenv(HEARTBEAT, "20s")
     flow, address = write_flow(tmp_path, LONG.replace("FOLDER", str(tmp_path))), f"{server}/lost"
     with Engine(address) as engine, RunningWorker(address) as worker:
         engine.start(flow, id="long-box")

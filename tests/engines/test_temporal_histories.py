@@ -33,7 +33,7 @@ from tests.engines.temporal_server import RunningWorker, temporal_server
 
 HERE = Path(__file__).parent / "histories"
 FLOWS = sorted(HERE.glob("*.yaml"))
-NEWEST = HERE / "0.1.0-2026-11-25-long"
+NEWEST = HERE / "0.1.0-2026-11-27"
 """The newest version with histories, named after that of the package and the day."""
 RECORDED = sorted({*HERE.glob("*/*.json"), *(NEWEST / f"{path.stem}.json" for path in FLOWS)})
 LONG = NEWEST / "long.json"

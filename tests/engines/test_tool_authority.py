@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import ExecutionResult
-from flowengine.errors import Conflict
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.tool_environment.observers import CallbackAuthority
 
@@ -41,100 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("sending.py").write_text(SEND)
 
 
-def run(answer: Any, approval: str = "{edit: true}") -> tuple[ExecutionResult, list[ToolCall]]:
-    """Run the flow. The authority returns `answer`, or raises it if it is an exception."""
-    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", approval))
-    asked: list[ToolCall] = []
-
-    def callback(call: ToolCall) -> Any:
-        asked.append(call)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    with Engine("store", user="user:ana", tool_authority=CallbackAuthority(callback)) as engine:
-        return engine.run("flow.yaml"), asked
-
-
 def sent() -> str:
     return Path("sent.txt").read_text() if Path("sent.txt").exists() else ""
-
-
-def test_what_it_approves_runs_once_and_it_sees_no_secret() -> None:
-    result, asked = run(True)
-    assert result.outputs == {"o": "HELLO"}
-    assert sent() == "hello"
-    assert [(call.tool_name, call.args) for call in asked] == [
-        ("send", {"text": "hello", "key": "***"})
-    ]
-    with Engine("store") as engine:
-        decision = engine.wait(asked[0].tool_call_id)["decision"]
-    assert (decision["by"], decision["via"]) == ("user:ana", "callback")
-
-
-def test_an_asynchronous_callback_is_asked_as_well() -> None:
-    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "ask"))
-
-    async def callback(call: ToolCall) -> bool:
-        return bool(call.args["text"] == "hello")
-
-    with Engine("store", tool_authority=CallbackAuthority(callback)) as engine:
-        assert engine.run("flow.yaml").status == "succeeded"
-
-
-@pytest.mark.parametrize(
-    ("answer", "cause"),
-    [
-        (None, "NoneType is not a decision"),
-        ("yes", "str is not a decision"),
-        (1, "int is not a decision"),
-        ({}, "'approved'"),
-        ({"approved": "true"}, "'approved' must be true or false"),
-        (ValueError("no"), "raised ValueError: no"),
-        ({"approved": True, "args": {}}, "belongs to the decision 'edit'"),
-        ({"approved": True, "decision": "reject"}, "contradicts"),
-        ({"approved": True, "images": [b"no image"]}, "'images.0'"),
-    ],
-)
-def test_doubt_means_no(answer: Any, cause: str) -> None:
-    result, asked = run(answer)
-    assert result.error is not None
-    assert result.error["type"] == "Rejected"
-    assert cause in result.error["message"]
-    assert (sent(), len(asked)) == ("", 1)
-
-
-def test_it_edits_and_responds_within_what_people_could() -> None:
-    edit = {"approved": True, "decision": "edit", "args": {"text": "bye", "key": "***"}}
-    assert run(edit)[0].outputs == {"o": "BYE"}
-    respond = {"approved": False, "decision": "respond", "content": "mine"}
-    assert run(respond)[0].outputs == {"o": "mine"}
-    assert sent() == "bye"
-
-
-@pytest.mark.parametrize(
-    ("answer", "approval"),
-    [
-        ({"approved": False, "decision": "defer"}, "ask"),
-        (True, '{assignees: ["user:ben"]}'),
-        (
-            {"approved": True, "decision": "edit", "args": {"text": "bye", "key": "x"}},
-            "{edit: true}",
-        ),
-        ({"approved": True, "decision": "edit", "args": {"text": 7, "key": "***"}}, "{edit: true}"),
-        ({"approved": True, "decision": "edit", "args": {"text": "x"}}, "{edit: true}"),
-        ({"approved": True, "decision": "edit", "args": {"text": "x", "key": "***"}}, "ask"),
-    ],
-)
-def test_what_it_defers_or_may_not_decide_waits_for_people(answer: Any, approval: str) -> None:
-    result, asked = run(answer, approval)
-    assert (result.status, sent(), len(asked)) == ("waiting", "", 1)
-    with Engine("store") as other:
-        done = other.approve(result.waits[0]["id"], by="user:ben").result
-        with pytest.raises(Conflict):
-            other.reject(result.waits[0]["id"], by="user:ben")
-    assert done is not None
-    assert (done.status, sent()) == ("succeeded", "hello")
 
 
 def test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count() -> None:

@@ -14,7 +14,6 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.infos import WaitInfo
 from flowengine.errors import Conflict
 from tests.engines import world
-from tests.engines.world import Clock
 
 FLOW = """
 steps:
@@ -82,66 +81,11 @@ def test_votes_that_come_at_once_have_one_order(tmp_path: Path, block: int) -> N
             assert first[1] == first[0][-1]
 
 
-@pytest.mark.parametrize("times", [(1000, 3000, 2000), (3000, 2000, 1000), (2000, 1000, 1000)])
-def test_the_clocks_of_voters_do_not_count(tmp_path: Path, times: tuple[int, ...]) -> None:
-    clock = Clock(1_800_000_000_000)
-    with Engine(tmp_path / "store", clock=clock) as engine:
-        wait = engine.run(world.make(tmp_path, FLOW)).waits[0]["id"]
-        for user, later in zip(VOTERS, times, strict=False):
-            clock.time = 1_800_000_000_000 + later
-            engine.approve(wait, by=user, resume=False)
-        assert by(engine.wait(wait)) == VOTERS[:3]
-        clock.time += 60_000
-        engine.resume(engine.wait(wait)["execution"])
-
-        assert seen(engine, wait) == [(VOTERS[:3], "user:cleo")] * 4
-
-
-def test_a_rejection_is_no_vote_for_it(tmp_path: Path) -> None:
-    with Engine(tmp_path / "store") as engine:
-        wait = engine.run(world.make(tmp_path, FLOW)).waits[0]["id"]
-        engine.approve(wait, by="user:ana", resume=False)
-        engine.reject(wait, by="user:ben")
-
-        view = engine.wait(wait)
-        assert (by(view), view["decision"]["by"]) == (["user:ana"], "user:ben")
-
-
 @pytest.fixture(params=["file", "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     place = tmp_path / "store" if request.param == "file" else None
     with Engine(place, durability=None if place is None else "process") as engine:
         yield engine
-
-
-@pytest.mark.parametrize("how", ["retry", "fork"])
-def test_votes_that_are_journaled_count_after_going_back(
-    engine: Engine, tmp_path: Path, how: str
-) -> None:
-    result = engine.run(world.make(tmp_path, BESIDE))
-    sign, last = (wait["id"] for wait in result.waits)
-    engine.approve(sign, by="user:ana", comment="fine")
-    failed = engine.approve(last, by="user:ana").result
-    assert failed is not None
-    assert failed.status == "failed"
-    if how == "fork":
-        result = engine.fork(result.execution, from_step="act")
-    else:
-        result = engine.retry(result.execution)
-    [wait] = result.waits
-    assert by(wait) == ["user:ana"]
-
-    again = engine.approve(wait["id"], by="user:ana")
-    assert (again.first, again.comment) == (False, "fine")
-    with pytest.raises(Conflict, match="was already approved by user:ana"):
-        engine.reject(wait["id"], by="user:ana")
-    with pytest.raises(Conflict, match="user:ana already voted"):
-        engine.delegate(wait["id"], "user:eve", by="user:ana")
-    ended = engine.approve(wait["id"], by="user:ben").result
-
-    assert ended is not None
-    assert ended.status == "succeeded", "two votes were needed, and two are there"
-    assert by((ended.outputs or {})["sign"]) == ["user:ana", "user:ben"]
 
 
 @pytest.mark.parametrize("how", ["retry", "fork"])

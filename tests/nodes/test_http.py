@@ -57,6 +57,14 @@ PAGES: dict[str, Page] = {
         {"Set-Cookie": "a=1; Expires=Wed, 21 Oct 2026\nb=2", "Link": "<a>\n<b>"},
         b"",
     ),
+    "/jp": (200, {"Content-Type": "text/plain; charset=iso-2022-jp"}, b"\x1b$BF|K\\\x1b(B"),
+    "/lie": (200, {"Content-Type": "application/json; charset=latin-1"}, '["é"]'.encode()),
+    "/old": (200, {"Content-Type": "application/json; charset=latin-1"}, b'["\xe9"]'),
+    "/wide": (200, JSON, '["é"]'.encode("utf-16-be")),
+    "/xml": (200, {"Content-Type": "text/xml"}, b"<?xml encoding='latin-1'?>\xe9"),
+    "/lines": (200, {"Content-Type": "application/x-ndjson"}, b"1\n2\n"),
+    "/blank": (200, JSON, b" \n"),
+    "/half": (200, ZIPPED, gzip.compress(b'"arrived"')[:-8]),
     "/circle": (301, {"Location": "/circle"}, b""),
 }
 
@@ -330,6 +338,14 @@ def test_text_in_an_encoding_that_is_none_is_read_as_utf_8(
 
 
 def test_answers_are_read_as_they_are_meant(bench: Bench, server: str) -> None:
+    for path, body in (
+        *(("jp", "日本"), ("lie", ["é"]), ("old", ["é"]), ("wide", ["é"]), ("blank", None)),
+        *(("xml", "<?xml encoding='latin-1'?>é"), ("lines", "1\n2\n")),
+    ):
+        assert bench.do("http", {}, {"url": f"{server}/{path}"})["body"] == body, path
+    broken = bench.fail("http", {}, {"url": f"{server}/half"})
+    assert "breaks off" in broken["message"]
+    assert (broken["data"]["status"], broken["data"]["body"]) == (200, '"arrived"')
     for name, case in RECEIVED.items():
         answer = bench.do("http", {}, {"url": f"{server}/received/{name}", "method": "POST"})
         assert answer["body"] == {"v": case.value}, name

@@ -139,6 +139,8 @@ def f():
     ("result", "complaint"),
     [
         ("object()", "a value of type builtins.object cannot be kept"),
+        ("[...]", "result[0]: a value of type builtins.ellipsis cannot be kept"),
+        ("__import__('unittest.mock').mock.Mock()", "of type unittest.mock.Mock cannot be kept"),
         ("{1: 2}", "the key 1 of a map is int, not text"),
         ("float('nan')", "nan is not a number in JSON"),
         ("2 ** 70", "more than 64 bits"),

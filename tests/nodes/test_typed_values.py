@@ -194,6 +194,17 @@ def looping() -> Any:
     return value
 
 
+def keyed() -> dict[str | int, int]:
+    return {1: 2, "1": 3}
+
+
+def test_a_result_whose_keys_are_the_same_as_text_is_not_kept() -> None:
+    flow = Flow("keyed")
+    flow.step(keyed)
+    message = "the result cannot be kept: two keys of a map are the same as text"
+    assert run(flow)["message"] == message
+
+
 @pytest.mark.parametrize(
     ("value", "fault"),
     [

@@ -170,6 +170,21 @@ class Pair(NamedTuple):
     price: Decimal
 
 
+class Spread(NamedTuple):
+    price: Decimal
+    photos: dict[date, bytes]
+
+
+class Partial(typing_extensions.TypedDict, total=False):
+    at: typing_extensions.Required[date]
+    price: Decimal
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=False)
+    order_id: int = Field(alias="orderId")
+
+
 class Numbers(RootModel[list[Decimal]]):
     pass
 
@@ -369,6 +384,13 @@ CASES = [
     ("dict[date, list[Point]]", "{date(2026, 1, 2): [Point(1.0)]}"),
     ("dict[uuid.UUID, dict[int, bytes]]", "{uuid.UUID(int=7): {1: b'a'}}"),
     ("dict[bytes, int]", f"{{{BYTES}: 1}}"),
+    ("dict[datetime, set[Id]]", "{datetime(2026, 1, 2, tzinfo=UTC): {1}}"),
+    ("typing.Sequence[bytes]", f"[{BYTES}]"),
+    ("dict[str, collections.abc.Sequence[Day]]", "{'a': [{'at': date(2026, 1, 2)}]}"),
+    ("Spread", f"Spread(Decimal('1.10'), {{date(2026, 1, 2): {BYTES}}})"),
+    ("Partial", "{'at': date(2026, 1, 2)}"),
+    ("ByName", "ByName(order_id=1)"),
+    ("re.Pattern[str]", "re.compile('(?i)(?P<name>a)')"),
     ("float", "5.0"),
     ("list[float]", "[1.0, 2.5]"),
     ("Optional[float]", "5.0"),

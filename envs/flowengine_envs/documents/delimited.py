@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 
 from flowengine_envs.documents.document import Damaged
@@ -12,6 +13,8 @@ from flowengine_envs.documents.text import decode
 
 _SEPARATORS = ",;\t|"
 _SAMPLE_LINES = 20
+_NAMED = re.compile(r'"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)
+"""The first line of a file for Excel that names its separator."""
 
 
 def convert(data: bytes, out: Writer, declared: str = "") -> None:
@@ -30,8 +33,11 @@ def convert(data: bytes, out: Writer, declared: str = "") -> None:
 
 def _rows(text: str) -> Iterator[list[str]]:
     csv.field_size_limit(max(len(text), 1))
+    named = _NAMED.match(text)
+    text = text[named.end() :] if named else text
+    separator = named[1] if named else _separator(text)
     try:
-        yield from csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text))
+        yield from csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     except csv.Error as error:
         raise Damaged(f"the table cannot be read: {error}") from None
 

@@ -22,6 +22,7 @@ from flowengine_envs.documents.markdown import (
     plain,
     target,
 )
+from flowengine_envs.documents.symbol_fonts import shown
 from flowengine_envs.documents.text import decode, lines
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Fields, Numbering, Styles, is_on, link_of
@@ -39,13 +40,10 @@ _TRANSPARENT = {
     *(f"{_COMPATIBLE}{name}" for name in ("AlternateContent", "Choice")),
 }
 _SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
-_SYMBOLS = {
-    **{"F0FC": "\u2713", "F0FB": "\u2717", "F0FE": "\u2612", "F0FD": "\u2612"},
-    **{"F0A8": "\u2610", "F06F": "\u2610", "F0B7": "\u2022", "F0A7": "\u25aa", "F0E0": "\u2192"},
-}
-"""Characters of the fonts Wingdings and Symbol that occur in texts. Others are left out."""
 _TICKED, _OPEN = "\u2612", "\u2610"
 _UNREAD = "a part that was inserted from another file was not read"
+_CODE = re.compile(r"[0-9A-Fa-f]{1,4}")
+_IN_SYMBOL_FONT = re.compile("[\0-\xff\ud800-\uf8ff]")
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
 
 
@@ -122,6 +120,8 @@ class Word:
         self._fields.prepare(part.element)
         self._styles = Styles(self._xml("styles"))
         self._numbering = Numbering(self._xml("numbering"))
+        self._joined: list[TextSpan] = []
+        """The text of paragraphs that the next one continues."""
         self._boxes: list[Any] = []
         """Text boxes anchored in the paragraph that is being read."""
         self._charts: list[Any] = []
@@ -203,7 +203,10 @@ class Word:
 
     def _paragraph(self, paragraph: Any) -> None:
         style = self._styles.of(paragraph)
-        spans = [*self._spans(paragraph)]
+        spans = [*self._joined, *self._spans(paragraph)]
+        self._joined = spans if _is_joined(paragraph) else []
+        if self._joined:
+            return
         text = inline(spans, " " if style.heading else "  \n")
         boxes, self._boxes = self._boxes, []
         place = self._numbering.place(paragraph, style)
@@ -268,7 +271,8 @@ class Word:
             self._hidden += bool("".join(text.text or "" for text in run.iter(f"{W}t")).strip())
         bold, italic, strike = (is_on(look, name) for name in ("b", "i", "strike"))
         code, script = self._styles.is_code(look), _script(look)
-        for child in run:
+        font = None if look is None else look.find(f"{W}rFonts")
+        for child in _content(run):
             self._fields.take(child)
             if is_hidden or (self._fields.is_code and child.tag != f"{W}fldChar"):
                 continue
@@ -276,7 +280,8 @@ class Word:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
                 self._comments.take(child.text)
-                yield TextSpan(child.text, bold, italic, code, strike, link, script=script)
+                text = child.text if font is None else shown(child.text, font.get(f"{W}ascii", ""))
+                yield TextSpan(text, bold, italic, code, strike, link, script=script)
             elif sign := _sign(child, name):
                 yield TextSpan(sign, link=link)
             elif name == "ruby":
@@ -288,9 +293,6 @@ class Word:
                 yield self._comments.mark(child.get(f"{W}id", ""))
             elif name in {"drawing", "pict", "object"}:
                 yield from self._drawing(child, link)
-            elif child.tag == f"{_COMPATIBLE}AlternateContent":
-                for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
-                    yield from self._drawing(choice, link)
 
     def _ruby(self, ruby: Any, link: str) -> Iterator[TextSpan]:
         """Yield a text, followed by its reading."""
@@ -344,6 +346,8 @@ class Word:
         """Return the text of a cell, and an empty one for each further column it spans."""
         properties = cell.find(f"{W}tcPr")
         merged = None if properties is None else properties.find(f"{W}vMerge")
+        if properties is not None and properties.find(f"{W}cellDel") is not None:
+            return []
         columns = 1 if properties is None else _span(properties.find(f"{W}gridSpan"), 1)
         continues = merged is not None and merged.get(f"{W}val", "continue") == "continue"
         text = "" if continues else "\n".join(filter(None, self._cell_lines(cell)))
@@ -414,6 +418,32 @@ class Word:
             self._out.paragraph(self._comments.footnote(id, author, text))
 
 
+def _is_joined(paragraph: Any) -> bool:
+    """Return whether the next paragraph continues a paragraph.
+
+    Its mark was deleted in a tracked change, or it is a large initial.
+    """
+    following = paragraph.getnext()
+    return (
+        following is not None
+        and following.tag == f"{W}p"
+        and (
+            paragraph.find(f"{W}pPr/{W}rPr/{W}del") is not None
+            or paragraph.find(f"{W}pPr/{W}framePr[@{W}dropCap]") is not None
+        )
+    )
+
+
+def _content(run: Any) -> Iterator[Any]:
+    """Yield the parts of a run. Of alternatives, the first that has some of Word's own is read."""
+    for child in run:
+        if child.tag == f"{_COMPATIBLE}AlternateContent":
+            taken = (each for each in child if each.find(f"{W}*") is not None)
+            yield from _content(next(taken, ()))
+        else:
+            yield child
+
+
 def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[Table]]]:
     pieces: list[tuple[str, list[Table]]] = []
     for margin in margins:
@@ -446,7 +476,10 @@ def _is_outermost(box: Any, drawing: Any) -> bool:
 def _sign(element: Any, name: str) -> str:
     """Return the text for an element of a run that contains none, empty for other elements."""
     if name == "sym":
-        return _SYMBOLS.get(element.get(f"{W}char", "").upper(), "")
+        code = element.get(f"{W}char", "")
+        sign = chr(int(code, 16)) if _CODE.fullmatch(code) else ""
+        text = shown(sign, element.get(f"{W}font", ""))
+        return "" if text == sign and _IN_SYMBOL_FONT.match(sign) else text
     if name != "fldChar":
         return _SIGNS.get(name, "")
     if (box := element.find(f"{W}ffData/{W}checkBox")) is not None:

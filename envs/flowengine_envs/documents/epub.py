@@ -6,11 +6,12 @@ import posixpath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from flowengine.sdk.received import declared_in
 from flowengine_envs.documents import html
 from flowengine_envs.documents.archives import open_archive, parse_xml, read_entry
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer, target
-from flowengine_envs.documents.text import declared_in, decode
+from flowengine_envs.documents.text import decode
 
 _CONTAINER = "META-INF/container.xml"
 _PAGES = {"application/xhtml+xml", "text/html", "text/x-oeb1-document", "image/svg+xml"}

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+from flowengine.sdk.received import declared_in
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
-from flowengine_envs.documents.text import declared_in, decode
+from flowengine_envs.documents.text import decode
 
 SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 

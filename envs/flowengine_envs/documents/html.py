@@ -12,11 +12,13 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urljoin
 
+from flowengine.sdk.received import declared_in
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.html_parts import (
     FormFields,
     HtmlList,
     TableText,
+    as_shown,
     paragraphs,
     put_first,
     spans_of,
@@ -32,7 +34,7 @@ from flowengine_envs.documents.markdown import (
     target,
 )
 from flowengine_envs.documents.mathml import latex, name_of
-from flowengine_envs.documents.text import declared_in, decode
+from flowengine_envs.documents.text import decode
 
 _DROPPED = frozenset(
     {
@@ -78,6 +80,7 @@ _HIDDEN = re.compile(
     r"|font-size\s*:\s*0(?![.\d])",
     re.IGNORECASE,
 )
+_HIDING = frozenset(("hidden", "popover"))
 _LANGUAGE = re.compile(r"(?:language|lang|highlight-source|brush:|sourceCode)[-\s]?([\w+#-]+)")
 _SPACE = re.compile(r"\s+")
 _DEEPEST = 12
@@ -187,9 +190,11 @@ class HtmlPage:
         """Convert a tree."""
         from lxml import etree
 
+        as_shown(root)
         around = {next(table.iterancestors("table"), None) for table in root.iter("table")}
         headed = {next(head.iterancestors("table"), None) for head in root.iter("th")}
         self._layouts = {table for table in around - headed if not _has_data(table)}
+        self._layouts |= {table for table in root.iter("table") if _is_column(table)}
         walker = etree.iterwalk(root, events=("start", "end"))
         for event, element in walker:
             tag = element.tag if isinstance(element.tag, str) else ""
@@ -216,7 +221,7 @@ class HtmlPage:
         if not attributes:
             return False
         style = attributes.get("style")
-        hidden = "hidden" in attributes or (style is not None and _HIDDEN.search(style))
+        hidden = not _HIDING.isdisjoint(attributes) or (style and _HIDDEN.search(style))
         if hidden and "".join(element.itertext()).strip():
             self._hidden += 1
         return bool(hidden)
@@ -404,11 +409,6 @@ class HtmlPage:
     def _write_table(self, table: TableText) -> None:
         for caption in table.caption:
             self._write(plain(caption))
-        if table.width == 1:  # it is used for layout, or is a list
-            for row in table.rows:
-                for text in row:
-                    self._write(plain(text))
-            return
         self._mark_what_is_beside()
         self._out.table(table.rows)
         self._tight = False
@@ -422,6 +422,13 @@ def _has_data(table: Any) -> bool:
     rows = {next(cell.iterancestors("tr", "table")) for cell in cells}
     with_tables = sum(cell.find(".//table") is not None for cell in cells)
     return len(rows) > 1 and len(cells) >= 2 * len(rows) and with_tables * 4 <= len(cells)
+
+
+def _is_column(table: Any) -> bool:
+    """Return whether a table has one cell per row: it is used for layout, or is a list."""
+    cells = [cell for cell in table.iter("td", "th") if next(cell.iterancestors("table")) is table]
+    rows = {cell.getparent() for cell in cells}
+    return len(rows) == len(cells) and all("rowspan" not in cell.attrib for cell in cells)
 
 
 def _is_short(heading: Any) -> bool:

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+from flowengine_envs.documents.symbol_fonts import shown
 from flowengine_envs.documents.word_styles import numbered
 
 # The main content of a page, which is moved before menus, search boxes and sidebars.
@@ -52,6 +53,38 @@ def _move(element: Any, to: Any, at: int) -> None:
     to.insert(at, element)
     if at == 0:
         element.tail, to.text = to.text, None
+
+
+# Elements that are shown as others, or elsewhere.
+#
+# Source: WAI-ARIA 1.2, 5.4; HTML Living Standard, 4.9.7 (`tfoot`), 4.11.4 (`dialog`) and 4.12.3
+# (`template`).
+
+_ROLES = {
+    **dict.fromkeys(("table", "grid", "treegrid"), "table"),
+    **{"row": "tr", "cell": "td", "gridcell": "td", "columnheader": "th", "rowheader": "th"},
+    **{"list": "ul", "listitem": "li"},
+}
+
+_FONT = re.compile(r"font-family:\s*['\"]?(symbol|wingdings)\b(?!\s*\d)", re.IGNORECASE)
+
+
+def as_shown(root: Any) -> None:
+    """Give elements the tag and the place that they have on the screen."""
+    for element in root.xpath("//div[@role] | //span[@role]"):
+        level = element.get("aria-level", "2")
+        heading = f"h{level}" if level in "123456" else "h6"
+        role = element.get("role")
+        element.tag = heading if role == "heading" else _ROLES.get(role, element.tag)
+    for shadow in root.xpath("//template[@shadowrootmode]"):
+        shadow.tag = "div"
+    for dialog in root.xpath("//dialog[not(@open)]"):
+        dialog.set("hidden", "")
+    for element in root.xpath("//span[@style] | //font[@face]"):
+        font = _FONT.search(element.get("style") or f"font-family:{element.get('face')}")
+        element.text = shown(element.text or "", font[1]) if font else element.text
+    for foot in root.xpath("//table/tfoot[following-sibling::*]"):
+        foot.getparent().append(foot)
 
 
 # Collects the cells of an HTML table while its text arrives.

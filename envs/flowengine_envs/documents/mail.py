@@ -7,12 +7,14 @@ import email.policy
 from collections.abc import Iterable
 from email.errors import MessageError
 from email.message import EmailMessage
-from typing import Any
+from typing import Any, cast
 
 from flowengine_envs.documents import html
 from flowengine_envs.documents.markdown import Writer, plain
 from flowengine_envs.documents.text import decode, lines
 
+_MESSAGE = "message/rfc822"
+_DEEPEST = 6
 _HEADERS = ("From", "To", "Cc", "Date")
 
 
@@ -23,20 +25,35 @@ def convert(data: bytes, out: Writer) -> None:
         data: Its bytes.
         out: Receives the text.
     """
-    message = parsed(data)
-    write_head(
-        out, _header(message, "Subject"), [(name, _header(message, name)) for name in _HEADERS]
-    )
+    _write(parsed(data), out)
+
+
+def _write(message: EmailMessage, out: Writer, level: int = 1) -> None:
+    """Write a message, and the messages attached to it, whose headings are a level lower."""
+    headers = [(name, _header(message, name)) for name in _HEADERS]
+    write_head(out, _header(message, "Subject"), headers, level)
     write_body(message, out)
-    for part in _attachments(message):
-        size = len(part.get_payload(decode=True) or b"")
-        write_attachment(out, part.get_filename() or "", part.get_content_type(), size)
+    is_envelope = message.get_content_type() == _MESSAGE
+    messages: list[EmailMessage] = []
+    for part in [message] if is_envelope else _attachments(message):
+        inner = part.get_payload() if part.get_content_type() == _MESSAGE else None
+        if level < _DEEPEST and isinstance(inner, list) and inner:
+            messages.append(cast("EmailMessage", inner[0]))
+        else:
+            size = len(part.get_payload(decode=True) or b"")
+            write_attachment(out, part.get_filename() or "", part.get_content_type(), size)
+    for inner in messages:
+        _write(inner, out, level + 1)
 
 
-def write_head(out: Writer, subject: str, headers: Iterable[tuple[str, str]]) -> None:
-    """Write the subject of a message as its title, and its headers."""
-    out.document.title = " ".join(subject.split())
-    out.heading(1, out.document.title)
+def write_head(
+    out: Writer, subject: str, headers: Iterable[tuple[str, str]], level: int = 1
+) -> None:
+    """Write the subject of a message, which is its title on the first level, and its headers."""
+    title = " ".join(subject.split())
+    if level == 1:
+        out.document.title = title
+    out.heading(level, title)
     lines = ((name, " ".join(value.split())) for name, value in headers)
     out.block("  \n".join(f"{name}: {value}" for name, value in lines if value))
 

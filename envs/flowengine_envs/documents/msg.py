@@ -10,13 +10,14 @@ import email.utils
 import struct
 from collections.abc import Iterator
 
+from flowengine.sdk.received import declared_in
 from flowengine_envs.documents import html, rtf
 from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
 from flowengine_envs.documents.formats import CompoundFile
 from flowengine_envs.documents.mail import write_attachment, write_head, write_text
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.rtf_tokens import encoding_of_page
-from flowengine_envs.documents.text import declared_in, decode
+from flowengine_envs.documents.text import decode
 
 PROPERTIES = "__properties_version1.0"
 _TEXT, _BYTES = "001F", "0102"

@@ -10,8 +10,18 @@ from flowengine_envs.documents import charts
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, Unreadable
-from flowengine_envs.documents.markdown import Full, TextSpan, Writer, image, inline, target
+from flowengine_envs.documents.markdown import (
+    Full,
+    TextSpan,
+    Writer,
+    hidden_note,
+    image,
+    inline,
+    target,
+)
+from flowengine_envs.documents.symbol_fonts import shown
 from flowengine_envs.documents.word_formulas import MATH, latex
+from flowengine_envs.documents.word_styles import numbered
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _BODY = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
@@ -24,6 +34,11 @@ _WITH_MACROS = tuple(
     for kind in ("presentation", "slideshow", "template")
 )
 _PICTURE = "{http://schemas.openxmlformats.org/presentationml/2006/main}pic"
+_ON = ("1", "true")
+_FORMATS = {
+    **{"alphaLc": "lowerLetter", "alphaUc": "upperLetter"},
+    **{"romanLc": "lowerRoman", "romanUc": "upperRoman"},
+}
 _DEEPEST = 20
 
 
@@ -42,18 +57,21 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     out.document.title = title_of(package)
     authors, remarks = _authors(package.main_document_part), Remarks(out, comments)
     margins: dict[str, None] = {}
+    unseen: list[Any] = []
     for number, slide in enumerate(slides, 1):
         hidden = " (hidden)" if slide.element.get("show") in {"0", "false"} else ""
         title = _title_of(slide)
         name = title.text_frame.text.strip() if title is not None else ""
         out.part("slide", number, " ".join(name.split()), hidden)
-        _slide(slide, title, out)
+        _slide(slide, title, out, unseen)
         margins |= dict.fromkeys(_margins(slide))
         for author, text in _comments(slide.part):
             remarks.write(authors.get(author, ""), text)
     for text in margins:
         out.paragraph(f"Slide footer: {text}")
     remarks.finish()
+    if unseen:
+        out.note(hidden_note(len(unseen)))
 
 
 def _opened(data: bytes) -> tuple[Any, list[Any]]:
@@ -88,12 +106,12 @@ def _title_of(slide: Any) -> Any:
     return first if first is not None and first.has_text_frame else None
 
 
-def _slide(slide: Any, title: Any, out: Writer) -> None:
+def _slide(slide: Any, title: Any, out: Writer, unseen: list[Any]) -> None:
     if title is not None:
         out.heading(2, inline(_title(title.text_frame), " "))
     for shape in _in_order(slide.shapes):
         if title is None or shape.shape_id != title.shape_id:
-            _readable_shape(shape, out)
+            _readable_shape(shape, out, unseen)
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         text = slide.notes_slide.notes_text_frame.text.strip()
         if text:
@@ -132,8 +150,22 @@ def _title(frame: Any) -> Iterator[TextSpan]:
 
 
 def _in_order(shapes: Any) -> list[Any]:
-    """Return shapes in reading order: from the top, and in a row from the left."""
-    return sorted([*shapes, *_newer(shapes)], key=_place)
+    """Return shapes in reading order: from the top, and in a row from the left.
+
+    Shapes are in one row if their tops differ by less than half the height of the lower one.
+    """
+    rows: list[list[Any]] = []
+    for shape in sorted([*shapes, *_newer(shapes)], key=_place):
+        first = rows[-1][0] if rows else None
+        if first is not None and _place(shape)[0] - _place(first)[0] < _height(first, shape) / 2:
+            rows[-1].append(shape)
+        else:
+            rows.append([shape])
+    return [shape for row in rows for shape in sorted(row, key=lambda each: _place(each)[1])]
+
+
+def _height(*shapes: Any) -> int:
+    return min(getattr(shape, "height", None) or 0 for shape in shapes)
 
 
 def _place(shape: Any) -> tuple[int, int]:
@@ -161,10 +193,10 @@ def _is_known(element: Any) -> bool:
     return hasattr(element, "has_ph_elm")
 
 
-def _readable_shape(shape: Any, out: Writer) -> None:
+def _readable_shape(shape: Any, out: Writer, hidden: list[Any]) -> None:
     """Write a shape, or only its texts if the library fails."""
     try:
-        _shape(shape, out)
+        _shape(shape, out, hidden)
     except (Full, MemoryError, Unreadable):
         raise
     except Exception as error:  # of the library: it has errors of many types
@@ -174,25 +206,30 @@ def _readable_shape(shape: Any, out: Writer) -> None:
             out.paragraph("".join(text.text or "" for text in paragraph.iter(f"{_DRAWING}t")))
 
 
-def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
+def _shape(shape: Any, out: Writer, hidden: list[Any], depth: int = 0) -> None:
     if shape.is_placeholder and shape.placeholder_format.type.name in _MARGIN:
+        return
+    properties = getattr(getattr(shape._element, "_nvXxPr", None), "cNvPr", None)
+    if properties is not None and properties.get("hidden") in _ON:
+        hidden.append(shape)
         return
     if getattr(shape, "shapes", None) is not None and depth < _DEEPEST:
         for inner in _in_order(shape.shapes):
-            _shape(inner, out, depth + 1)
+            _shape(inner, out, hidden, depth + 1)
     elif getattr(shape, "has_table", False) and shape.has_table:
         out.table(_rows(shape.table))
     elif getattr(shape, "has_chart", False) and shape.has_chart:
         charts.write(shape.chart._chartSpace, out)
     elif shape.has_text_frame and any(_spans_of(shape)):
-        _text(shape, out)
+        _text(shape, out, _address(properties, shape.part))
     elif texts := [*charts.texts(shape._element, shape.part)]:
         for text in texts:
             out.item(0, text)
     else:
-        alt = _alt(shape)
+        alt = "" if properties is None else properties.get("descr", "")
         if alt or shape._element.tag == _PICTURE:
-            out.block(image(alt or "image", "").text)
+            link = _address(properties, shape.part)
+            out.block(inline([image(alt or "image", "")._replace(link=link)]))
 
 
 def _spans_of(shape: Any) -> Iterator[str]:
@@ -200,35 +237,60 @@ def _spans_of(shape: Any) -> Iterator[str]:
         yield from (span.text.strip() for span in _spans(paragraph))
 
 
-def _text(shape: Any, out: Writer) -> None:
+def _text(shape: Any, out: Writer, link: str) -> None:
     is_list = shape.is_placeholder and shape.placeholder_format.type.name in _BODY
-    numbers: dict[int, int] = {}
+    counts: dict[int, tuple[str, int]] = {}
     for paragraph in shape.text_frame.paragraphs:
-        text = inline(_spans(paragraph))
+        text = inline(_spans(paragraph, link))
         properties = paragraph._p.pPr
-        numbered = properties is not None and properties.find(f"{_DRAWING}buAutoNum") is not None
-        bullet = properties is not None and properties.find(f"{_DRAWING}buChar") is not None
-        none = properties is not None and properties.find(f"{_DRAWING}buNone") is not None
+        bullets = (
+            [] if properties is None else [str(each.tag).rpartition("}")[2] for each in properties]
+        )
         level = paragraph.level
-        if numbered and text:
-            numbers[level] = numbers.get(level, 0) + 1
-            out.item(level, text, f"{numbers[level]}.")
-        elif (bullet or is_list or level > 0) and not none:
+        if not text:
+            continue
+        mark = "" if properties is None else _number(properties, level, counts)
+        for deeper in [each for each in counts if each > level or (each == level and not mark)]:
+            del counts[deeper]  # the next number there is the first one
+        if mark[:-1].isdigit():
+            out.item(level, text, f"{mark[:-1]}.")
+        elif mark:
+            out.item(level, f"{mark} {text}")
+        elif ("buChar" in bullets or is_list or level > 0) and "buNone" not in bullets:
             out.item(level, text)
         else:
             out.paragraph(text)
 
 
-def _spans(paragraph: Any) -> Iterator[TextSpan]:
+def _number(properties: Any, level: int, counts: dict[int, tuple[str, int]]) -> str:
+    """Return the number of a paragraph, with its period or parenthesis, empty if it has none."""
+    found = properties.find(f"{_DRAWING}buAutoNum")
+    if found is None:
+        return ""
+    kind, start = found.get("type", ""), found.get("startAt", "1")
+    before, count = counts.get(level, ("", 0))
+    if before != kind + start:
+        count = int(start) - 1
+    counts[level] = (kind + start, count + 1)
+    format = next((word for begin, word in _FORMATS.items() if kind.startswith(begin)), "")
+    text = numbered(count + 1, format)
+    if kind.endswith("ParenBoth"):
+        return f"({text})"
+    return f"{text})" if kind.endswith("ParenR") else f"{text}."
+
+
+def _spans(paragraph: Any, around: str = "") -> Iterator[TextSpan]:
     from pptx.text.text import _Run
 
     for child in paragraph._p:
         if child.tag == f"{_DRAWING}r":
             run = _Run(child, paragraph)
             look = child.find(f"{_DRAWING}rPr")
-            link = _address(look, paragraph.part)
-            bold, italic = (look is not None and look.get(name) == "1" for name in ("b", "i"))
-            yield TextSpan(run.text, bold, italic, link=link, script=_script(look))
+            link = _address(look, paragraph.part) or around
+            bold, italic = (look is not None and look.get(name) in _ON for name in ("b", "i"))
+            strike = look is not None and look.get("strike", "noStrike") != "noStrike"
+            text = shown(run.text, _font(look, run.text))
+            yield TextSpan(text, bold, italic, strike=strike, link=link, script=_script(look))
         elif child.tag == f"{_DRAWING}br":
             yield TextSpan("\n")
         elif child.tag == f"{_DRAWING}fld":
@@ -246,6 +308,15 @@ def _address(look: Any, part: Any) -> str:
     return target(relation.target_ref) if relation is not None and relation.is_external else ""
 
 
+def _font(look: Any, text: str) -> str:
+    """Return the font of a run. The one for symbols has an effect only on a symbol alone."""
+    for kind in ("sym", "latin") if len(text.strip()) == 1 else ("latin",):
+        font = None if look is None else look.find(f"{_DRAWING}{kind}")
+        if font is not None:
+            return str(font.get("typeface", ""))
+    return ""
+
+
 def _script(look: Any) -> str:
     """Return whether a run is above or below the line, as in `TextSpan.script`."""
     raised = 0 if look is None else int(look.get("baseline", "0").rstrip("%").partition(".")[0])
@@ -260,9 +331,3 @@ def _rows(table: Any) -> Iterator[list[str]]:
 def _cell(cell: Any) -> str:
     lines = (inline(_spans(paragraph), "\n") for paragraph in cell.text_frame.paragraphs)
     return "\n".join(filter(None, lines))
-
-
-def _alt(shape: Any) -> str:
-    properties = getattr(shape._element, "_nvXxPr", None)
-    named = None if properties is None else properties.cNvPr
-    return "" if named is None else str(named.get("descr", ""))

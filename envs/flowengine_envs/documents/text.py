@@ -10,10 +10,9 @@ from flowengine_envs.documents.markdown import Writer
 
 _LATIN = "cp1252"
 """Encoding of Western programs before UTF-8."""
-_DECLARED = re.compile(
-    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]{2,40})|encoding\s*=\s*["']([\w-]{2,40})["']""",
-    re.IGNORECASE,
-)
+_SHIFT = re.compile(rb"\x1b\$[@AB()]")
+"""Begins Chinese, Japanese or Korean in a text of 7 bits, which is valid UTF-8, too."""
+_SEVEN_BITS = frozenset(("utf-7", "hz-gb-2312"))
 _SAMPLE = 4_096
 _GUESSED = 64 * 1024
 """Bytes from which an encoding is guessed."""
@@ -29,7 +28,8 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     """Return text and a note about its encoding, which is empty unless in doubt.
 
     A byte order mark takes precedence, then a valid encoding: UTF-8, the declared encoding, a
-    guessed legacy encoding if the letters are not Western, the legacy Western encoding.
+    guessed legacy encoding if the letters are not Western, the legacy Western encoding. Encodings
+    of 7 bits come before UTF-8.
 
     Raises:
         Damaged: It is not text.
@@ -45,7 +45,10 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
             raise Damaged("it is binary data, not text")
         kept, note = decode(data.replace(b"\0", b""), declared)
         return kept, note or f"{data.count(0):,} zero bytes left out"
-    for encoding in ("utf-8", declared):
+    encodings = ["utf-8", declared]
+    if data.isascii() and (_SHIFT.search(data) or declared.lower() in _SEVEN_BITS):
+        encodings = [declared, "iso2022_jp_2", "utf-8"]
+    for encoding in encodings:
         if encoding and (text := _valid(data, encoding)) is not None:
             return text, ""
     if guessed := _guessed(data):
@@ -53,12 +56,6 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     if (text := _valid(data, _LATIN)) is not None:
         return text, "" if not declared else f"it is not {declared}, as declared. Read as {_LATIN}"
     return _forced(data, "utf-8")
-
-
-def declared_in(data: bytes) -> str:
-    """Return the encoding that HTML or XML declares for itself."""
-    declared = _DECLARED.search(data[:_SAMPLE])
-    return (declared[1] or declared[2]).decode("ascii") if declared else ""
 
 
 def _valid(data: bytes, encoding: str) -> str | None:

@@ -37,6 +37,8 @@ _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _BUILT_IN = 164
 """Number of the first number format that a workbook defines itself."""
 _LINK = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"\s*[,)]', re.IGNORECASE)
+_ESCAPED = re.compile(r"_x((?![dD][89a-fA-F])[0-9a-fA-F]{4})_")
+"""A character that XML cannot contain, or one line break of two characters."""
 _MOST_LINKS = 100_000
 
 
@@ -111,6 +113,8 @@ class SheetCells:
             self._note("formulas that were never calculated are shown as such")
         elif cell["data_type"] == "d" and is_clock(format):
             value = elapsed(element.findtext(f"{_MAIN}v"), value)
+        if isinstance(value, str) and "_x" in value:
+            value = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), value)
         text = text_of(value, format)
         cell["value"] = linked(text, link) if link else text
         return cell

@@ -16,9 +16,9 @@ _BEGINS = re.compile(
     re.IGNORECASE,
 )
 """Starts of calls: a tag, a word."""
-_KEYS = "name|tool|tool_name|function|function_name|recipient_name|action"
+_KEYS = "(?i:name|tool|tool_?name|function|function_?name|recipient_?name|action)"
 _FUNCTIONS = r"(?:functions?\.)?"
-_PYTHON = r"(?:print\()?(?:\w{1,40}\.)?NAME(?:\.call)?\s*\("
+_PYTHON = r"(?:\w{1,40}\s*=\s*)?(?:await\s+)?(?:print\()?(?:\w{1,40}\.)?NAME(?:\.call)?\s*\("
 _NAME = (
     rf"<[^<>\n\"'=]{{0,60}}=\s*[\"']?{_FUNCTIONS}NAME",
     rf"<[^<>\n\"'=]{{1,60}}(?:=\s*[\"'][^<>\n\"']{{0,80}}[\"']\s*[\w:-]{{1,40}}){{1,9}}"
@@ -41,11 +41,9 @@ _TOKEN = re.compile(
 """A part of a call that is not the name of its tool."""
 _OF_ARGUMENT = re.compile("param|arg|input|value|key", re.IGNORECASE)
 _LONGEST_ARGUMENT = 20_000
-_LABEL = (
-    r"[*_]{0,2}(?:tool|function|action|call|tool name|function name|name)[*_]{0,2}\s*:[*_]{0,2}"
-)
+_LABEL = r"[*_]{0,2}(?:(?:tool|function)(?:[ _]name)?|action|call|name)[*_]{0,2}\s*:[*_]{0,2}"
 _INPUT_LABEL = (
-    r"[*_]{0,2}(?:(?:action|tool|function) )?(?:input|arguments|parameters|args|params)"
+    r"[*_]{0,2}(?:(?:action|tool|function)[ _])?(?:input|arguments|parameters|args|params)"
     r"[*_]{0,2}\s*:[*_]{0,2}"
 )
 LABELED_INPUT = re.compile(rf"(?<![^\n])[ \t]*{_INPUT_LABEL}", re.IGNORECASE)
@@ -111,7 +109,7 @@ def patterns_of(names: tuple[str, ...]) -> CallPatterns:
         python=re.compile(rf"\s*{python}"),
         python_line=re.compile(rf"{line}{python}(?=\s*(?:\w+\s*=(?!=)|\{{|\)))"),
         bracket=re.compile(rf"\[\s*(?=[^\n]{{1,200}}\((?P<keyword>\s*(?:\w+\s*=|\)))?){python}"),
-        naming=re.compile(rf"[\"'](?:{_KEYS})[\"']\s*:\s*{quoted}"),
+        naming=re.compile(rf"(?:[\"']|(?<=[{{,\s])){_KEYS}[\"']?\s*:\s*{quoted}"),
         key=re.compile(rf"\{{\s*{quoted}\s*:\s*\{{"),
     )
 

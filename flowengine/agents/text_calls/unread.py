@@ -39,7 +39,9 @@ _TRIES = 50
 _AROUND = 20_000
 """Maximum characters of arguments that are read."""
 _BRACKETS = "<([{"
-_HINT = re.compile(r"\btool\s*=|\baction\W*:", re.IGNORECASE)
+_HINT = re.compile(
+    r"\btool\s*=|(?:action|input|arguments|parameters|args|params)\W*:", re.IGNORECASE
+)
 """Every call has a bracket or this."""
 _BRACES = re.compile(r"[{}]|\n\s*\n")
 _GAP = re.compile(r"\n[ \t]*\n")
@@ -51,8 +53,9 @@ _TICKS = re.compile("`+")
 _MARKS = "\"'`\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a"
 _PAIRS = (("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"), ("\u00bb", "\u00ab"))
 _ARGUMENTS = re.compile(
-    r"[\"'](?:(?:tool_|function_|action_)?(?:arguments|parameters|args|input|params|kwargs))[\"']"
-    r"\s*:(?P<object>\s*\"?\s*\{)?"
+    r"(?:[\"']|(?<=[{,\s]))(?:(?:tool|function|action)_?)?"
+    r"(?:arguments|parameters|args|input|params|kwargs)[\"']?\s*:(?P<object>\s*\"?\s*\{)?",
+    re.IGNORECASE,
 )
 _RESULT = re.compile(r"[\"'](?:results?|outputs?|response|answer|error|status)[\"']\s*:")
 _RESULT_KEYS = frozenset({"result", "results", "output", "outputs", "response", "error", "status"})
@@ -183,7 +186,7 @@ class _Search:
             if (
                 (follows < len(inputs) and inputs[follows] < end)
                 or (follows and inputs[follows - 1] >= start)
-                or self.text.startswith("```", match.end())
+                or self.text.startswith(("```", "(", "["), match.end())
             ):
                 yield match
 
@@ -236,7 +239,11 @@ class _Search:
             place = self._object_around(match.start())
             if place is None or _is_shown(self.text, place[0]):
                 continue
-            if self._is_call(place, is_line=self._begins_line(place[0])):
+            is_line = self._begins_line(place[0])
+            key = match[0].partition(":")[0].strip("\"' ")
+            if self._is_call(place, is_line=is_line) or (
+                is_line and self._fits(match, place[0], beside=key)
+            ):
                 yield match
         for match in self._places(self.patterns.key):
             place = self._object_around(match.start())
@@ -300,14 +307,22 @@ class _Search:
         label = LABELED_INPUT.match(self.text, line, at)
         return label is not None and not self.text[label.end() : at].strip()
 
-    def _fits(self, match: re.Match[str], at: int) -> bool:
-        """Return whether an object could be the arguments of a tool, rather than its result."""
+    def _fits(self, match: re.Match[str], at: int, *, beside: str = "") -> bool:
+        """Return whether an object could be the arguments of a tool, rather than its result.
+
+        Args:
+            match: The name of the tool.
+            at: The start of the object.
+            beside: The key of the name, if the object also has that.
+        """
         self._tries -= 1
         if self._tries < 0:
             return False
         try:
             value = read_json(self.text[at : at + _AROUND]).value
         except BrokenJson:
+            return False
+        if beside and not (isinstance(value, dict) and value.pop(beside, None) and value):
             return False
         if isinstance(value, dict) and len(value) == 1:
             [(key, inner)] = value.items()

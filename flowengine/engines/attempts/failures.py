@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.sdk import StepError, ValidationError
-from flowengine.sdk.exception_text import leaves_of, message_of
+from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import public_name
 
@@ -49,11 +50,13 @@ def evidence_of(error: BaseException, mask: Mask) -> Evidence:
     lines = list(_chain(error, mask))
     if lines:
         evidence["traceback"] = lines
-    data = getattr(error, "data", None)
-    if isinstance(data, dict):
-        for name in STREAMS:
-            if isinstance(data.get(name), str) and data[name].strip():
-                evidence[name] = tail(data[name], mask)  # type: ignore[literal-required]
+    data = attribute_of(error, "data", dict) or {}
+    for name in STREAMS:
+        # `subprocess.CalledProcessError` has them itself
+        output = data.get(name) or attribute_of(error, name, (str, bytes))
+        output = output.decode(errors="replace") if isinstance(output, bytes) else output
+        if isinstance(output, str) and output.strip():
+            evidence[name] = tail(output, mask)  # type: ignore[literal-required]
     return evidence
 
 
@@ -98,7 +101,7 @@ def _frames(error: BaseException) -> list[FrameSummary]:
     """Return the frames of an exception outside the engine."""
     import traceback
 
-    walked = list(traceback.walk_tb(error.__traceback__))
+    walked = list(traceback.walk_tb(attribute_of(error, "__traceback__", TracebackType)))
     frames = traceback.StackSummary.extract(walked)
     return [
         shown
@@ -139,9 +142,9 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
             lines += [f"from {_error_line(member, mask)}", *places(member, mask)]
     seen = {id(error), *map(id, members)}
     for _ in range(_CHAIN):
-        before = error.__cause__
-        if before is None and not error.__suppress_context__:
-            before = error.__context__
+        before = attribute_of(error, "__cause__", BaseException)
+        if before is None and attribute_of(error, "__suppress_context__", bool) is False:
+            before = attribute_of(error, "__context__", BaseException)
         if before is None or id(before) in seen:
             break
         if _has_users(before):
@@ -162,12 +165,15 @@ def _has_users(error: BaseException) -> bool:
 
 def _error_line(error: BaseException, mask: Mask) -> str:
     """Return an exception on one line."""
-    module = public_name(type(error).__module__)
-    name = (
-        type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
-    )
     text = public_name(message_of(error))
-    return cut(" ".join(f"{name}: {text}".split()), _LINE, mask)
+    return cut(" ".join(f"{_class_name(error)}: {text}".split()), _LINE, mask)
+
+
+def _class_name(error: BaseException) -> str:
+    """Return `module.Class` of an exception, and only the name if it is a built-in one."""
+    kind = type(error)
+    module = public_name(str(kind.__module__))
+    return kind.__qualname__ if module in {"builtins", "None"} else f"{module}.{kind.__qualname__}"
 
 
 # Conversion of exceptions raised by steps into the errors that a flow sees.
@@ -245,18 +251,19 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     members: list[Any] = [_as_data(each, mask, 0) for each in leaves_of(error, _MEMBERS)]
     if members and isinstance(data["data"], dict):
         data["data"].setdefault("errors", members)
-    retryable = getattr(error, "retryable", None)
-    if isinstance(retryable, bool):
+    retryable = attribute_of(error, "retryable", bool)
+    if retryable is not None:
         data["retryable"] = retryable
     elif members and not all(may_retry(each, None, None) for each in members):
         data["retryable"] = False
-    seconds = getattr(error, "retry_after", None)
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+    seconds = attribute_of(error, "retry_after", (int, float))
+    if seconds is not None and not isinstance(seconds, bool) and seconds >= 0:
         data["retry_after"] = int(min(seconds, 10**9) * 1000)
     if isinstance(error, StepError) and error.source is not None:
         data["source"] = error.source
-    if error.__cause__ is not None and causes:
-        data["cause"] = _as_data(error.__cause__, mask, causes - 1)
+    cause = attribute_of(error, "__cause__", BaseException)
+    if cause is not None and causes:
+        data["cause"] = _as_data(cause, mask, causes - 1)
     return data
 
 
@@ -265,11 +272,7 @@ def _type_of(error: BaseException) -> str:
         return error.name
     if isinstance(error, InputError):
         return "ValidationError"
-    kind = type(error)
-    if isinstance(error, FlowEngineError):
-        return kind.__name__
-    module = public_name(kind.__module__)
-    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    return type(error).__name__ if isinstance(error, FlowEngineError) else _class_name(error)
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:

@@ -216,6 +216,7 @@ class _Own:
 
     def __init__(self, id: str) -> None:
         self._id = id
+        self._word = re.compile(rf"(?<!\w){re.escape(id)}(?!\w)")
         self._waits: dict[int, str] = {}
         self._known: set[str] = set()
 
@@ -234,7 +235,7 @@ class _Own:
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
         if isinstance(value, str):
-            text = value.replace(self._id, "(id)")
+            text = self._word.sub("(id)", value) if self._id in value else value
             if "Z" in text and ":" in text:  # most texts contain no time
                 text = _TIME.sub("(time)", text)
             if not self._known:

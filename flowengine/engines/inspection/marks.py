@@ -37,7 +37,7 @@ _AGAIN = "try again: it is replaced"
 _PLAIN, _DEFLATED = b"\x00", b"\x01"
 _WORTH_IT = 512
 """Bytes from which compression is worth its time."""
-_VERSION = 1
+_VERSION = 2
 _FACTS = 200
 """Facts in one row."""
 _NO_LIMIT = 2**62

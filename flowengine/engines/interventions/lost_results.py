@@ -15,7 +15,14 @@ from flowengine.flow.check import net
 from flowengine.flow.check.net import cancellations
 from flowengine.flow.check.reaching_outputs import EarlierSteps
 from flowengine.flow.compile.link import expressions_in
-from flowengine.flow.expressions.paths import NoValue, follow, step_paths, tested_steps, written
+from flowengine.flow.expressions.paths import (
+    Missing,
+    NoValue,
+    follow,
+    step_paths,
+    tested_steps,
+    written,
+)
 from flowengine.kernel.expressions.provenance import find
 from flowengine.kernel.moving.counterparts import other_type
 from flowengine.kernel.moving.obstacles import Obstacle
@@ -51,6 +58,8 @@ class Read(NamedTuple):
     """The expression has a value without the result: `default`, `has`, or a test against null."""
     tested: bool
     """The expression reads how the step ended, beside its result."""
+    lenient: bool
+    """The path itself may lead to nothing, but not into a value of another type."""
     shown: str
 
     @property
@@ -82,6 +91,8 @@ class ResultReads:
             if "final" in body
         }
         self._starts: dict[int, EarlierSteps] = {}
+        self.own: list[Read] = []
+        """Reads of the result of a step by its own expressions, as `result`."""
         self.all = list(dict.fromkeys(self._reads()))
 
     def from_start(self, body: int) -> EarlierSteps:
@@ -135,11 +146,20 @@ class ResultReads:
             for keys, handled in paths:
                 if isinstance(keys[0], str):
                     yield from self._read(
-                        reader, place, keys, handled or keys[0] in known, keys[0] in tested
+                        reader, place, keys, handled, keys[0] in known, keys[0] in tested
                     )
+            for keys, handled in step_paths(node, root="result"):
+                path, shown = ("output", *keys), written("result", keys)
+                self.own.append(Read(reader, reader, reader, path, handled, False, handled, shown))
 
     def _read(
-        self, reader: int, place: int | None, keys: list[Any], handled: bool, tested: bool
+        self,
+        reader: int,
+        place: int | None,
+        keys: list[Any],
+        lenient: bool,
+        known: bool,
+        tested: bool,
     ) -> Iterator[Read]:
         body = self._body(reader)
         if body < 0:
@@ -148,8 +168,8 @@ class ResultReads:
         if step < 0:
             return
         here = self._place(reader, step) if place is None else place
-        shown = written("steps", keys)
-        yield Read(reader, step, here, tuple(keys[1:]), handled or len(keys) < 2, tested, shown)
+        shown, handled = written("steps", keys), lenient or known or len(keys) < 2
+        yield Read(reader, step, here, tuple(keys[1:]), handled, tested, lenient, shown)
 
     def _body(self, reader: int) -> int:
         return -1 - reader if reader < 0 else self.body_of(reader)
@@ -193,6 +213,7 @@ def lost_results(pairing: Pairing, state: State, ran: Collection[str]) -> list[O
     comparison = _Comparison(pairing, state, ran)
     for read in comparison.reads.all:
         comparison.compare(read)
+    comparison.compare_open_approvals()
     return list(comparison.found.values())
 
 
@@ -328,12 +349,37 @@ class _Comparison:
         old = self.pairing.old.node(self._olds[read.step][0])
         if fault := other_type(old, new):
             self._add(read, f"{fault}, and {self._name(read)} reads '{read.shown}'")
-        if not read.needed or read in self._old_reads:
-            return
         for record in records:
-            fault = _fault(record, read, new.id)
-            if fault is not None:
-                self._add(read, f"{self._name(read)} reads '{read.shown}', but here {fault}")
+            self._compare_value(read, record, new.id)
+
+    def _compare_value(self, read: Read, record: Mapping[str, Any], name: str) -> None:
+        """Compare the fields that a step has with a path into them."""
+        is_followed = read.needed or (read.lenient and not read.tested and len(read.keys) > 1)
+        if not is_followed or read in self._old_reads:
+            return
+        fault = _fault(record, read, name)
+        if fault is not None:
+            self._add(read, f"{self._name(read)} reads '{read.shown}', but here {fault}")
+
+    def compare_open_approvals(self) -> None:
+        """Compare what open approvals show and ask for, which a move does not change."""
+        for wait in self.state["waits"].values():
+            unit = self.state["units"].get(wait.get("unit", 0))
+            act = self.state["acts"].get(unit["act"]) if unit is not None else None
+            number = self.pairing.steps.get(act["step"]) if act is not None else None
+            if wait["kind"] != "approval" or number is None:
+                continue
+            node, spec = self.pairing.new.node(number), self.reads.graph.flow["steps"][number]
+            if node.action != "approval":
+                continue  # a call that waits for approval
+            reads = [read for read in self.reads.own if read.step == number]
+            if not {"output", "map", "loop"} & spec.keys():
+                ahead = (read for read in self.reads.all if read.step == number)
+                reads += [read for read in ahead if self._is_ahead(read.reader)]
+            output = {"subject": wait["record"].get("subject")}
+            for read in reads:
+                if read.keys[:2] == ("output", "subject"):
+                    self._compare_value(read, {"output": output}, node.id)
 
     def _look_for(self, read: Read, running: _RunningScope) -> None:
         """Add an obstacle if a missing result is one that the new flow relies on."""
@@ -417,14 +463,16 @@ class _Comparison:
         """Return the reads of the old flow, with the numbers of the new one."""
         p = self.pairing
         moved = set()
-        for read in reads_of(p.old).all:
+        for read in [*reads_of(p.old).all, *reads_of(p.old).own]:
             at = read.reader
             reader = p.steps.get(at) if at >= 0 else p.bodies.get(-1 - at)
             place = p.steps.get(read.place) if read.place >= 0 else read.place
             number = p.steps.get(read.step)
             if reader is not None and number is not None and place is not None:
                 reader = reader if at >= 0 else -1 - reader
-                shown = written("steps", [p.new_name(number), *read.keys])
+                shown = read.shown
+                if not shown.startswith("result"):
+                    shown = written("steps", [p.new_name(number), *read.keys])
                 moved.add(read._replace(reader=reader, step=number, place=place, shown=shown))
         return moved
 
@@ -444,10 +492,10 @@ def later(graph: Graph, body: int, places: Iterable[int]) -> set[int]:
     return set(net.reachable(graph.flow, body, reads_of(graph).cancels, begun))
 
 
-def _fault(record: dict[str, Any], read: Read, name: str) -> str | None:
+def _fault(record: Mapping[str, Any], read: Read, name: str) -> str | None:
     """Return the reason why a path into a kept result leads to nothing."""
     try:
         value = follow({"steps": {name: record}}, "steps", [name, *read.keys])
     except NoValue as error:
-        return str(error)
-    return f"{read.shown} is null" if value is None else None
+        return None if read.lenient and isinstance(error, Missing) else str(error)
+    return f"{read.shown} is null" if value is None and not read.lenient else None

@@ -186,7 +186,9 @@ class _Field:
         return [self._item(index, examples, item) for index, item in enumerate(new)]
 
     def _item(self, index: int, examples: list[Any], item: Any) -> Any:
-        field = _Field(f"{self.path}.{index}", *items_of(self.schema, self.root))
+        each = [resolve(part, self.root) for part in self.schema.get("prefixItems", ())]
+        schema = each[index] if index < len(each) else items_of(self.schema, self.root)
+        field = _Field(f"{self.path}.{index}", *schema)
         faults = []
         for example in examples or [None]:
             try:

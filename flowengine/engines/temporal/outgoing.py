@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
 from flowengine.journal.encoding import pack
@@ -102,9 +103,7 @@ class OutgoingQueue:
         for signal, key in sorted(self._keys - keys):
             self._add({"do": "leave", "key": [signal, key]})
         self._keys = keys
-        for claim in append.claims:
-            self._locks.add(claim.lock)
-            self._add({"do": "claim", "lock": claim.lock, "claims": [plain(claim)], "at": at})
+        self.claim(plain([*append.claims]), at)
         if append.files:
             self._refers = True
             self._add({"do": "refer", "files": plain([*append.files])})
@@ -120,7 +119,7 @@ class OutgoingQueue:
         self._begin()
 
     def claim(self, claims: Sequence[Any], at: int) -> None:
-        """Make claims that were reserved for the execution. See `SharedWorkflow.reserve`."""
+        """Make claims, such as those that were reserved. See `SharedWorkflow.reserve`."""
         for claim in claims:
             self._locks.add(claim[0])
             self._add({"do": "claim", "lock": claim[0], "claims": [claim], "at": at})
@@ -166,6 +165,8 @@ class OutgoingQueue:
     async def _pass_on(self) -> None:
         while self._requests:
             requests, self._requests = self._requests, []
+            if workflow.patched("decided before it is sent"):
+                await _recorded()
             refused = await workflow.execute_local_activity(
                 SHARE, requests, start_to_close_timeout=_PATIENCE
             )
@@ -173,6 +174,19 @@ class OutgoingQueue:
                 self._store.settle(number, why)
         self._task, self._refers = None, False
         self._on_sent()
+
+
+async def _recorded() -> None:
+    """Wait until what this workflow task has decided is part of the history.
+
+    A local activity has its effects before. If the task then fails, or its worker dies, another
+    task has the events that have come since, too, and takes a signal among them first. It may have
+    other requests, and give them numbers that were sent. Any answer of the server to a command
+    shows that the task is part of the history. A signal to oneself is refused by the server at
+    once. So it needs no free place of a worker, as an activity would, and leaves few events.
+    """
+    with suppress(FailureError):
+        await workflow.get_external_workflow_handle(workflow.info().workflow_id).signal("recorded")
 
 
 # The inputs of attempts: the kernel's commands as bytes.

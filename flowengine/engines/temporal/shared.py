@@ -147,7 +147,10 @@ class Shared:
         return bool(self.members or self.deployed or has_grants or is_kept or self.claims.all())
 
     def change(self, request: Mapping[str, Any]) -> None:
-        """Carry out a request of an execution, unless it was carried out already."""
+        """Carry out a request of an execution, unless it was carried out already.
+
+        Its number identifies it, because it is part of the history of the execution by now.
+        """
         name, number = request.get("run", request["execution"]), request["number"]
         if number <= self.seen.get(name, -1):
             return

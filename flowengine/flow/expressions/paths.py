@@ -204,25 +204,28 @@ def follow(names: ReadableNames, root: str, keys: Sequence[Key]) -> Plain:
     return value
 
 
-# The paths into `steps` that a compiled expression reads.
+# The paths that a compiled expression reads.
 
 
-def step_paths(node: Tree, handled: bool = False) -> Iterator[tuple[list[Any], bool]]:
-    """Yield the keys of each path into `steps`, up to the first computed one.
+def step_paths(
+    node: Tree, handled: bool = False, root: str = "steps"
+) -> Iterator[tuple[list[Any], bool]]:
+    """Yield the keys of each path into `steps` or another name, up to the first computed one.
 
     Args:
         node: A node of an expression, see `program`.
         handled: Whether the expression has a value even if the node leads to nothing.
+        root: The name.
 
     Yields:
         The keys, and whether the expression has a value even if they lead to nothing.
     """
-    if node[:2] == ["path", "steps"]:
+    if node[:2] == ["path", root]:
         computed = [place for place, key in enumerate(node[2]) if isinstance(key, list)]
         yield node[2][: computed[0]] if computed else node[2], handled
     for part in _INNER[node[0]](*node[1:]):
         lenient = node[0] == "has" or (node[0] == "default" and part[0] in ("path", "get"))
-        yield from step_paths(part, lenient or (node[0] == "get" and handled))
+        yield from step_paths(part, lenient or (node[0] == "get" and handled), root)
 
 
 def tested_steps(node: Tree) -> Iterator[str]:

@@ -51,7 +51,7 @@ class SchemaProblem(NamedTuple):
 
 
 def schema_problems(
-    schema: Any, loc: Loc, more: frozenset[str] = frozenset(), *, defs: Any = None
+    schema: Any, loc: Loc, more: frozenset[str] = frozenset()
 ) -> Iterator[SchemaProblem]:
     """Yield the errors in a schema.
 
@@ -59,11 +59,35 @@ def schema_problems(
         schema: The schema, as written in the file.
         loc: Its place.
         more: Keys that are allowed besides the keywords, at the top only.
-        defs: The `$defs` of the schema around it.
 
     Yields:
         Errors, in no order.
     """
+    problem = None
+    for problem in _problems(schema, loc, more):
+        yield problem
+    if problem is None and "$ref" in repr(schema):
+        yield from _unusable(schema, loc)
+
+
+def _unusable(schema: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    """Check that the references in a schema lead somewhere."""
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.Draft202012Validator(_without_reducer(schema))
+    except (ValueError, jsonschema_rs.ValidationError) as wrong:
+        message = f"this JSON Schema cannot be used: {str(wrong).splitlines()[0]}"
+        yield SchemaProblem(loc, "E103", message)
+
+
+def _without_reducer(schema: Any) -> Any:
+    return {key: value for key, value in schema.items() if key != "reducer"}
+
+
+def _problems(
+    schema: Any, loc: Loc, more: frozenset[str] = frozenset(), *, defs: Any = None
+) -> Iterator[SchemaProblem]:
     if isinstance(schema, bool) and loc and loc[-1] in SCHEMAS:
         return
     if not isinstance(schema, dict):
@@ -95,7 +119,7 @@ def _keyword(
         hint = did_you_mean(key, KEYWORDS | more)
         yield SchemaProblem(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
     elif key in SCHEMAS:
-        yield from schema_problems(value, loc, defs=defs)
+        yield from _problems(value, loc, defs=defs)
     elif key in LISTS or key in MAPS:
         yield from _nested(key, value, loc, defs)
     elif key in SIMPLE:
@@ -107,10 +131,10 @@ def _keyword(
 def _nested(key: str, value: Any, loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
     if key in LISTS and isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from schema_problems(item, (*loc, index), defs=defs)
+            yield from _problems(item, (*loc, index), defs=defs)
     elif key in MAPS and isinstance(value, dict):
         for name, entry in value.items():
-            yield from schema_problems(entry, (*loc, name), defs=defs)
+            yield from _problems(entry, (*loc, name), defs=defs)
     else:
         what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
         yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
@@ -151,7 +175,8 @@ def _required(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
 
 def _enum(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
     if not isinstance(value, list) or not value:
-        yield SchemaProblem(loc, "E103", f"expected a list of values, got {shown(value)}")
+        what = "an empty list" if value == [] else shown(value)
+        yield SchemaProblem(loc, "E103", f"expected a list of values, got {what}")
 
 
 def _pattern(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
@@ -194,7 +219,7 @@ def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProb
         return
     import jsonschema_rs
 
-    known = {key: value for key, value in schema.items() if key != "reducer"}
+    known = _without_reducer(schema)
     known |= {"$defs": defs} if defs else {}
     try:
         validator = jsonschema_rs.Draft202012Validator(known)

@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 
-def close_activation(tx: Transition, act: Activation) -> None:
+def close_activation(tx: Transition, act: Activation, *, told: bool = False) -> None:
     """Withdraw an activation with all its work and its token.
 
     Args:
         act: The activation. It is removed from the state.
+        told: Whether observers know already how it ended.
     """
     from flowengine.kernel.ending.leftovers import hand_over
 
     close_units(tx, act)
     scope = tx.scope_of(act)
     hand_over(tx, act)
-    tx.note(act, "cancelled")
+    if not told:
+        tx.note(act, "cancelled")
     routing.forget_activation(tx, act)
     if "undo" in act:  # its past is that of the step it undoes, possibly in an inner subflow
         provenance.drop(tx.state, act["past"])

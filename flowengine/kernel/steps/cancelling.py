@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleanup
-from flowengine.kernel.ending.closing import close_units, empty_scope
+from flowengine.kernel.ending.closing import close_activation, close_units, empty_scope
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
 from flowengine.kernel.expressions.names import Names, evaluate
@@ -40,6 +40,7 @@ def cancel(tx: Transition, unit: Unit) -> None:
     text = reason if isinstance(reason, str) else f"cancelled by {tx.node(act).id!r}"
     if spec.get("execution"):
         tx.note(act, "succeeded", outcome="ok", output={"cancelled": []})
+        close_activation(tx, act, told=True)
         tx.agenda.append(entries.flow_cancelled(text))
         return
     hit: list[str] = []

@@ -18,7 +18,8 @@ from pydantic_core import PydanticSerializationUnexpectedValue, to_json
 from pydantic_core import core_schema as forms
 
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.json_values import in_order
+from flowengine.sdk.errors import ValidationError
+from flowengine.sdk.json_values import SAME_KEYS, in_order
 
 Node = dict[str, Any]
 _VALUES = frozenset({"default", "metadata", "cls", "expected", "members", "config"})
@@ -42,16 +43,18 @@ def each_node(node: Any, change: Callable[[Node, bool], Node], own: bool = False
         return type(node)(each_node(part, change, own) for part in node)
     if not isinstance(node, dict):
         return node
-    own = own or _written_by(node) in FUNCTIONS
+    own = own or _is_written_by_program(node)
     made = {
         key: part if key in _VALUES else each_node(part, change, own) for key, part in node.items()
     }
     return change(made, own) if isinstance(node.get("type"), str) else made
 
 
-def _written_by(node: Node) -> Any:
-    serialization = node.get("serialization")
-    return serialization.get("type") if isinstance(serialization, dict) else None
+def _is_written_by_program(node: Node) -> bool:
+    written = node.get("serialization")
+    if not isinstance(written, dict) or written.get("type") not in FUNCTIONS:
+        return False
+    return not written["function"].__module__.startswith("pydantic._internal")  # of a `Sequence`
 
 
 def with_one_form(node: Node, _own: bool) -> Node:
@@ -59,6 +62,8 @@ def with_one_form(node: Node, _own: bool) -> Node:
     if "config" in node:
         config = {key: part for key, part in node["config"].items() if key not in _FORMS}
         node = {**node, "config": config}
+        if config.get("validate_by_alias") is False:
+            node = _without_aliases(node)
     match node["type"]:
         case "model-fields" | "typed-dict":
             fields = {name: _renamed(name, field) for name, field in node["fields"].items()}
@@ -66,6 +71,22 @@ def with_one_form(node: Node, _own: bool) -> Node:
         case "dataclass-args":
             return {**node, "fields": [_renamed(each["name"], each) for each in node["fields"]]}
     return node
+
+
+def _without_aliases(node: Node) -> Node:
+    """Return the schema of a model, whose fields have their own names."""
+    if "fields" not in node:
+        inner = node.get("schema")
+        return {**node, "schema": _without_aliases(inner)} if isinstance(inner, dict) else node
+    fields = node["fields"]
+    if isinstance(fields, list):
+        return {**node, "fields": [_without_alias(field) for field in fields]}
+    return {**node, "fields": {name: _without_alias(field) for name, field in fields.items()}}
+
+
+def _without_alias(field: Node) -> Node:
+    aliases = ("validation_alias", "serialization_alias")
+    return {key: part for key, part in field.items() if key not in aliases}
 
 
 def _renamed(name: str, field: Node) -> Node:
@@ -322,10 +343,19 @@ def _with_keys(node: Node) -> Node:
     """Return the schema of a map, whose keys are read from text."""
     keys = node.get("keys_schema", {})
     _check_keys(keys)
+    if "serialization" not in node and keys.get("type") in {"union", "enum", "literal"}:
+        node = {**node, "serialization": forms.wrap_serializer_function_ser_schema(_each_key)}
     if keys.get("type") != "literal":
         return node
     function = _named(keys["expected"])
     return {**node, "keys_schema": forms.no_info_before_validator_function(function, keys)}
+
+
+def _each_key(value: Any, write: Callable[[Any], Any]) -> Any:
+    made = write(value)
+    if len(made) < len(value):
+        raise ValidationError(SAME_KEYS)
+    return made
 
 
 def _check_keys(keys: Node) -> None:

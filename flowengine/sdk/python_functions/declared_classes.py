@@ -91,7 +91,7 @@ def with_fields(node: ast.ClassDef, home: Module, read: Reader, declared: Contai
                     value = _absent(is_model, decorator)
                 body[name] = value
     words = {}
-    if typing.TypedDict in kinds or any(map(typing.is_typeddict, kinds)):
+    if any(_origin(base)[1] == "TypedDict" or hasattr(base, "__total__") for base in kinds):
         total = [word.value for word in node.keywords if word.arg == "total"]
         words = {"total": read.value(total[0], home)} if total else {}
         body = {key: part for key, part in body.items() if key[:2] == "__"}

@@ -49,9 +49,9 @@ _LENIENT = {"time": "iso-time", "uri": "url"}
 letters that a URI cannot have."""
 _MEMBERS = frozenset({str, int, float, bool})
 """Types of the members of enumerations that are read here."""
-_NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
-"""Formats of pydantic that describe a conversion of text, or a file that must exist on this
-machine."""
+_NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path", "regex"})
+"""Formats of pydantic that describe a conversion of text, a file that must exist on this machine,
+or patterns in another notation than Python's."""
 
 
 def schema_of(type: Any) -> Schema:

@@ -24,8 +24,9 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import SchemaSerializer, SchemaValidator
+from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
+from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.python_functions.carried_values import (
     FUNCTIONS,
     Carried,
@@ -164,12 +165,17 @@ class TypedValues:
 
         Raises:
             pydantic_core.PydanticSerializationError: A part of it has no plain form.
-            ValueError: Likewise.
+            ValidationError, ValueError: Likewise.
         """
         carried = Carried([], to_plain)
-        made = self._serializer.to_python(
-            value, mode="json", by_alias=True, warnings=False, context=carried
-        )
+        try:
+            made = self._serializer.to_python(
+                value, mode="json", by_alias=True, warnings=False, context=carried
+            )
+        except PydanticSerializationError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise error.__cause__ from None
+            raise
         return put_in(made, carried.parts) if carried.parts else made
 
 

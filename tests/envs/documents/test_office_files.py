@@ -440,6 +440,58 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     )
 
 
+def test_texts_of_slides_are_read_as_they_are_shown() -> None:
+    def numbered(kind: str, start: int = 1) -> str:
+        return f"<a:buAutoNum type='{kind}' startAt='{start}'/>"
+
+    first, letters = numbered("arabicPeriod"), numbered("alphaLcParenBoth")
+    fifth = numbered("arabicPeriod", 5)
+    for paragraphs, markdown in (
+        (
+            [(0, first), (1, letters), (1, letters), (0, first), (1, letters)],
+            "1. x\n    - (a) x\n    - (b) x\n2. x\n    - (a) x",
+        ),
+        ([(0, fifth), (0, fifth), (0, ""), (0, first)], "5. x\n6. x\n\nx\n\n1. x"),
+        ([(0, numbered("romanUcPeriod")), (0, numbered("alphaUcParenR"))], "- I. x\n- A) x"),
+    ):
+        deck = pptx.Presentation()
+        shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+        frame = shapes.add_textbox(*[Inches(1)] * 4).text_frame
+        for level, bullet in paragraphs:
+            paragraph = frame.add_paragraph()
+            paragraph.text, paragraph.level = "x", level
+            if bullet:
+                paragraph._p.get_or_add_pPr().append(drawing(bullet))
+        assert read(deck).markdown.partition("\n\n")[2] == markdown
+
+    deck = pptx.Presentation()
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    for text, left, top in (
+        ("A", 0, 0),
+        ("D", 3, 1.05),
+        ("B", 3, 0.05),
+        ("C", 0, 1.1),
+        ("-", 9, 9),
+    ):
+        box = shapes.add_textbox(*map(Inches, (left, top, 2, 0.5)))
+        box.text_frame.text = text
+    box._element._nvXxPr.cNvPr.set("hidden", "1")
+    shapes[2].click_action.hyperlink.address = "https://example.org"
+    run = shapes[3].text_frame.paragraphs[0].add_run()
+    run.text = "à"
+    run._r.get_or_add_rPr().append(drawing("<a:sym typeface='Wingdings'/>"))
+    shapes[0].text_frame.paragraphs[0].runs[0]._r.get_or_add_rPr().set("strike", "sngStrike")
+    document = read(deck)
+    assert document.markdown.split("\n\n")[1:] == ["~~A~~", "[B](https://example.org)", "C→", "D"]
+    assert document.notes == ["hidden text left out (places: 1)"]
+
+
+def drawing(xml: str) -> Any:
+    """Return an element of a drawing."""
+    space = "http://schemas.openxmlformats.org/drawingml/2006/main"
+    return parse_xml(xml.replace(" ", f' xmlns:a="{space}" ', 1))
+
+
 def test_charts_in_word_are_tables() -> None:
     deck = pptx.Presentation()
     data = CategoryChartData()  # type: ignore[no-untyped-call]
