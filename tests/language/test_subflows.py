@@ -5,7 +5,6 @@ from __future__ import annotations
 from flowengine.kernel import ENDED
 from tests.language.stage import Stage
 
-
 SUM = """
 inputs: {n: {type: integer, default: 3}}
 limits: {depth: 5}
