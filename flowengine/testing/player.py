@@ -37,6 +37,7 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
+from flowengine.testing.expectations import expected_status
 from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
 
 if TYPE_CHECKING:
@@ -264,8 +265,7 @@ class Player(Driver):
         """Return whether time passes if only timers are left."""
         if self._agenda or self.case.until is not None:
             return True
-        expect = self.case.expect
-        if expect.status == "waiting" or expect.waits is not None:
+        if expected_status(self.case) == "waiting":
             return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
         return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever

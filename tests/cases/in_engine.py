@@ -31,6 +31,8 @@ from tests.language.stage import Clock, Loop
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 ID = "it"
+FOREVER = 1e8
+"""Virtual seconds after which nothing is expected to happen."""
 TURNS = 2_000
 """Maximum number of turns of a play in the engine."""
 
@@ -295,6 +297,8 @@ class Enacted:
             if self._is_over():
                 work.cancel()
                 return None
+            if self.clock.seconds > FOREVER:
+                raise CaseFailed(f"nothing ends {self.world.busy}")
             if await self._outside(planned):
                 pause = 0.001
 
