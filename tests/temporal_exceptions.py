@@ -124,7 +124,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_running": (
             "test_a_clock_that_is_set_back_does_not_hold_the_process",
             "test_nor_does_it_where_a_lock_is_waited_for",
-            "test_pauses_between_attempts_are_stayed_for_however_long",
         ),
         "engines/test_signals": (
             "test_clock_that_jumps_back_does_not_turn_history_round",
@@ -142,7 +141,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_host_policies": ("test_rules_of_the_machine_count_as_those_of_the_user",),
     },
     NO_STORE: {
-        "engines/test_detached": ("test_it_tells_its_parent_once_whatever_crashes",),
         "engines/test_emitting_to_others": (
             "test_a_crash_at_any_write_loses_and_doubles_no_message",
         ),
@@ -238,7 +236,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_durability_shown_is_that_of_the_open_database",
             "test_greater_durability_wins",
         ),
-        "engines/test_step_logs": ("test_each_attempt_has_its_lines_with_time_and_level",),
         "engines/test_votes": ("test_a_vote_of_the_moment_of_failure_counts_after_a_retry",),
     },
     "the test starts another process or kills one, which uses the directory": {
@@ -268,7 +265,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
     },
     WAITS: {
-        "engines/test_detached": ("test_it_is_begun_once_however_often_the_process_dies",),
         "engines/test_previews": ("test_one_that_hangs_delays_no_decision",),
         "engines/test_running": (
             "test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted",
@@ -287,7 +283,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
     },
     LATER: {
-        "engines/test_detached": ("test_it_works_where_its_parent_does",),
         "engines/test_notifications": (
             "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
         ),
@@ -305,7 +300,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_flow_grants": (
             "test_a_question_that_a_crash_left_open_is_answered_by_the_resume",
         ),
-        "engines/test_running": ("test_recorded_execution_begins_when_it_is_resumed",),
         "engines/test_services": (
             "test_a_cancel_can_be_recorded_for_the_process_that_drives",
             "test_the_newest_entries_continue_and_never_block",
