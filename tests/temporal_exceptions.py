@@ -76,11 +76,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
         "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
     },
-    "an approval of an environment applies to one execution": {
-        "engines/test_asking_policies": (
-            "test_an_answer_about_a_session_counts_for_the_executions_that_share_it_here",
-        ),
-    },
     POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
         "engines/test_emitting_to_others": (
@@ -100,16 +95,8 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_asking_policies": (
             "test_a_handler_that_answers_after_the_expiry_is_too_late",
-            "test_a_handler_gets_what_is_asked_and_its_yes_opens",
-            "test_a_handler_may_answer_pending_and_another_process_goes_on_with_an_answer",
-            "test_a_handler_may_narrow_the_policy",
-            "test_a_no_that_comes_later_is_an_error_that_the_step_routes",
-            "test_a_person_who_answers_while_a_handler_thinks_is_first",
-            "test_a_policy_that_says_no_refuses",
             "test_on_an_event_loop_it_is_the_same",
             "test_subscribers_of_the_manager_are_told_that_somebody_is_asked",
-            "test_what_a_handler_answers_badly_is_left_to_people",
-            "test_what_people_are_required_for_no_handler_allows_but_it_may_refuse",
         ),
         "engines/test_diff": ("test_attempts_that_were_cut_off_are_no_difference",),
         "engines/test_environments": (
