@@ -89,38 +89,6 @@ def test_of_two_who_record_one_id_at_once_the_second_is_told_what_differs(
     assert engine.resume("it").outputs == {"message": "Hello, Ada!"}
 
 
-def test_recorded_execution_begins_when_it_is_resumed(engine: Engine, tmp_path: Path) -> None:
-    file = world.make(tmp_path, flows.CHAIN)
-    assert engine.start(file, id="it") == "it"
-    assert engine.start(file, id="it") == "it"
-    assert world.effects(tmp_path) == []
-    assert "not started yet" in engine.why("it")[0]["what"]
-    assert engine.resume("it").outputs == {"sum": 16, "last": 17}
-
-
-def test_waits_for_time_are_stayed_for_if_they_are_short(engine: Engine, tmp_path: Path) -> None:
-    file = world.make(tmp_path / "short", "steps:\n  - {id: pause, wait: 30ms}\n")
-    began = time.monotonic()
-    assert engine.run(file).status == "succeeded"
-    assert time.monotonic() - began > 0.03
-    long = world.make(tmp_path / "long", "steps:\n  - {id: pause, wait: 2h}\n")
-    result = engine.run(long)
-    assert (result.status, result.waits[0]["kind"]) == ("waiting", "timer")
-    assert result.due is not None
-    assert result.due == pytest.approx(time.time() * 1000 + 7_200_000, abs=60_000)
-
-
-def test_pauses_between_attempts_are_stayed_for_however_long(tmp_path: Path) -> None:
-    with Engine(None, linger=0) as engine:
-        assert engine.run(world.make(tmp_path, flows.RETRIES)).status == "succeeded"
-    clock = world.Clock()
-    with Engine(None, linger=0, clock=clock) as engine:
-        result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1s}\n"))
-        assert result.status == "waiting"
-        clock.time += 1_000
-        assert engine.resume(result.execution).status == "succeeded"
-
-
 def test_timeout_ends_the_attempt_and_its_process(engine: Engine, tmp_path: Path) -> None:
     text = """
 steps:
@@ -136,27 +104,6 @@ steps:
         if (tmp_path / "pid").exists():
             break
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
-
-
-def test_attempt_that_is_withdrawn_before_it_began_holds_nothing_up(
-    engine: Engine, tmp_path: Path
-) -> None:
-    text = """
-steps:
-  - id: both
-    parallel:
-      - {id: nap, python: "effects:nap", effect: idempotent, with: {seconds: 60}}
-      - {id: broken, python: "effects:break_at_once", effect: pure}
-"""
-    result = engine.run(world.make(tmp_path, text))
-    assert (result.status, world.effects(tmp_path)) == ("failed", [])
-
-
-def test_step_that_cancels_itself_has_failed(engine: Engine, tmp_path: Path) -> None:
-    text = "steps:\n  - {id: odd, python: effects:cancel_itself, effect: idempotent}\n"
-    result = engine.run(world.make(tmp_path, text))
-    assert result.error is not None
-    assert result.error["message"] == "CancelledError"
 
 
 def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
@@ -337,21 +284,6 @@ def test_subscribers_are_told_what_is_on_disk(engine: Engine, tmp_path: Path) ->
     assert told[-1].data.outputs == {"sum": 16, "last": 17}
 
 
-def test_subscriber_that_fails_stops_nothing_and_is_logged(
-    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: Update) -> None:
-        raise ValueError("unreadable")
-
-    engine.subscribe(fail)
-    assert engine.run(world.make(tmp_path, HELLO), {"name": "Ada"}).status == "succeeded"
-    assert {(one.name, one.levelname) for one in caplog.records} == {
-        ("flowengine.engines", "WARNING")
-    }
-    assert caplog.messages[-1] == "a subscriber failed at an update of kind 'end'"
-    assert "ValueError: unreadable" in caplog.text
-
-
 def test_printed_text_goes_to_standard_output_or_to_subscribers(
     engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,13 +295,6 @@ def test_printed_text_goes_to_standard_output_or_to_subscribers(
     engine.run(file)
     assert capsys.readouterr().out == ""
     assert [u.data for u in told if u.kind == "text"] == [{"address": "say", "text": "hi"}]
-
-
-def test_result_that_cannot_be_stored_fails_the_step(engine: Engine, tmp_path: Path) -> None:
-    text = "steps:\n  - {id: odd, python: effects:odd, effect: idempotent}\n"
-    result = engine.run(world.make(tmp_path, text))
-    assert result.error is not None
-    assert result.error["type"] == "ValidationError"
 
 
 def test_hello_and_an_approval_with_a_plain_rest_load_no_event_loop(tmp_path: Path) -> None:
@@ -390,61 +315,6 @@ assert not loaded, loaded
 """
     again = [sys.executable, "-c", code + approve]
     subprocess.run(again, check=True, timeout=60)
-
-
-@pytest.mark.parametrize("begun", [True, False])
-def test_whoever_goes_on_works_in_the_folder_of_the_start(tmp_path: Path, begun: bool) -> None:
-    """Resuming from another folder does not change where steps write."""
-    steps = """
-steps:
-  - {id: ask, approval: Write it?}
-  - {id: write, call: std.write_file, with: {path: it.txt, text: written}}
-"""
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    there.mkdir()
-    with Engine(tmp_path / "store", workdir=here) as engine:
-        flow = world.make(tmp_path, steps)
-        if begun:
-            engine.run(flow, id="e1")
-        else:
-            engine.start(flow, id="e1")
-
-    with Engine(tmp_path / "store", workdir=there) as engine:
-        engine.resume("e1")
-        engine.approve(engine.waits().items[0]["id"])
-
-    assert (here / "it.txt").read_text() == "written"
-    assert not (there / "it.txt").exists()
-
-
-PANIC = """
-from flowengine.sdk import quick
-
-class Panic(BaseException):
-    pass
-
-def on_thread(): raise Panic("thread")
-
-async def on_loop(): raise Panic("loop")
-
-@quick
-def at_once(): raise Panic("quick")
-"""
-
-
-@pytest.mark.parametrize("function", ["on_thread", "on_loop", "at_once"])
-def test_what_is_no_exception_is_a_failure_of_the_step_too(
-    engine: Engine, tmp_path: Path, function: str
-) -> None:
-    text = (
-        f"steps:\n  - {{id: a, python: 'panics:{function}', on_error: continue}}\n  - {{id: b}}\n"
-    )
-    file = world.make(tmp_path, f"{text}outputs: {{error: '${{{{ steps.a.error.type }}}}'}}\n")
-    (tmp_path / "panics.py").write_text(PANIC)
-
-    assert engine.run(file).outputs == {"error": "panics.Panic"}
-    assert asyncio.run(engine.run_async(file)).outputs == {"error": "panics.Panic"}
 
 
 class ClockSetBack:
