@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandLine, steady
+from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
 from tests.engines.world import until
 from tests.stored_data import stored_in
@@ -33,37 +32,6 @@ outputs: {told: "${{ steps.told.output }}"}
 def words(flowengine: CommandLine) -> CommandLine:
     flowengine.write("words.yaml", FLOW)
     return flowengine
-
-
-def test_run_tells_what_it_waits_for_with_commands_that_work(words: CommandLine) -> None:
-    asked = words("run", "words.yaml", code=4)
-
-    [short] = asked.ids
-    assert steady(asked.err).startswith("execution EXECUTION words\n  it             waiting")
-    assert f"  {short}  Open the environment 'db'?\n" in asked.err
-    shown = words("approvals", "show", short).out
-    assert "  kind        sqlite\n" in shown
-    assert "  config      {path: words.db, mode: rwc}\n" in shown
-    assert not (words.folder / "words.db").exists()
-    for hint in re.findall(r"^        \w+ +flowengine (approvals show .*)$", asked.err, re.M):
-        words(*hint.split())
-
-    done = words("approve", short)
-
-    assert "  it             succeeded   approved by user:ana\n" in done.err
-    assert done.out == "told: done\n"
-    assert (words.folder / "words.db").exists()
-
-
-def test_a_rejection_is_told_with_who_and_why(words: CommandLine) -> None:
-    [short] = words("run", "words.yaml", code=4).ids
-
-    done = words("reject", short, "--comment", "Not this database.", code=1)
-
-    assert (
-        "the environment 'db' was not opened: rejected by user:ana: Not this database." in done.err
-    )
-    assert not (words.folder / "words.db").exists()
 
 
 @pytest.mark.endurance
@@ -117,22 +85,6 @@ def test_a_worker_on_a_terminal_asks_nobody(words: CommandLine) -> None:
     assert not (words.folder / "words.db").exists()
 
 
-def test_hostile_text_is_shown_as_text(flowengine: CommandLine) -> None:
-    hostile = r"a\e[2J\e]0;gone\a\r\nexecution: succeeded"
-    flow = FLOW.replace("words.db", f'"{hostile}"').replace(
-        "approval: required", f'approval: {{title: "May {hostile}?", body: "{hostile}"}}'
-    )
-    flowengine.write("words.yaml", flow)
-    asked = flowengine("run", "words.yaml", code=4)
-    shown = flowengine("approvals", "show", *asked.ids)
-    listed = flowengine("approvals", "list")
-
-    for text in (asked.err, shown.out, listed.out):
-        assert "\x1b" not in text
-        assert "\a" not in text
-    assert not re.search(r"^execution: succeeded", shown.out, re.M)
-
-
 def test_secrets_are_not_shown_nor_kept(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,38 +115,3 @@ steps:
     assert any(b"Bearer ***" in data for data in stored.values())
     for name, data in stored.items():
         assert b"SEKRET" not in data, name
-
-
-def test_what_is_wrong_is_told_with_its_place(flowengine: CommandLine) -> None:
-    broken = FLOW.replace("approval: required", "approval: {subject: x}").replace(
-        "mode: rwc}", "mode: rwc}, eager: true, scope: region"
-    )
-    flowengine.write("words.yaml", broken)
-
-    done = flowengine("check", "words.yaml", code=3)
-
-    told = done.out + done.err
-    assert "words.yaml:4:" in told
-    assert "unknown key 'subject' in an 'approval'" in told
-    assert "an environment of scope 'region' cannot be opened at the start" in told
-
-
-def test_a_case_decides_by_the_name_of_the_environment(words: CommandLine) -> None:
-    words.write(
-        "words.test.yaml",
-        """\
-flow: ./words.yaml
-cases:
-  - name: written
-    tools: {it: [{return: {exit_code: 0, stdout: "", stderr: "", value: null, files: {}}}]}
-    approvals: {db: {choice: approve}}
-    expect: {status: succeeded}
-  - name: refused
-    approvals: {db: {choice: reject, comment: no}}
-    expect: {status: failed, error: Rejected}
-""",
-    )
-
-    done = words("test", "words.test.yaml")
-
-    assert "2 passed" in done.out + done.err
