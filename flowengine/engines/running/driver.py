@@ -68,7 +68,7 @@ class Driver(Carrier):
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on. It has a lease."""
-        self.executions[execution.id] = execution
+        self.executions[execution.id], execution.offers = execution, self.host.offers
 
     def post(self, execution: Execution, event: Event) -> None:
         """Queue an event of an execution."""
