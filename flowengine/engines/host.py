@@ -157,8 +157,8 @@ class Host:
         return has_own or (environments is not None and environments.has_any(context.id))
 
     def is_open(self, run: Run, execution: Execution) -> bool:
-        """Return whether an attempt may begin unchecked: it has no rules, approval or needs."""
-        if run.approved is not None or run.step in execution.linked.gated:
+        """Return whether an attempt may begin unchecked: it has no rules and no approval."""
+        if run.approved is not None or run.step in execution.linked.ruled:
             return False
         if execution.outer is not None:
             return False

@@ -12,7 +12,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
-from flowengine.errors import StoreError
+from flowengine.errors import NotFound, StoreError
 from tests.engines import flows, world
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
@@ -72,3 +72,23 @@ def test_store_that_fails_at_any_write_stops_the_execution_and_it_resumes_when_t
         store.faults.clear()
         assert finish(store, file, flow) == calm, write
         assert world.check_effects(file.parent) == done, write
+
+
+def test_nobody_is_asked_about_an_attempt_that_its_process_could_not_run(tmp_path: Path) -> None:
+    file = world.make(tmp_path, "steps: [{id: once_draw, python: 'effects:act', needs: [gpu]}]")
+
+    def waits(store: FaultyStore) -> list[str]:
+        with Engine(store) as engine:
+            return [wait["kind"] for wait in engine.run(file, id="it").waits]
+
+    calm = FaultyStore()
+    assert waits(calm) == ["worker"]
+    for write in range(calm.writes):
+        store = FaultyStore(faults={write: "die after"})
+        with suppress(ProcessDied):
+            waits(store)
+        store.restart(power_cut=False)
+        store.faults.clear()
+        with Engine(store) as engine, suppress(NotFound):
+            assert [wait["kind"] for wait in engine.resume("it").waits] == ["worker"], write
+    assert world.effects(tmp_path) == []

@@ -43,9 +43,14 @@ outputs: {long: "${{ steps.all.output }}"}
 """
 
 
+SHORT = "5s"
+"""A heartbeat. On a busy machine, a worker with a shorter one is silent for so long that its guard
+ends it, and nobody continues."""
+
+
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HEARTBEAT, "5s")  # shorter ones are missed on a busy machine
+    monkeypatch.setenv(HEARTBEAT, SHORT)
 
 
 def runs(address: str, id: str) -> list[list[Any]]:
@@ -266,7 +271,7 @@ def watched(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[Histo
     """The history of an execution that watches an attempt with a timer."""
     address, folder = f"{server}/long", tmp_path_factory.mktemp("watched")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HEARTBEAT, "1s")
+        patch.setenv(HEARTBEAT, SHORT)
         patch.delenv(OBJECTS)
         with RunningWorker(address), Engine(address) as engine:
             engine.start(world.make(folder, WITH_TIMER), id="watched")

@@ -118,6 +118,8 @@ class Execution:
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
         halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
         is_bounded: Returns whether a result that exceeds this limit may be refused.
+        offers: What its process offers. Attempts that need more wait for a worker. None: they are
+            left to whoever carries them out.
         wanted: Whether to leave it to a worker that offers what a step of it needs, when its
             running attempts have ended. None: its process does not do so.
         recovered: Number of events once the interruption by the death of its last process is on
@@ -159,6 +161,7 @@ class Execution:
         "is_bounded",
         "kept",
         "linked",
+        "offers",
         "outer",
         "printed",
         "put_off",
@@ -194,9 +197,8 @@ class Execution:
         self.context = context
         self.epoch = epoch
         self.state: State = new_state()
-        self.seq = 0
+        self.seq, self.queued = 0, False
         self.queue: list[Event] = []
-        self.queued = False
         self.commands: deque[Command | Preview] = deque()
         self.work: dict[int, Any] = {}
         self.printed: dict[int, Printed] = {}
@@ -210,6 +212,7 @@ class Execution:
         self.wanted: bool | None = None
         self.stored, self.halted = 0, False
         self.is_bounded: Callable[[], bool] = lambda: True
+        self.offers: frozenset[str] | None = None
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
         self._batch: list[Event] = []
@@ -416,17 +419,27 @@ class Execution:
         if self.linked.grows:
             self._lists.add_event(self.seq + len(self._events), packed)
         self._events.append((event["at"], packed))
-        if len(commands) == 1 and type(commands[0]) is Run:  # most events of most flows
-            self.commands.append(commands[0])
-        else:
+        if len(commands) != 1 or type(commands[0]) is not Run or self.linked.needing:
             self._note_all(commands)
+        else:  # most events of most flows
+            self.commands.append(commands[0])
 
     def _note_all(self, commands: list[Command]) -> None:
-        """Note the commands of an event. If one cannot be stored, the execution fails."""
+        """Note the commands of an event. If one cannot be stored, the execution fails.
+
+        An attempt that lacks something begins to wait with the event from which it follows. If the
+        process died between two commits, it would count as interrupted, although it cannot have
+        begun.
+        """
         fault: InputError | None = None
+        left: list[Run] = []
+        offers = self.offers if self.linked.needing else None
         for command in commands:
             if type(command) is Run:
-                self.commands.append(command)
+                if offers is None or offers.issuperset(self.linked.graph.node(command.step).needs):
+                    self.commands.append(command)
+                else:
+                    left.append(command)
                 continue
             try:
                 if type(command) is OpenWait:
@@ -436,6 +449,10 @@ class Execution:
                 fault = error
         if fault is not None:
             self._halt(fault)
+            return
+        for run in left:
+            at, unit = self.state["now"], run.unit
+            self.apply({"type": "unoffered", "at": at, "unit": unit, "attempt": run.attempt})
 
     def _halt(self, fault: InputError) -> None:
         """Let it fail because something that it has come to cannot be stored."""

@@ -59,10 +59,9 @@ class LinkedFlow:
         return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
 
     @cached_property
-    def gated(self) -> frozenset[int]:
-        """Return the steps that are checked before they run: `ruled`, and those with needs."""
-        steps = enumerate(self.compiled["steps"])
-        return self.ruled.union(n for n, step in steps if "needs" in step)
+    def needing(self) -> bool:
+        """Return whether a step runs only in a process that offers what it needs."""
+        return any("needs" in step for step in self.compiled["steps"])
 
     @cached_property
     def grows(self) -> bool:

@@ -232,7 +232,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
             command = commands[0]
             if type(command) is not Run or (call := ahead(command.step)) is None:
                 break
-            if command.approved is not None or command.step in execution.linked.gated:
+            if command.approved is not None or command.step in execution.linked.ruled:
                 break  # it requires a check right before it runs
             commands.popleft()
             results.append(runs(host, execution, command, call))

@@ -57,7 +57,7 @@ class Driver(HostCarrier):
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on. It has a lease."""
-        self.executions[execution.id] = execution
+        self.executions[execution.id], execution.offers = execution, self.host.offers
 
     def look(self, execution: Execution) -> None:
         """Process an execution in the next turn: apply its events, or release it."""

@@ -51,16 +51,8 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
         run: The attempt.
 
     Returns:
-        None: it may begin. Otherwise the event that replaces it: a refusal, an approval request, or
-            that this process does not offer what it needs.
+        None: it may begin. Otherwise the event that replaces it: a refusal or an approval request.
     """
-    if not host.offers.issuperset(execution.linked.graph.node(run.step).needs):
-        now = host.clock.now()
-        return {"type": "unoffered", "at": now, "unit": run.unit, "attempt": run.attempt}
-    return _look_at_call(host, execution, run)
-
-
-def _look_at_call(host: Host, execution: Execution, run: Run) -> Event | None:
     if run.unit not in execution.state["units"]:
         return None  # it only determines the outcome of an earlier attempt
     if execution.outer is not None and (short := _short_outside(host, execution, run)):
