@@ -173,7 +173,7 @@ class _Conversion:
 
 _KEPT = (str, int, float, bytes, bytearray, list, tuple, set, frozenset, collections.abc.Mapping)
 _OF_PARTS = (Union, tuple, set, frozenset)
-_UNKEPT = (type, collections.abc.Callable)
+_UNKEPT: tuple[Any, ...] = (type, collections.abc.Callable)
 _KEPT_BY = (
     "__dataclass_fields__",
     "model_dump",
@@ -224,8 +224,9 @@ def unkept_class(hint: Any) -> type | None:
     """
     parts = getattr(hint, "__args__", ())
     origin = getattr(hint, "__origin__", None)
-    if any(cls in _UNKEPT for cls in (hint, origin)):
-        return origin or hint
+    found: type | None = next((cls for cls in _UNKEPT if cls in (hint, origin)), None)
+    if found is not None:
+        return found
     if isinstance(hint, UnionType) or origin in _OF_PARTS or origin in LISTS or origin in DICTS:
         return next(filter(None, map(unkept_class, parts)), None)
     if not isinstance(hint, type) or origin is not None or _is_kept(hint):
