@@ -35,7 +35,7 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.metachain.agent_events import StreamPart
 from flowengine.sdk.user_code import on_thread
-from flowengine.server.application import address_of
+from flowengine.server.application import address_of, body_as
 from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.streams import HEARTBEAT_SECONDS
 from flowengine.server.talks import ArrivingPart, Talk
@@ -238,14 +238,9 @@ class _Door:
                 missing.
             InputError: The body is not that of a run.
         """
-        from pydantic import ValidationError
-
         principal = await self._application.admit(request)
         if request.method != "POST":
             raise RequestRefused(405, "a run is a POST", headers={"allow": "POST"})
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise RequestRefused(415, "the body of a run is JSON", hint="send application/json")
         try:
             input_type, run_type = await on_thread(_load)
         except ModuleNotFoundError as error:
@@ -254,12 +249,7 @@ class _Door:
                 f"AG-UI needs the package {error.name} on the server",
                 hint="pip install 'flowengine[ag-ui]'",
             ) from None
-        try:
-            given = input_type.model_validate_json(await request.body())
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise InputError(f"'{place}': {first['msg']}", field=place) from None
+        given = body_as(input_type, request, await request.body())
         flow = request.path_params["flow"]
         run: AgUiRun = run_type(self._application, principal, address_of(request), flow, given)
         return run

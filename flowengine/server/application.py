@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -28,6 +28,7 @@ from flowengine.engines.arriving_replies import WANTED_SECONDS
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.sdk.json_values import read_json
 from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.validation_messages import predicate
 from flowengine.server.calls import FLOWS, ApiCall, engine_for
 from flowengine.server.guard import PER_MINUTE, Hosts, Rates, RequestGuard
 from flowengine.server.hooks import Act, Delivery, recorded, signed_delivery
@@ -437,7 +438,7 @@ class Application:
         if route.uploads:
             return await self._upload(route, request, call._replace(query=query))
         raw = await request.body() if route.body is not None else b""
-        body = None if route.body is None else _body(route, request, raw)
+        body = None if route.body is None else body_as(route.body, request, raw)
         key = request.headers.get(_KEY) if route.method == "POST" else None
         if key is not None and _KEY_FORM.fullmatch(key) is None:
             raise UsageError(
@@ -464,6 +465,7 @@ class Application:
 
     async def _upload(self, route: Route, request: Request, call: ApiCall) -> Response:
         """Return the answer to a request whose body is a file."""
+        _refuse_packed(request)
         path = await self.received(call.principal, request.stream())
         try:
             async with self._place(route, call.principal):
@@ -590,35 +592,43 @@ def _query(route: Route, request: Request) -> Any:
         raise UsageError(_first(error, "parameter")[0]) from None
 
 
-def _body(route: Route, request: Request, raw: bytes) -> Any:
-    """Return the body, checked against its model.
+def body_as(model: type[BaseModel], request: HTTPConnection, raw: bytes) -> Any:
+    """Return a body, checked against its model.
 
     Raises:
-        RequestRefused: It is not declared as JSON.
+        RequestRefused: It is not declared as JSON, or compressed.
         InputError: It does not match the model.
     """
-    assert route.body is not None
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if raw and media_type != _MEDIA_TYPE:
         raise RequestRefused(
             415, f"the body is {media_type or 'of no declared type'}", hint=f"send {_MEDIA_TYPE}"
         )
+    _refuse_packed(request)
     try:
-        data = read_json(raw, "the body", "") if raw else {}
-        return route.body.model_validate(data)
+        return model.model_validate(read_json(raw, "the body", "") if raw else {})
     except ValidationError as error:
         message, field = _first(error, "field")
         raise InputError(message, field=field) from None
 
 
+def _refuse_packed(request: HTTPConnection) -> None:
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in {"", "identity"}:
+        raise RequestRefused(415, f"the body is encoded as {encoding}", hint="send it as it is")
+
+
 def _first(error: ValidationError, what: str) -> tuple[str, str]:
     """Return the first fault, as a sentence and the name of its field."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
-    text = first["msg"][:1].lower() + first["msg"][1:]
+    named = f"{what} '{place}'" if place else "the body"
     if first["type"] == "extra_forbidden":
-        return f"there is no {what} '{place}'", place
-    return (f"{what} '{place}': {text}" if place else f"the body: {text}"), place
+        return f"there is no {named}", place
+    if first["type"] == "missing":
+        return f"{named} is missing", place
+    text = predicate(first)
+    return f"{named}{' ' if text.startswith('must ') else ': '}{text}", place
 
 
 def _wants_stream(request: Request) -> bool:

@@ -13,13 +13,13 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, InputError, NotFound
-from flowengine.server.application import address_of
+from flowengine.server.application import address_of, body_as
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.streams import HEARTBEAT_SECONDS
 from flowengine.server.talks import ArrivingPart, Talk
@@ -116,15 +116,7 @@ async def _chat(application: Application, principal: Any, request: Request) -> A
     from sse_starlette import EventSourceResponse
     from sse_starlette.sse import AppStatus
 
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise RequestRefused(415, "the body is JSON", hint="send application/json")
-    try:
-        asked = _Asked.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InputError(f"'{place}': {first['msg']}", field=place) from None
+    asked: _Asked = body_as(_Asked, request, await request.body())
     if asked.tools:
         raise InputError("the flow declares the tools of its agents", field="tools")
     name = request.headers.get(_CONVERSATION) or asked.user

@@ -149,6 +149,10 @@ def test_what_is_not_a_run_is_refused(api: Api) -> None:
     assert response(api, body, "fe_wrong").status_code == 401
     assert response(api, {"threadId": "t"}).status_code == 422
     assert response(api, [1]).status_code == 422
+    marked = ("\ufeff" + json.dumps(body).replace('"r"', '"\\ud83d"')).encode()
+    headers = {"content-type": "application/json"}
+    read = api.response("POST", "/ag-ui/none", content=marked, headers=headers)
+    assert "no flow 'none' is deployed" in read.text
     assert api.response("GET", "/ag-ui/f").status_code == 405
     assert api.response("POST", "/ag-ui/f", content=b"{}").status_code == 415
     none = response(api, body, flow="none").text

@@ -301,7 +301,9 @@ def test_errors_are_problems(api: Api, method: str, path: str, code: int, said: 
         (b"[" * 100_000, "application/json", 422, "levels deep"),
         (b"\xff", "application/json", 422, "not UTF-8"),
         (b'{"flow": "expense", "by": "user:ben"}', "application/json", 422, "'by'"),
-        (b'{"flow": 1}', "application/json", 422, "'flow'"),
+        (b'{"flow": 1}', "application/json", 422, "field 'flow' must be text"),
+        (b"{}", "application/json", 422, "field 'flow' is missing"),
+        (b"[]", "application/json", 422, "the body must be a mapping"),
         (b'{"flow": "expense"}', "text/plain", 415, "text/plain"),
         (b'{"flow": "expense"}', "", 415, "no declared type"),
         (b" " * 1_100_000, "application/json", 413, "more than 1 MiB"),
@@ -313,6 +315,16 @@ def test_a_body_that_is_not_the_documented_one_is_refused(
     headers = {"content-type": media_type} if media_type else {}
     problem = api("POST", "/v1/executions", content=content, headers=headers, code=code)
     assert said in problem["detail"]
+
+
+def test_a_body_that_is_packed_is_refused(api: Api) -> None:
+    for path in ("/v1/executions", "/v1/artifacts?name=a.txt"):
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        problem = api("POST", path, content=b"\x1f\x8b", headers=headers, code=415)
+        assert (problem["detail"], problem["hint"]) == (
+            "the body is encoded as gzip",
+            "send it as it is",
+        )
 
 
 def test_hints_are_for_clients_and_name_no_commands(api: Api) -> None:
