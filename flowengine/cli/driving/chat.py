@@ -278,7 +278,7 @@ class Chat(Dialogue):
         # In a pipe, the next line is the next message, not the answer to a prompt.
         self._asks_for_optional_parts = self._at_terminal
         self._driven_since: int | None = None
-        """Since when (ms) steps are driven beside the questions. None: all their output was shown."""
+        """Since when (ms) steps run beside the questions. None: all their output was shown."""
 
     @contextmanager
     def beside(self, progress: ProgressDisplay) -> Iterator[None]:
