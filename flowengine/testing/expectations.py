@@ -10,7 +10,7 @@ from flowengine.kernel.notation.addresses import around, is_part, steps_in, with
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.json_values import same
 from flowengine.sdk.untrusted import all_unmarked
-from flowengine.testing.scripts import differences, shown, ways_apart
+from flowengine.testing.scripts import differences, expected_status, shown, ways_apart
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc
@@ -80,16 +80,6 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
             yield Problem(f"waits\n{lines}", (*expect.loc, "waits"))
     for message, loc in player.scripts.left():
         yield Problem(message, loc)
-
-
-def expected_status(case: Case) -> str:
-    """Return the status that a case expects."""
-    expect = case.expect
-    if expect.status is not None:
-        return expect.status
-    if expect.error is not None:
-        return "failed"
-    return "waiting" if expect.waits is not None else "succeeded"
 
 
 def _status(case: Case, player: Player) -> Iterator[Problem]:

@@ -36,8 +36,14 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
-from flowengine.testing.expectations import expected_status
-from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
+from flowengine.testing.scripts import (
+    CaseFailed,
+    Scripts,
+    adapted,
+    expected_status,
+    rehearsal_of,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution

@@ -22,9 +22,8 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import user_code
 from flowengine.sdk.python_modules import import_function
 from flowengine.settings import Settings
-from flowengine.testing.expectations import expected_status
 from flowengine.testing.player import _error_of
-from flowengine.testing.scripts import CaseFailed
+from flowengine.testing.scripts import CaseFailed, expected_status
 from tests.cases.form import Follow, Played
 from tests.cases.plays import Differs, Outside, compared
 from tests.language.stage import Clock, Loop

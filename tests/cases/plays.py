@@ -23,11 +23,11 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.testing.expectations import Problem, expected_status, problems
+from flowengine.testing.expectations import Problem, problems
 from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import check_over
 from flowengine.testing.player import Player, _error_of
-from flowengine.testing.scripts import CaseFailed, Scripts, given_to
+from flowengine.testing.scripts import CaseFailed, Scripts, expected_status, given_to
 from flowengine.testing.simulator import Fails, Happening, Simulator, graph_of
 from tests.cases.form import Calls, Played
 from tests.cases.matching import Tag, differences
