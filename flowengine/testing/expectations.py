@@ -10,7 +10,7 @@ from flowengine.kernel.notation.addresses import around, is_part, steps_in, with
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.json_values import same
 from flowengine.sdk.untrusted import all_unmarked
-from flowengine.testing.scripts import differences, expected_status, shown, ways_apart
+from flowengine.testing.scripts import differences, shown, ways_apart
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc
@@ -84,7 +84,7 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
 
 def _status(case: Case, player: Player) -> Iterator[Problem]:
     execution = player.execution
-    status, wanted = execution.state["status"], expected_status(case)
+    status, wanted = execution.state["status"], case.expected_status
     if status == wanted:
         return
     message = f"status: expected {wanted}, it {_is(status)}"

@@ -36,14 +36,7 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
-from flowengine.testing.scripts import (
-    CaseFailed,
-    Scripts,
-    adapted,
-    expected_status,
-    rehearsal_of,
-    without_secrets,
-)
+from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -261,7 +254,7 @@ class Player(Driver):
         """Return whether time passes if only timers are left."""
         if self._agenda or self.case.until is not None:
             return True
-        if expected_status(self.case) == "waiting":
+        if self.case.expected_status == "waiting":
             return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
         return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever

@@ -33,16 +33,6 @@ if TYPE_CHECKING:
 # Each script is used up in order. Entries that remain at the end were never needed.
 
 
-def expected_status(case: Case) -> str:
-    """Return the status that a case expects."""
-    expect = case.expect
-    if expect.status is not None:
-        return expect.status
-    if expect.error is not None:
-        return "failed"
-    return "waiting" if expect.waits is not None else "succeeded"
-
-
 class CaseFailed(Exception):
     """The case cannot continue as it is written.
 

@@ -27,7 +27,7 @@ from flowengine.testing.expectations import Problem, problems
 from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import check_over
 from flowengine.testing.player import Player, _error_of
-from flowengine.testing.scripts import CaseFailed, Scripts, expected_status, given_to
+from flowengine.testing.scripts import CaseFailed, Scripts, given_to
 from flowengine.testing.simulator import Fails, Happening, Simulator, graph_of
 from tests.cases.form import Calls, Played
 from tests.cases.matching import Tag, differences
@@ -202,7 +202,7 @@ class Rehearsed(Simulator):
         return [*due, Happening("time passes", self.pass_time)] if fires is not None else due
 
     def _time_passes(self) -> bool:
-        if expected_status(self.case) == "waiting":
+        if self.case.expected_status == "waiting":
             return any(
                 timer["why"] in ("retry", "pause") for timer in self.state["timers"].values()
             )
