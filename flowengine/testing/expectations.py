@@ -82,19 +82,9 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
         yield Problem(message, loc)
 
 
-def expected_status(case: Case) -> str:
-    """Return the status that a case expects."""
-    expect = case.expect
-    if expect.status is not None:
-        return expect.status
-    if expect.error is not None:
-        return "failed"
-    return "waiting" if expect.waits is not None else "succeeded"
-
-
 def _status(case: Case, player: Player) -> Iterator[Problem]:
     execution = player.execution
-    status, wanted = execution.state["status"], expected_status(case)
+    status, wanted = execution.state["status"], case.expected_status
     if status == wanted:
         return
     message = f"status: expected {wanted}, it {_is(status)}"

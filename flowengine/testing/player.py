@@ -37,7 +37,6 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
-from flowengine.testing.expectations import expected_status
 from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
 
 if TYPE_CHECKING:
@@ -265,7 +264,7 @@ class Player(Driver):
         """Return whether time passes if only timers are left."""
         if self._agenda or self.case.until is not None:
             return True
-        if expected_status(self.case) == "waiting":
+        if self.case.expected_status == "waiting":
             return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
         return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever

@@ -22,7 +22,6 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import user_code
 from flowengine.sdk.python_modules import import_function
 from flowengine.settings import Settings
-from flowengine.testing.expectations import expected_status
 from flowengine.testing.player import _error_of
 from flowengine.testing.scripts import CaseFailed
 from tests.cases.form import Follow, Played
@@ -317,7 +316,7 @@ class Enacted:
         """Return when something happens next, while the execution waits."""
         moments = [at for at, _ in self._agenda[:1]] + list(planned.values())
         until = self._until
-        passes = until is not None or moments or expected_status(self.case) != "waiting"
+        passes = until is not None or moments or self.case.expected_status != "waiting"
         if result.due is not None and passes:
             moments.append(result.due)
         first = min(moments, default=None)

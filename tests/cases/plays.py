@@ -23,7 +23,7 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.testing.expectations import Problem, expected_status, problems
+from flowengine.testing.expectations import Problem, problems
 from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import check_over
 from flowengine.testing.player import Player, _error_of
@@ -202,7 +202,7 @@ class Rehearsed(Simulator):
         return [*due, Happening("time passes", self.pass_time)] if fires is not None else due
 
     def _time_passes(self) -> bool:
-        if expected_status(self.case) == "waiting":
+        if self.case.expected_status == "waiting":
             return any(
                 timer["why"] in ("retry", "pause") for timer in self.state["timers"].values()
             )

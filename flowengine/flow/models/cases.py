@@ -430,6 +430,16 @@ class Case(Part):
         examples=[{"path": ["route", "book"]}],
     )
 
+    @property
+    def expected_status(self) -> str:
+        """The status at the end."""
+        expect = self.expect
+        if expect.status is not None:
+            return expect.status
+        if expect.error is not None:
+            return "failed"
+        return "waiting" if expect.waits is not None else "succeeded"
+
 
 class CaseFile(Part):
     """Test cases of a flow."""
