@@ -102,7 +102,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_given_resources": ("test_each_has_its_own",),
         "engines/test_notifications": (
             "test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_on",
-            "test_each_wait_reminder_and_escalation_calls_the_tool",
         ),
         "engines/test_reducers": ("test_a_result_whose_commit_was_refused_is_reduced_anew",),
         "engines/test_running": (
@@ -134,8 +133,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_notifications": (
             "test_a_project_cannot_lead_approvers_elsewhere",
             "test_the_address_of_the_page_is_checked",
-            "test_tools_that_cannot_notify_are_refused",
-            "test_whatever_crashes_each_wait_is_notified_about",
         ),
         "engines/test_plumbing": (
             "test_a_circle_of_plumbing_leads_nowhere",
@@ -260,9 +257,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_step_logs": ("test_an_attempt_that_times_out_has_its_lines",),
     },
     LATER: {
-        "engines/test_notifications": (
-            "test_calls_and_environments_notify_too_unless_a_rule_answers_first",
-        ),
         "engines/test_shared_locks": (
             "test_items_and_a_nested_holder_take_it_as_they_take_their_own",
         ),
