@@ -55,7 +55,7 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
         if not types or "string" in types:
             return text
         if text.lstrip()[:1] in _BEGINS and {"object", "array"}.intersection(types):
-            raise  # it tells why
+            raise  # its message has the reason
         expected = " or ".join(_WORDS.get(name, name) for name in types)
         if {"integer", "number"}.intersection(types) and _NUMBER.fullmatch(text):
             raise InputError(

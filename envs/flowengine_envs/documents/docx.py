@@ -22,8 +22,7 @@ from flowengine_envs.documents.markdown import (
     plain,
     target,
 )
-from flowengine_envs.documents.symbol_fonts import shown
-from flowengine_envs.documents.text import decode, lines
+from flowengine_envs.documents.text import decode, lines, shown
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Fields, Numbering, Styles, is_on, link_of
 

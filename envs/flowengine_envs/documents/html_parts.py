@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from flowengine_envs.documents.symbol_fonts import shown
+from flowengine_envs.documents.text import shown
 from flowengine_envs.documents.word_styles import numbered
 
 # The main content of a page, which is moved before menus, search boxes and sidebars.

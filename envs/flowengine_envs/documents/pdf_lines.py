@@ -22,6 +22,8 @@ _GAP = -900
 """An offset that separates two texts, in thousandths of the font size."""
 _WORD_GAP = -250
 """An offset that separates two words, in any font: about the width of a narrow blank."""
+_LAST = 3
+"""Number of texts among which the first drawing of a text is searched."""
 _CLEAR_GAP = -2_000
 """An offset that the library treats as a gap in every font."""
 
@@ -243,7 +245,10 @@ def read_lines(page: PageObject, words: Callable[[], Sequence[Word]]) -> list[Pd
                     abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
                 )
                 bold = bool(_BOLD.search(str(mapping_of(font).get("/BaseFont", ""))))
-                pieces.append(Piece(text, x, y, abs(size * d) if is_level else 0.0, bold))
+                drawn = Piece(text, x, y, abs(size * d) if is_level else 0.0, bold)
+                if any(_is_twice(drawn, before) for before in pieces[-_LAST:]):
+                    drawn = drawn._replace(text=text.replace(text.strip(), ""))
+                pieces.append(drawn)
 
         page.extract_text(visitor_text=piece)
     return _lines(pieces, grids, () if page.rotation else words())
@@ -360,6 +365,16 @@ def _lines(pieces: Sequence[Piece], grids: Iterable[Grid], words: Sequence[Word]
                 open_line.append(piece._replace(text=text))
     end()
     return [line for line in lines if line.text.strip() or line.rows]
+
+
+def _is_twice(piece: Piece, before: Piece) -> bool:
+    """Return whether a text is drawn a second time, to look bold or to have a shadow."""
+    near = 0.1 * piece.size
+    return (
+        piece.text.strip() == before.text.strip() != ""
+        and abs(piece.x - before.x) < near
+        and abs(piece.y - before.y) < near
+    )
 
 
 def _size(pieces: Iterable[Piece]) -> float:

@@ -19,7 +19,7 @@ from flowengine_envs.documents.markdown import (
     inline,
     target,
 )
-from flowengine_envs.documents.symbol_fonts import shown
+from flowengine_envs.documents.text import shown
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import numbered
 

@@ -27,6 +27,7 @@ from flowengine_envs.documents.rtf_tokens import (
     joined,
     tokens,
 )
+from flowengine_envs.documents.text import shown
 from flowengine_envs.documents.word_styles import link_of
 
 _SIGNS = {
@@ -107,6 +108,8 @@ class _Rtf:
         self._encoding = LATIN
         self._fonts: dict[int, str] = {}
         """Number of a font → its encoding."""
+        self._named: dict[int, str] = {}
+        """Number of a font → its name."""
         self._styles: dict[int, int] = {}
         """Number of a style → its heading level."""
         self._style = -1
@@ -267,7 +270,9 @@ class _Rtf:
         state = self._state
         if state.is_skipped or not text:
             return
-        if state.destination in _CAPTURED or state.destination == b"htmltag":
+        if state.destination == b"fonttbl":
+            self._named[state.font] = self._named.get(state.font, "") + text.strip("; ")
+        elif state.destination in _CAPTURED or state.destination == b"htmltag":
             self._captured.append(text)
         elif self._html is not None:
             if not state.is_converted:
@@ -277,7 +282,8 @@ class _Rtf:
         else:
             self._paragraph.spans.append(
                 TextSpan(
-                    *(text, state.bold, state.italic, False, state.strike),
+                    *(shown(text, self._named.get(state.font, "")), state.bold, state.italic),
+                    strike=state.strike,
                     link=state.link,
                     script=state.script,
                 )
