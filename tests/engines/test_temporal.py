@@ -49,6 +49,7 @@ from flowengine.journal.store import ExecutionCopy
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Run
 from flowengine.sdk import import_function
+from flowengine.tool_environment import CallbackAuthority
 from tests.alive import alive
 from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
@@ -1302,7 +1303,7 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
         lambda store: check_started({"execution": {"resources": ["pool"]}}),
         lambda store: Engine(store.location, runtime_resources={"pool": object()}),
         lambda store: Engine(store.location).environments,
-        lambda store: Engine(store.location, tool_authority=cast("Any", print)),
+        lambda store: Engine(store.location, tool_authority=CallbackAuthority()),
         consulted,
     ],
     "handlers that decide about environments": [check_handled],

@@ -118,8 +118,8 @@ class Execution:
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
         halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
         is_bounded: Returns whether a result that exceeds this limit may be refused.
-        offers: What its process offers. Attempts that need more wait for a worker. None: they are
-            left to whoever carries them out.
+        offers: What its process offers. Attempts that need more wait for a worker. None: the driver
+            decides about them, as in Temporal.
         wanted: Whether to leave it to a worker that offers what a step of it needs, when its
             running attempts have ended. None: its process does not do so.
         recovered: Number of events once the interruption by the death of its last process is on
