@@ -29,7 +29,6 @@ from flowengine.execution_environment.bookkeeping.instances import (
     describe_spec,
 )
 from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
-from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.lifecycle import opening_tasks as approval
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.scope_release import (
@@ -50,6 +49,7 @@ from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.processes import is_dead, this_process
 from flowengine.sdk.resources import background, refuse_in_loop
+from flowengine.sdk.user_code import settled
 from flowengine.store_folder import claim, find_store, state_folder
 
 if TYPE_CHECKING:

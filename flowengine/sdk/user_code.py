@@ -54,6 +54,24 @@ async def uncut(work: Awaitable[Any]) -> None:
     task.result()
 
 
+async def settled(future: Future[Any]) -> None:
+    """Wait until a future of another thread is done, with any result.
+
+    Cancelling the wait leaves it running.
+    """
+    if future.done():
+        return
+    loop = asyncio.get_running_loop()
+    is_done = asyncio.Event()
+
+    def tell(_: Future[Any]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(is_done.set)
+
+    future.add_done_callback(tell)
+    await is_done.wait()
+
+
 def lasting() -> Future[Any]:
     """Return a future of all threads and loops that a task that waits for it cannot cancel."""
     future: Future[Any] = Future()

@@ -26,13 +26,12 @@ from flowengine.execution_environment.bookkeeping.instances import (
 )
 from flowengine.execution_environment.bookkeeping.states import CLOSABLE
 from flowengine.execution_environment.clock import TimerClock, TookTooLong, within
-from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.resources.closing import close_resource
 from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import EnvironmentBusy
 from flowengine.sdk.resources import background
-from flowengine.sdk.user_code import on_thread
+from flowengine.sdk.user_code import on_thread, settled
 
 
 class ClosingTasks:

@@ -27,7 +27,6 @@ from flowengine.execution_environment.bookkeeping.instances import (
     describe,
 )
 from flowengine.execution_environment.errors import ApprovalPending
-from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.policy_approval import (
     PolicyAnswer,
@@ -53,7 +52,7 @@ from flowengine.sdk.errors import (
     StepError,
 )
 from flowengine.sdk.resources import background
-from flowengine.sdk.user_code import lasting
+from flowengine.sdk.user_code import lasting, settled
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.specs.spec import DeclaredSpec
