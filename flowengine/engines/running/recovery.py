@@ -73,7 +73,7 @@ def recover(
     if (interrupted and not put_off) or died:
         from flowengine.sdk.processes import end_marked
 
-        end_marked(execution.id)  # the next attempt must not run beside the last one
+        end_marked(execution.id, left)  # the next attempt must not run beside the last one
     for unit, attempt in interrupted:
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
         if left is not None and not put_off:
