@@ -338,16 +338,28 @@ def _send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def end_marked(execution: str) -> None:
+def end_marked(execution: str, last: HasOwner | None = None) -> None:
     """Kill the processes of an execution that a dead engine process left running.
 
     Call it before interrupted attempts are run again: a script whose engine was killed keeps
-    running, and its second run must not overlap the first.
+    running, and its second run must not overlap the first. An execution of another store may have
+    the same id: what another living process runs is left to it.
 
     Args:
         execution: Id of the execution.
+        last: The process that had the execution before, if it may still live.
     """
-    Family(f"{execution}:").kill()
+    ours = {(one.pid, one.started) for one in (this_process(), last) if one is not None}
+    for mark in sorted(set(marked(MARK).values())):
+        owner = from_text(mark.rpartition("@")[2])
+        of_another = (
+            owner is not None
+            and owner.boot == boot()
+            and not is_dead(owner)
+            and (owner.pid, owner.started) not in ours
+        )
+        if mark.startswith(f"{execution}:") and not of_another:
+            Family(mark).kill()
 
 
 def mark_of(execution: str, unit: int) -> str:

@@ -126,6 +126,8 @@ class Transcript(pytest.Function):
         self.in_temporal = way == "temporal"
         if self.in_temporal:
             self.add_marker(pytest.mark.endurance(slices=50))
+        elif "<!-- seldom" in section.text:
+            self.add_marker(pytest.mark.endurance)
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return the place of the section."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,14 @@ from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import Command
-from flowengine.sdk.processes import MARK, as_text, end_marked, mark_of, this_process
+from flowengine.sdk.processes import (
+    MARK,
+    as_text,
+    end_marked,
+    mark_of,
+    started,
+    this_process,
+)
 from flowengine_nodes import commands
 from tests.alive import alive
 from tests.execution_environment.toy import until
@@ -442,14 +450,21 @@ def test_what_a_dead_engine_left_running_is_found_and_killed(tmp_path: Path) -> 
     subprocess.run(["bash", "-c", program], env={**os.environ, MARK: f"{dead}:4"}, check=True)
     pid = int(fifo.read_text())
     other = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: f"{dead}er:4"})
+    owner = this_process()._replace(pid=other.pid, started=started(other.pid) or 0)
+    same_id = {**os.environ, MARK: f"{dead}:4@{as_text(owner)}"}  # of another store
+    elsewhere = subprocess.Popen(["sleep", "1000"], env=same_id)
 
     try:
         end_marked(dead)
         assert not alive(pid)
         assert other.poll() is None
+        assert elsewhere.poll() is None
+        end_marked(dead, owner)
+        assert elsewhere.wait() == -signal.SIGKILL
     finally:
-        other.kill()
-        other.wait()
+        for process in (other, elsewhere):
+            process.kill()
+            process.wait()
 
 
 def children_of_this_process() -> set[str]:

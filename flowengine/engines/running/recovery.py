@@ -91,7 +91,7 @@ def _cut(
         from flowengine.sdk.processes import end_marked
 
         # Also programs of attempts that the last process was stopping, which have ended.
-        end_marked(execution.id)  # the next attempt must not run beside the last one
+        end_marked(execution.id, left)  # the next attempt must not run beside the last one
     for unit, attempt in interrupted:
         cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
         if left is not None and not put_off:
