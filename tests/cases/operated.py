@@ -244,8 +244,8 @@ class Operated:
             for execution in resumed:
                 self._settle(execution, engine)
             return found
-        asked = [wait for wait in result.waits if wait["kind"] == "question"]
-        if asked:
+        now = engine.result(result.execution) if resumed else result
+        if any(wait["kind"] == "question" for wait in now.waits):
             return self._settle(result.execution, engine)
         return engine.result(result.execution) if result is found else found
 
