@@ -35,7 +35,7 @@ from tests.language.stage import checked
 
 ORDERS = 12
 """Orders of a case in the kernel, half of them random if there are more."""
-SHUFFLES = 4
+SHUFFLES = 2
 """Orders in the player, of what happens at one moment."""
 LATE = 100
 """Milliseconds by which a call may begin late, because those in an engine take a moment."""
