@@ -689,6 +689,9 @@ ALL = {
 
 def main(chosen: list[str]) -> int:
     missed = 0
+    if unknown := [name for name in chosen if name not in ALL]:
+        print(f"no measurement: {', '.join(unknown)}. There are: {', '.join(ALL)}", file=sys.stderr)
+        return 2
     print(f"{'':58} {'measured':34} {'ratio':>9}   target")
     for name in chosen or ALL:
         with tempfile.TemporaryDirectory() as folder:
