@@ -491,7 +491,7 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(agent), script)
 
     assert case.run().outputs["answer"] == {"n": 3}
-    assert "not JSON" in case.sent(1)[-1]["content"]
+    assert 'must be a map, not "three"' in case.sent(1)[-1]["content"]
     assert "'n'" in case.sent(2)[-1]["content"] or "n" in case.sent(2)[-1]["content"]
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def test_a_stopped_command_ends_when_its_execution_is_taken_over(tmp_path: Path)
     with (
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stopped,
         Engine(store) as engine,
+        ExitStack() as after,
     ):
+        after.callback(stopped.kill)
         world.until(lambda: bool(effects(tmp_path, "began")))
         freeze(stopped.pid, tmp_path / "store" / "flowengine.db")
         holder = engine.store.holder("it", 0)

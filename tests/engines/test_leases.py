@@ -86,6 +86,7 @@ def freeze(pid: int, database: Path) -> None:
     """Stop a process while it holds no lock on the database."""
     while True:
         os.kill(pid, signal.SIGSTOP)
+        world.until(lambda: b") T " in Path(f"/proc/{pid}/stat").read_bytes())  # not at once
         with closing(sqlite3.connect(database, timeout=0)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
