@@ -1185,7 +1185,8 @@ steps:
 
 def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) -> None:
     """If they are free, and they leave no claim if they are not."""
-    flow, told, made = write_flow(tmp_path, HELD), [], tmp_path / "made"
+    flow, made = write_flow(tmp_path, HELD), tmp_path / "made"
+    told: list[tuple[bool, Any, list[Any]]] = []
     for place in (store, tmp_path / "store"):
         made.unlink(missing_ok=True)
         with Engine(place, linger=0, user="user:ana") as engine:
@@ -1203,11 +1204,15 @@ def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) ->
             assert engine.retry("lock-held").status == "succeeded"
             forked = engine.fork("lock-held", from_step="g/do", id="lock-forked")
             assert forked.status == "succeeded"
-            told.append([shown(engine, "lock-held"), shown(engine, "lock-forked")])
+            for id in ("lock-held", "lock-forked"):
+                view, entries = shown(engine, id)
+                # In Temporal, a lock that was reserved is granted a moment later, perhaps too late.
+                kept = [{**one, "seq": 0} for one in entries if one["type"] != "granted"]
+                told.append((place == store, view, kept))
             [last] = engine.run(flow, {"made": str(made)}, id="lock-last").waits  # the lock is free
             assert last["title"] == "Sure?"
             engine.cancel("lock-last")
-    assert told[0] == told[1]
+    assert [one[1:] for one in told if one[0]] == [one[1:] for one in told if not one[0]]
 
 
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:

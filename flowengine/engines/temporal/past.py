@@ -220,8 +220,10 @@ async def newest_events(
 
 
 async def newest_task_failure(client: Client, execution: str, run: str) -> str | None:
-    """Return why a workflow task of a run failed, the newest that its history has. None: none."""
+    """Return why a workflow task failed since the last completed one. None: it has timed out."""
     async for event in newest_events(client, execution, run):
+        if event.HasField("workflow_task_completed_event_attributes"):
+            return None
         if event.HasField("workflow_task_failed_event_attributes"):
             failure = event.workflow_task_failed_event_attributes.failure
             error = await client.data_converter.decode_failure(failure)

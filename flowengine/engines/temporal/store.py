@@ -161,6 +161,8 @@ _LONGEST_MOVE = timedelta(hours=6)
 TRIES = 4
 """Tries of a workflow task before it counts as an error. The second try may follow the death of a
 worker."""
+_TIMED_OUT_TRIES = 10
+"""The same for one that times out, as with a long history on a busy machine."""
 _REGISTERED_SECONDS = 0.5
 """How long a new search attribute may take to be usable."""
 _OF_NEW: dict[str, Any] = {"events": [0, [], False], "waits": [[], None]}
@@ -1172,10 +1174,12 @@ class TemporalStore:
             return
         client = await self._connection.client()
         reason = await newest_task_failure(client, described.id, described.run_id)
-        shown = "" if reason is None else f": {one_line(reason)}"
+        if reason is None and tries < _TIMED_OUT_TRIES:
+            return
+        shown = one_line(reason or "no worker ends it in time")
         raise StoreError(
             f"execution {described.id} cannot continue now: its workflow task fails again and "
-            f"again (attempt {tries}){shown}",
+            f"again (attempt {tries}): {shown}",
             hint=Hint(
                 "it continues by itself once that is mended; for details: "
                 f"temporal workflow show --workflow-id {described.id}"
