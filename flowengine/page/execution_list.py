@@ -11,7 +11,7 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
-from flowengine.server.calls import ApiCall, flow_of_execution
+from flowengine.server.calls import ApiCall, flow_of_execution, moment
 from flowengine.server.models import ExecutionsQuery, WaitsQuery
 
 _FILTERS = ("flow", "status", "label", "since", "for")
@@ -76,7 +76,7 @@ def _fits(item: Any, filters: dict[str, str]) -> bool:
     return (
         filters.get("status", item["status"]) == item["status"]
         and ("label" not in filters or item["labels"].get(name) == value)
-        and ("since" not in filters or item["started_at"][:-1] >= _day(filters["since"])[:-1])
+        and ("since" not in filters or moment(item["started_at"]) >= moment(_day(filters["since"])))
     )
 
 

@@ -418,7 +418,7 @@ def _has_data(table: Any) -> bool:
     """Return whether a table that contains another one holds data, and is not used for layout."""
     if table is None or table.get("role") in {"presentation", "none"}:
         return False
-    cells = [item for item in table.iter("td") if next(item.iterancestors("table")) is table]
+    cells = _cells(table, "td")
     rows = {next(cell.iterancestors("tr", "table")) for cell in cells}
     with_tables = sum(cell.find(".//table") is not None for cell in cells)
     return len(rows) > 1 and len(cells) >= 2 * len(rows) and with_tables * 4 <= len(cells)
@@ -426,9 +426,14 @@ def _has_data(table: Any) -> bool:
 
 def _is_column(table: Any) -> bool:
     """Return whether a table has one cell per row: it is used for layout, or is a list."""
-    cells = [cell for cell in table.iter("td", "th") if next(cell.iterancestors("table")) is table]
+    cells = _cells(table, "td", "th")
     rows = {cell.getparent() for cell in cells}
     return len(rows) == len(cells) and all("rowspan" not in cell.attrib for cell in cells)
+
+
+def _cells(table: Any, *tags: str) -> list[Any]:
+    """Return the cells of a table, without those of tables in it."""
+    return [cell for cell in table.iter(*tags) if next(cell.iterancestors("table")) is table]
 
 
 def _is_short(heading: Any) -> bool:

@@ -139,9 +139,8 @@ class Work:
                 self._calls[execution.id] = Calls(partial(self._host.keeper.has, execution.id))
             CALLS.set(self._calls[execution.id])
             PRINTING.set(printed)  # in the context of this task and its children
-            look = partial(
-                around.run, self._driver.look, execution
-            )  # not in the context of the function
+            # Not in the context of the function.
+            look = partial(around.run, self._driver.look, execution)
             OUTER.set(OuterAttempt(execution, run, self._loop, look))
             if run.measures:
                 needs = await runner.needs(execution.context, run, printed)
