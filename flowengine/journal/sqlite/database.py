@@ -38,9 +38,10 @@ ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 PARAMETERS = "mode=rw"
 """Parameters of the file names passed to SQLite."""
-_SETTLED_NS = 3_000_000_000
+_SETTLED_NS = 20_000_000
+_SETTLED_COARSE_NS = 3_000_000_000
 """Age of a directory's last change from which on the next one gets another time. File systems
-record times in steps of 4 ms to 2 s."""
+record times in ticks of the system's clock, of at most 10 ms, and coarse ones in whole seconds."""
 _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
 
@@ -159,7 +160,9 @@ class StoreDatabase:
             folder = status.st_dev, status.st_ino, status.st_ctime_ns
             if folder == self._settled_folder:
                 return
-            if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:
+            is_coarse = status.st_ctime_ns % 1_000_000_000 == 0
+            age = time.time_ns() - status.st_ctime_ns
+            if age < (_SETTLED_COARSE_NS if is_coarse else _SETTLED_NS):
                 folder = None
         self._settled_folder = None
         for path, identity in self._identities:
