@@ -299,6 +299,7 @@ class EnvironmentDeclarations:
             return None
         at = config_loc or (*model.loc, "config")
         view = self.scope.view
+        self.expressions.arguments(model.args, model.loc)
         if model.args is not None:
             view = view.having({"args": model.args})
         before = len(self.report.diagnostics.errors)

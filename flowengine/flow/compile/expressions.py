@@ -35,6 +35,7 @@ from flowengine.flow.expressions import (
     split_text,
 )
 from flowengine.flow.expressions.names_in import names_in
+from flowengine.flow.expressions.types import kinds, resolve
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value
@@ -131,6 +132,15 @@ class Expressions:
             message = f"expected {words(wanted)}, got {words(typed.schema)}"
             self.report.at("E103", message, loc)
         return typed.value
+
+    def arguments(self, schema: Schema | None, loc: Loc) -> None:
+        """Refuse a declared `args` that no arguments can fit."""
+        known = None if schema is None else kinds(resolve(schema, schema)[0])
+        if known is not None and "object" not in known:
+            got = words({"type": sorted(known)})
+            message = f"arguments have names, so 'args' describes a map, not {got}"
+            hint = "write {type: object, properties: {NAME: SCHEMA}}"
+            self.report.at("E103", message, (*loc, "args"), hint)
 
     def condition(self, text: str, loc: Loc, view: VisibleNames) -> int:
         """Compile a condition and return its number."""

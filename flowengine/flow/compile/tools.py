@@ -410,6 +410,7 @@ class Tools:
 
         A kind that takes arguments knows them itself.
         """
+        self.expressions.arguments(model.args, model.loc)
         if model.args is None or takes_arguments(kind, "tool"):
             return model.args
         properties = model.args.get("properties", {})
