@@ -224,15 +224,14 @@ class Folds:
             start + PAGE if start + PAGE < total else None,
         )
 
-    def failures(self) -> list[Mapping[str, Any]]:
-        """Return the first steps that have failed, in order of beginning."""
-        first = nsmallest(_MOST_FAILURES, self._failed, key=self._failed.__getitem__)
-        return [self._steps[address] for address in first]
+    def failures(self) -> tuple[list[Mapping[str, Any]], int]:
+        """Return the first steps that have failed, in order of beginning, and how many have.
 
-    @property
-    def failed(self) -> int:
-        """Number of steps that have failed."""
-        return len(self._failed)
+        A fold that failed with a step inside it is left out.
+        """
+        failed = [address for address in self._failed if not self._has_failed_inside(address)]
+        first = nsmallest(_MOST_FAILURES, failed, key=self._failed.__getitem__)
+        return [self._steps[address] for address in first], len(failed)
 
     def statuses(self) -> dict[str, dict[str, int]]:
         """Return how many activations of each step have each status, the most urgent first.
@@ -363,6 +362,10 @@ class Folds:
         if not address and len(order) <= PAGE:
             order = sorted(order, key=lambda ranked: ranked[1])
         return [inner for *_, inner in order[start : start + PAGE]]
+
+    def _has_failed_inside(self, address: str) -> bool:
+        fold = self._folds.get(address)
+        return fold is not None and bool(fold.below.get("failed"))
 
     def _settled(self, address: str) -> _Fold:
         """Return a fold after everything has moved to its place."""

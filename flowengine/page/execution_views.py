@@ -233,8 +233,9 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
         call.engine.folds(id) if glance is None else nullcontext((glance, Folds(glance["steps"])))
     )
     with opened as (whole, folds):
-        info = executions.shown_execution(call, {**whole, "steps": folds.failures()})
-        statuses, failed = folds.statuses(), folds.failed
+        failures, failed = folds.failures()
+        info = executions.shown_execution(call, {**whole, "steps": failures})
+        statuses = folds.statuses()
         level = folds.level(given.get("at", ""), _number(given, "from"))
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]

@@ -188,7 +188,7 @@ def test_a_new_server_reads_of_each_view_only_what_it_shows(
         read, applied = costs()
         assert read <= most
         assert applied < SHOWN
-    assert expected[3][0]["address"] == "each[77]"
+    assert expected[3][0][0]["address"] == "each[77]/one"
 
 
 def test_of_one_that_was_recorded_when_it_was_short_the_first_view_is_a_glance(
