@@ -93,8 +93,7 @@ def check_the_first_decision_wins(store: JournalStore) -> None:
     later = [store.decide(id, vote) for vote in (approve(), reject(), reject("user:ana"))]
 
     same(_stands(first), (True, b"yes", [b"yes"]), "the first")
-    for decided in later:
-        same(_stands(decided), (False, b"yes", [b"yes"]), "a later one")
+    same([*map(_stands, later)], [(False, b"yes", [b"yes"])] * 3, "later ones")
     same([m.event for m in store.inbox("e1")], [b"yes"], "the inbox")
     same(store.wait(id), first[1], "the wait afterwards")
     raises(NotFound, lambda: store.decide("0" * 16, approve()), "a decision on no wait")
@@ -107,17 +106,16 @@ def check_votes_are_counted(store: JournalStore) -> None:
     append_event(store, "e1", 1, opened=[approval(0, need=2), approval(1, need=2)])
     two, one = wait_id("e1", 0), wait_id("e1", 1)
 
-    first = store.decide(two, approve("user:ana", b"a"))
-    same(_stands(first), (True, None, [b"a"]), "the first approval")
-    again = store.decide(two, reject("user:ana", b"a2"))
-    same(_stands(again), (False, None, [b"a"]), "the same person")
+    votes = [approve("user:ana", b"a"), reject("user:ana", b"a2")]
+    found = [_stands(store.decide(two, vote)) for vote in votes]
+    same(found, [(True, None, [b"a"]), (False, None, [b"a"])], "an approval, then the same person")
     same(len(listed_waits(store, WaitFilter())), 2, "pending waits")
     last = store.decide(two, approve("user:ben", b"b"))
     same(_stands(last), (True, b"b", [b"a", b"b"]), "the second approval")
 
     store.decide(one, approve("user:ana", b"c"))
-    rejected = store.decide(one, reject("user:ben", b"d"))
-    same(_stands(rejected), (True, b"d", [b"c", b"d"]), "the first rejection")
+    no = store.decide(one, reject("user:ben", b"d"))
+    same(_stands(no), (True, b"d", [b"c", b"d"]), "the first rejection")
     same([m.event for m in store.inbox("e1")], [b"a", b"b", b"c", b"d"], "the inbox")
 
 
@@ -130,8 +128,7 @@ def check_votes_of_the_record_count(store: JournalStore) -> None:
     id = wait_id("e1", 0)
 
     for vote in (approve("user:ana"), reject("user:ana")):
-        again = store.decide(id, vote)
-        same(_stands(again), (False, None, []), "the same person")
+        same(_stands(store.decide(id, vote)), (False, None, []), "the same person")
     second = store.decide(id, approve("user:ben", b"b"))
     same(_stands(second), (True, None, [b"b"]), "the second vote")
     # It is journaled now, and counts once.
