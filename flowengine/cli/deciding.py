@@ -130,7 +130,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
         if arguments.json:
             out_json(
                 {
-                    "decisions": [_as_dict(decision) for decision in decisions],
+                    "decisions": [decision.data for decision in decisions],
                     "executions": executions,
                 }
             )
@@ -296,12 +296,3 @@ def _readable(session: CliSession, wait: WaitInfo, message: str) -> str:
     short = session.short_wait(wait["id"])
     shortened = message.replace(wait["id"], short)
     return when(shortened if short in shortened else f"{short}: {shortened}")
-
-
-def _as_dict(decision: Decision) -> dict[str, Any]:
-    """Return a decision as JSON."""
-    from flowengine.kernel.notation.times import format_time
-
-    fields = decision._asdict()
-    del fields["result"]
-    return {**fields, "at": format_time(decision.at)}

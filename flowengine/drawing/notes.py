@@ -302,7 +302,7 @@ class Notes:
     def _cancel(self, step: StepSpec) -> str:
         cancel = step["cancel"]
         names = [self.steps[target]["id"] for target in cancel.get("targets", [])]
-        outcome = cancel.get("outcome", "cancelled")
+        outcome = cancel["outcome"]
         how = f" as {outcome}" if outcome != "cancelled" else ""
         return f"cancels {', '.join(names) or 'the execution'}{how}"
 
@@ -333,7 +333,7 @@ class Notes:
     def _lock(self, step: StepSpec) -> Iterator[str]:
         if "lock" in step:
             lock = step["lock"]
-            permits = lock.get("permits", 1)
+            permits = lock["permits"]
             many = f", {permits} at once" if permits != 1 else ""
             yield f"lock {self._value(lock['key'])}{many}"
 

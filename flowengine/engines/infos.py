@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from flowengine.kernel.events import ErrorData, Evidence
 
@@ -499,3 +499,9 @@ class Answering(TypedDict, total=False):
     """The user who decides, as `user:NAME`. Default: the engine's user."""
     resume: bool
     """Resume the execution. Otherwise the decision is only recorded. Default: True."""
+
+
+class DecisionGiven(Answering):
+    """A decision as it is submitted, from whatever interface."""
+
+    choice: Required[str]

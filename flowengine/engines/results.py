@@ -74,6 +74,15 @@ class Decision(NamedTuple):
     result: ExecutionResult | None
     """The state of the execution after resuming it. None if it was not resumed here."""
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The decision as JSON, without the result."""
+        from flowengine.kernel.notation.times import format_time
+
+        fields = {**self._asdict(), "at": format_time(self.at)}
+        del fields["result"]
+        return fields
+
 
 class Sent(NamedTuple):
     """A signal that was stored for an execution."""

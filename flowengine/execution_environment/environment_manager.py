@@ -125,7 +125,7 @@ class EnvironmentManager:
         Raises:
             SpecInvalid: It is invalid. The error lists all faults.
         """
-        return self._books.record(spec).declared.data()
+        return self._books.record(spec).spec.data()
 
     def answer(self, question: str, answer: Mapping[str, Any]) -> None:
         """Answer a question that a handler postponed.
@@ -189,12 +189,12 @@ class EnvironmentManager:
         """Open an environment like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
-            acquired = self._acquire(record.declared.id, holder)
+            acquired = self._acquire(record.spec.id, holder)
             return (
                 acquired if isinstance(acquired, Handle) else await self._acquisition.take(acquired)
             )
         except StepError as error:
-            error.environment = record.declared.id
+            error.environment = record.spec.id
             raise
 
     def ensure_all(
@@ -396,9 +396,9 @@ class EnvironmentManager:
             id: Id of a spec that was declared here.
         """
         record = self._books.record(id)
-        spec = record.declared.spec
+        spec = record.spec
         return record.was_open or self._around.workspaces.was_open(
-            spec.scope, spec.owner_id, record.declared.id
+            spec.scope, spec.owner_id, record.spec.id
         )
 
     def list(
@@ -583,7 +583,7 @@ class EnvironmentManager:
         self, specs: Sequence[Given], holder: str | None
     ) -> builtins.list[Handle]:
         records = [self._books.record(spec) for spec in specs]
-        check_names(record.declared for record in records)
+        check_names(record.spec for record in records)
         async with self._queue.together(records):
             return await self._have_all(records, holder)
 
@@ -597,7 +597,7 @@ class EnvironmentManager:
                 try:
                     handles += [await self._acquisition.have(record, holder)]
                 except StepError as error:
-                    error.environment = record.declared.id
+                    error.environment = record.spec.id
                     raise
         except BaseException:
             for handle in reversed(handles):

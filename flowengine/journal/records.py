@@ -433,22 +433,6 @@ class ListedWait(NamedTuple):
         return {vote["by"]: vote for vote in self.record.get("votes") or ()}
 
 
-class Standing(NamedTuple):
-    """The result of `decide`."""
-
-    accepted: bool
-    """Whether this vote was recorded. Otherwise `event` or the closed `wait` shows why, or its
-    grant is not usable any more."""
-    settled: bool
-    """Whether the wait is settled now, by this vote or an earlier one."""
-    event: bytes | None
-    """The recorded decision that counts: this one, the one that settled the wait, or an earlier one
-    by the same user. None if the wait was closed without a decision, or if only its record contains
-    the earlier one."""
-    wait: ListedWait
-    """The wait after the call, with all votes."""
-
-
 class ExecutionFilter(NamedTuple):
     """A filter for executions. None matches any value. All conditions must hold."""
 

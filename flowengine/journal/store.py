@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         Scheduled,
         SendResult,
         SignalStart,
-        Standing,
         StoredWaitPage,
         Vote,
         WaitFilter,
@@ -403,7 +402,7 @@ class InboxPort(Protocol):
         that were read in the same thread.
         """
 
-    def decide(self, wait: str, vote: Vote) -> Standing:
+    def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
         """Record an answer if none conflicts with it, and notify the execution, in one transaction.
 
         The first settling vote wins. A vote settles if it does not approve, or if it completes the
@@ -417,8 +416,9 @@ class InboxPort(Protocol):
             vote: The answer. Permission and data were checked before.
 
         Returns:
-            The result. The caller compares a vote that was not accepted with the decision that
-            counts.
+            Whether the vote was recorded, and the wait after the call, with all votes. A vote is
+            not recorded if the wait is closed, if it has one of the same user, or if its grant is
+            not usable any more.
 
         Raises:
             NotFound: The wait does not exist.

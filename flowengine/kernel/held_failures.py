@@ -90,11 +90,7 @@ def _give_places(tx: Transition, units: Iterable[Unit]) -> None:
         if unit["item"] >= 0 and act["units"][unit["id"]]:
             spec = tx.node(act).map
             assert spec is not None
-            if (
-                "need" in act
-                or act.get("left_early")
-                or spec.get("on_item_error", "stop") != "stop"
-            ):
+            if "need" in act or act.get("left_early") or spec["on_item_error"] != "stop":
                 act["units"][unit["id"]] = False
                 act["busy"] -= 1
                 tx.freed_places[act["id"]] = True

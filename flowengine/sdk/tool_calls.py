@@ -206,21 +206,21 @@ class ApprovalResponse(Data):
             raise ValueError("'content' belongs to the decision 'respond', and to no other")
         return self
 
-    def answer_to(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
+    def answer_to(self, question: Mapping[str, Any]) -> Any:
         """Return the decision as an answer to the question about a call of an execution.
 
         Args:
             question: The wait, with its choices and its subject.
 
         Returns:
-            `{choice, comment, edit, value, images}`. None: the decision is deferred, is none of the
-            choices, or removes an argument.
+            A `flowengine.engines.infos.DecisionGiven`. None: the decision is deferred, is none of
+            the choices, or removes an argument.
         """
-        answer: dict[str, Any] = {"comment": self.feedback, "edit": None, "value": None}
         if self.decision == "defer":
             return None
+        answer: dict[str, Any] = {"comment": self.feedback}
         if self.decision == "respond":
-            return {**answer, "choice": RESPOND, "value": self.content, "images": []}
+            return {**answer, "choice": RESPOND, "value": self.content}
         choice = only_choice(question, "approve" if self.approved else "reject")
         if choice is None:
             return None
@@ -229,7 +229,7 @@ class ApprovalResponse(Data):
             if subject.keys() - self.args.keys():
                 return None
             edits = {k: v for k, v in self.args.items() if k not in subject or subject[k] != v}
-            answer["edit"] = edits or None
+            answer["edit"] = edits
         images = [image.url for image in self.images]
         return {**answer, "choice": choice["id"], "images": images}
 

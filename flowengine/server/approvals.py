@@ -6,7 +6,6 @@ from typing import Any
 
 from flowengine.engines.results import LISTED
 from flowengine.errors import Conflict, FlowEngineError
-from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     ApiCall,
     flow_of_execution,
@@ -116,13 +115,11 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     uploaded = [image for image in body.images if not image.startswith("data:")]
     with attached(call, [*body.attach, *uploaded]) as paths:
         images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
-        decided = call.engine.decide(
+        decision = call.engine.decide(
             id,
             body.choice,
             **answer,
             images=[images.get(image, image) for image in body.images],
             attach=paths[: len(body.attach)],
         )
-    view = {**decided._asdict(), "at": format_time(decided.at)}
-    del view["result"]
-    return view
+    return decision.data

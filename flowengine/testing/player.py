@@ -20,8 +20,7 @@ from flowengine.engines.executions.linked_flows import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host, RandomIds
 from flowengine.engines.messages import send_signal
-from flowengine.engines.people.approvals import NOT_GIVEN, decide
-from flowengine.engines.people.approvals import GivenAnswer as Given
+from flowengine.engines.people.approvals import decide
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, Hint, InputError
@@ -41,6 +40,7 @@ from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_o
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.infos import DecisionGiven
     from flowengine.engines.results import Update
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, CaseDecision, Operating
@@ -376,9 +376,9 @@ class Player(Driver):
             self._asked.discard(number)  # a quorum may need another one
         host = self.host
         try:
-            answer = self._given(record, decided)
-            decide(host.store, host.settings, wait_id(self.execution.id, number), answer,
-                   self.clock.time)  # fmt: skip
+            who = Actor(decided.by or self._assignee(record), "test")
+            decide(host.store, host.settings, wait_id(self.execution.id, number),
+                   self._given(record, decided), who, self.clock.time)  # fmt: skip
         except FlowEngineError as error:
             if decided.refused:
                 return
@@ -392,7 +392,7 @@ class Player(Driver):
             raise CaseFailed(message, decided.loc)
         self.read_inbox(self.execution)
 
-    def _given(self, record: dict[str, Any], decided: CaseDecision) -> Given:
+    def _given(self, record: dict[str, Any], decided: CaseDecision) -> DecisionGiven:
         choices = [choice["id"] for choice in record.get("choices") or ()]
         choice = decided.choice
         if choice is None:
@@ -401,11 +401,17 @@ class Player(Driver):
                 message = f"add the 'choice' that decides '{record['address']}': {known}"
                 raise CaseFailed(message, decided.loc)
             choice = choices[0]
-        by = decided.by or self._assignee(record)
-        attach = [os.path.join(self.folder, path) for path in decided.attach]
-        form, edits = as_data(decided.form), as_data(decided.edit)
-        value = as_data(decided.value) if "value" in decided.model_fields_set else NOT_GIVEN
-        return Given(choice, Actor(by, "test"), form, edits, decided.comment, attach, value)
+        given: DecisionGiven = {
+            "choice": choice,
+            "form": as_data(decided.form),
+            "edit": as_data(decided.edit),
+            "attach": [os.path.join(self.folder, path) for path in decided.attach],
+        }
+        if decided.comment is not None:
+            given["comment"] = decided.comment
+        if "value" in decided.model_fields_set:
+            given["value"] = as_data(decided.value)
+        return given
 
     def _assignee(self, record: dict[str, Any]) -> str:
         """Return the first user who may decide."""

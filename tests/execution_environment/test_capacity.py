@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
-from flowengine.execution_environment.bookkeeping.books import CapacityTurn, PlaceClaim, Places
+from flowengine.execution_environment.bookkeeping.books import CapacityTurn, Places
+from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
 from tests.sliced_examples import sliced
@@ -187,7 +188,9 @@ def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]
     for action, number in steps:
         if action <= 1:
             kind = "k" if action else "m"
-            wanted = [PlaceClaim(kind if i == 0 else "m", "s", f"o{number}") for i in range(number)]
+            own = {"owner_id": f"o{number}"}
+            kinds = [kind, "m"][:number]
+            wanted = [EnvironmentSpec.model_validate({"kind": kind} | own) for kind in kinds]
             turn = CapacityTurn(wanted, lambda: None)
             assert places.possible(turn)
             line.append(turn)

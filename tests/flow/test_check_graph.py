@@ -291,6 +291,6 @@ def test_a_join_behind_items_that_go_on_alone_may_need_as_many_as_there_are(
     """A constant gives the number. Otherwise it may vary, and `need` may drop or be handled."""
     compiled = flow_of({"a": ("j", None), "j": ("end", counting(need, "queue"))})
     value = ["expr", 0] if over is None else ["const", over]
-    compiled["steps"][0]["map"] = {"over": value, "each": True}
+    compiled["steps"][0]["map"] = {"over": value, "each": True, "on_item_error": "stop"}
 
     assert [one.code for one in check_graph(compiled)] == found

@@ -85,9 +85,9 @@ def decide(path: str, by: str, *waits: str) -> None:
     say("ready")
     hear()
     for wait in Path(waits[0]).read_text().split():
-        standing = store.decide(wait, Vote(by, 1, by == "user:ana", by.encode()))
-        assert standing.event is not None
-        say(int(standing.accepted), standing.event.decode())
+        accepted, after = store.decide(wait, Vote(by, 1, by == "user:ana", by.encode()))
+        assert after.decision is not None
+        say(int(accepted), after.decision.decode())
 
 
 def fill(path: str, start: str, step: str) -> None:

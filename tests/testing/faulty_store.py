@@ -47,7 +47,6 @@ from flowengine.journal.records import (
     Scheduled,
     SendResult,
     SignalStart,
-    Standing,
     StoredWaitPage,
     Vote,
     WaitFilter,
@@ -321,9 +320,9 @@ class FaultyStore(JournalStore):
 
     # -- waits
 
-    def decide(self, wait: str, vote: Vote) -> Standing:
-        standing: Standing = self._write("decide", wait, vote)
-        return standing
+    def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
+        decided: tuple[bool, ListedWait] = self._write("decide", wait, vote)
+        return decided
 
     def wait(self, id: str) -> ListedWait:
         return self._alive.wait(id)

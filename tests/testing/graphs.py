@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from flowengine.flow.compile.link import last_readers
+from flowengine.flow.models import Retry
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import (
     END,
@@ -68,6 +69,11 @@ def output_of(step: str) -> X:
 
 
 Described = dict[str, Any]
+DEFAULTS: Described = {
+    "retry": {name: part for name, part in Retry() if part is not None}, "loop": {"backoff": 1},
+    "lock": {"permits": 1}, "map": {"on_item_error": "stop"}, "cancel": {"outcome": "cancelled"},
+}  # fmt: skip
+"""Key of a step → what the compiler writes there if the file does not say it."""
 
 
 def step(id: str, **keys: Any) -> Described:
@@ -250,7 +256,8 @@ class _Builder:
         spec["named"] = ["output", "status", "outcome", "error", "items"]
         spec["carries"] = True
         spec["split"] = self._split(plan.get("next", default), indexes)
-        for key, value in plan.items():
+        for key, given in plan.items():
+            value = {**DEFAULTS[key], **given} if key in DEFAULTS else given
             if key == "join":
                 spec["join"] = self._join(value)
             elif key == "on_error":

@@ -132,7 +132,7 @@ def check_environments(
     values: dict[str, Any] = {}
     for spec in specs:
         declared = check_spec(spec)
-        name, scope = declared.resource_key, declared.spec.scope
+        name, scope = declared.key, declared.scope
         if scope not in SCOPES:
             raise UsageError(
                 f"execution_environments has '{name}' with scope '{scope}'",

@@ -198,7 +198,7 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
     for number, unit in state["units"].items():
         if is_shared(unit.get("lock", "0")):
             lock = graph.node(state["acts"][unit["act"]]["step"]).lock
-            permits = 1 if lock is None else lock.get("permits", 1)
+            permits = 1 if lock is None else lock["permits"]
             how = _again("reject", number in waiting)
             wanted.append(Claim(unit["lock"], number, permits, how))
     yield from (claim_of(execution, claim, state["now"]) for claim in wanted)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import NOT_GIVEN, GivenAnswer, check_decidable, decide
+from flowengine.engines.people.approvals import check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.answers import answer_open
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
-    from flowengine.engines.infos import Answering, WaitInfo
+    from flowengine.engines.infos import Answering, DecisionGiven, WaitInfo
     from flowengine.engines.results import Decision, ExecutionResult
     from flowengine.engines.running.driving import Driving
 
@@ -42,21 +42,11 @@ def record_decision(
     Returns:
         The decision that counts, and whether its execution is to be resumed.
     """
-    given = GivenAnswer(
-        choice,
-        who,
-        answer.get("form"),
-        answer.get("edit"),
-        answer.get("comment"),
-        answer.get("attach", ()),
-        answer.get("value", NOT_GIVEN),
-        answer.get("grant"),
-        answer.get("images", ()),
-    )
     store = host.store
     id = store.find_wait(wait)
     try:
-        decision = decide(store, host.settings, id, given, host.clock.now())
+        given: DecisionGiven = {**answer, "choice": choice}
+        decision = decide(store, host.settings, id, given, who, host.clock.now())
     except (Conflict, InputError, NotAllowed) as error:
         error.wait = id
         _note_refused(host, id, who, error)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
@@ -32,7 +33,7 @@ from flowengine.sdk.validation import as_plain, validate
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
-    from flowengine.engines.infos import GrantGiven
+    from flowengine.engines.infos import DecisionGiven
     from flowengine.journal.records import ListedWait
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
@@ -47,24 +48,6 @@ MAX_FILES = 10
 LONGEST_PART = 200
 """Maximum length of a part of a decision in a message."""
 MAX_FILE_BYTES = 20 * 1024 * 1024
-
-
-NOT_GIVEN: Any = object()
-"""Stands for a value that an answer does not have. Null is a value."""
-
-
-class GivenAnswer(NamedTuple):
-    """The decision of a user, as submitted."""
-
-    choice: str
-    who: Actor
-    form: Any = None
-    edits: Mapping[str, Any] | None = None
-    comment: str | None = None
-    attach: Sequence[str | os.PathLike[str]] = ()
-    value: Any = NOT_GIVEN
-    grant: GrantGiven | None = None
-    images: Sequence[str | os.PathLike[str] | bytes] = ()
 
 
 def check_decidable(id: str, kind: str) -> None:
@@ -83,14 +66,17 @@ def check_decidable(id: str, kind: str) -> None:
         )
 
 
-def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: int) -> Decision:
+def decide(
+    store: Store, settings: Settings, id: str, given: DecisionGiven, who: Actor, now: int
+) -> Decision:
     """Decide on a wait. Every decision passes through this function.
 
     Args:
         store: Contains the wait.
         settings: Settings with the groups.
         id: Full id of the wait.
-        answer: The submitted decision.
+        given: The submitted decision.
+        who: The actor who decides.
         now: The time (ms).
 
     Returns:
@@ -102,9 +88,9 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     """
     wait = standing(store, id)
     check_decidable(id, wait.record["kind"])
-    files = check_files(answer.attach)
+    files = check_files(given.get("attach") or ())
     if not wait.open:
-        return _settled(wait, answer, files)
+        return _agreed(store, wait, given, who, files)
     if has_expired(wait.record, now):
         raise Conflict(
             f"{id} expired at {format_time(wait.record['due'])}",
@@ -113,63 +99,73 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
                 http=f"resume the execution: POST /v1/executions/{wait.execution}/resume",
             ),
         )
-    decision = check_answer(wait.record, answer, settings)
-    images = checked_images(wait.record, answer.choice, answer.images) if answer.images else []
-    if answer.grant is not None:
-        decision["grant"] = checked_grant(wait.record, answer.choice, answer.grant, now)
-    check_claim(wait.record, id, answer.who.user)
+    decision = _checked(wait.record, given, who, settings)
+    choice = given["choice"]
+    images = given.get("images") or ()
+    contents = checked_images(wait.record, choice, images) if images else []
+    if (grant := given.get("grant")) is not None:
+        decision["grant"] = checked_grant(wait.record, choice, grant, now)
+    check_claim(wait.record, id, who.user)
     keeper = KeptFiles(store, wait.execution)
     decision["attachments"] = [keeper.put(Path(path), os.path.basename(path)) for path in files]
-    if images:
-        decision["images"] = [keeper.put(image, name_of(image)) for image in images]
-    event, stands = record(store, id, wait.record, decision, now, to_keep(wait, decision))
-    if stands.accepted:
+    if contents:
+        decision["images"] = [keeper.put(image, name_of(image)) for image in contents]
+    event, accepted, after = record(store, id, wait.record, decision, now, to_keep(wait, decision))
+    if accepted:
         return _decision(wait, event, first=True)
-    if stands.settled:
-        return _settled(stands.wait, answer, files)
-    if stands.event is None:
-        decided = _journaled(store, stands.wait, answer.who.user)
-    else:
-        decided = unpack_event(stands.event, f"the decision of wait {stands.wait.id}")
-    return _agreed(stands.wait, decided, answer, files)
+    return _agreed(store, after, given, who, files)
 
 
-def _journaled(store: Store, wait: ListedWait, user: str) -> Any:
-    """Return a vote that is only in the journal: of a fork, or of a retried execution."""
-    for entry in reversed(store.events(wait.execution)):
-        event: Any = unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
+def _standing(store: Store, wait: ListedWait, user: str) -> Mapping[str, Any]:
+    """Return the decision that counts: the one that settled a wait, or a user's own vote.
+
+    Raises:
+        Conflict: The wait was closed without a decision.
+    """
+    if wait.decision is not None:
+        event: Mapping[str, Any] = unpack_event(wait.decision, f"the decision of wait {wait.id}")
+        return event
+    if not wait.open:
+        at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
+        raise Conflict(
+            f"{wait.id} {'expired' if wait.how == 'expired' else 'was withdrawn'}{at}",
+            standing=unpack(wait.result) if wait.result else None,
+            plain=f"{wait.id} is closed{at}",
+        )
+    votes = (unpack_event(vote, f"a vote of wait {wait.id}") for vote in wait.votes)
+    # After a fork, or a retry of its execution, a vote is only in the journal.
+    entries = (
+        unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
+        for entry in reversed(store.events(wait.execution))
+    )
+    for event in chain(votes, entries):
         if (event["type"], event.get("wait"), event.get("by")) == ("decided", wait.number, user):
             return event
     raise damage(f"the votes of wait {wait.id}", LookupError(f"no entry is that of {user}"))
 
 
-def check_answer(
-    wait: Mapping[str, Any], answer: GivenAnswer, settings: Settings
+def _checked(
+    wait: Mapping[str, Any], given: DecisionGiven, who: Actor, settings: Settings
 ) -> dict[str, Any]:
-    """Check an answer against its wait.
-
-    Args:
-        wait: The wait's record, see `flowengine.kernel.commands.OpenWait`.
-        answer: The submitted decision.
-        settings: Settings with the groups.
+    """Check a submitted decision against its wait.
 
     Returns:
-        The decision as data: the fields of a `decided` event except `type`, `at`, `wait` and
-            `attachments`. Attached files are not checked here.
+        The fields of the event `decided` except `type`, `at` and `wait`, without files, images and
+            a grant, which are not checked here.
     """
-    check_assignee(wait, answer.who.users, settings, "decide on")
-    choice = _choice(wait, answer.choice)
-    decision: dict[str, Any] = {"choice": answer.choice, **answer.who.fields()}
-    decision["comment"] = _comment(choice, answer.comment)
-    if _takes_value(wait, answer.choice):
-        decision["value"] = _value(wait, answer)
+    check_assignee(wait, who.users, settings, "decide on")
+    choice = _choice(wait, given["choice"])
+    decision: dict[str, Any] = {"choice": given["choice"], **who.fields()}
+    decision["comment"] = _comment(choice, given.get("comment"))
+    if _takes_value(wait, given["choice"]):
+        decision["value"] = _value(wait, given)
         return decision
-    if answer.value not in (NOT_GIVEN, None):
-        raise InputError(f"'{answer.choice}' takes no value", field="value")
+    if given.get("value") is not None:
+        raise InputError(f"'{given['choice']}' takes no value", field="value")
     if wait["kind"] == "question":
         return decision
-    decision["form"] = _form(wait, choice, answer.form)
-    decision["edits"] = _edits(wait, answer.edits) if answer.edits else None
+    decision["form"] = _form(wait, choice, given.get("form"))
+    decision["edits"] = _edits(wait, given)
     return decision
 
 
@@ -207,7 +203,10 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def differences(
-    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
+    wait: Mapping[str, Any],
+    standing: Mapping[str, Any],
+    given: DecisionGiven,
+    files: Sequence[str],
 ) -> list[str]:
     """Return the differences between an answer and the recorded decision. Empty: they agree.
 
@@ -218,24 +217,21 @@ def differences(
     Args:
         wait: The wait's record.
         standing: The decision that counts.
-        answer: The decision submitted now.
+        given: The decision submitted now.
         files: Digests of its attached files.
     """
-    if standing.get("choice") != answer.choice:
+    if standing.get("choice") != given["choice"]:
         return ["choice"]
-    mine: dict[str, Any] = {"edits": answer.edits or None}
+    mine: dict[str, Any] = {"edits": given.get("edit") or None}
     with suppress(InputError):  # otherwise compared as submitted
-        mine["edits"] = _edits(wait, answer.edits) if answer.edits else None
-    mine |= {"form": answer.form, "comment": answer.comment}
+        mine["edits"] = _edits(wait, given)
+    mine |= {name: given.get(name) for name in ("form", "comment", "value")}
     with suppress(InputError):
         if "form" in wait and wait["kind"] != "question":
-            mine["form"] = _form(wait, _choice(wait, answer.choice), answer.form)
-    if answer.value is not NOT_GIVEN:
-        mine["value"] = answer.value
-    if answer.grant is not None:
-        mine["grant"] = checked_grant(wait, answer.choice, answer.grant, standing["at"])
-    if answer.images:
-        mine["images"] = digests(answer.images)
+            mine["form"] = _form(wait, _choice(wait, given["choice"]), given.get("form"))
+    if (grant := given.get("grant")) is not None:
+        mine["grant"] = checked_grant(wait, given["choice"], grant, standing["at"])
+    mine["images"] = digests(given.get("images") or ())
     mine["attachments"] = sorted(set(files))
     stands = {
         **standing,
@@ -259,40 +255,24 @@ def _in_one_line(value: Any) -> str:
     return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}…"
 
 
-def _settled(wait: ListedWait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
-    """Return the decision that closed a wait, if the answer is the same.
-
-    Raises:
-        Conflict: The wait was closed without a decision.
-    """
-    if wait.decision is not None:
-        decided = unpack_event(wait.decision, f"the decision of wait {wait.id}")
-        return _agreed(wait, decided, answer, files)
-    at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
-    result = unpack(wait.result) if wait.result else None
-    raise Conflict(
-        f"{wait.id} {'expired' if wait.how == 'expired' else 'was withdrawn'}{at}",
-        standing=result,
-        plain=f"{wait.id} is closed{at}",
-    )
-
-
 def _agreed(
-    wait: ListedWait, standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
+    store: Store, wait: ListedWait, given: DecisionGiven, who: Actor, files: Sequence[str]
 ) -> Decision:
-    """Return the decision that counts, if the answer is the same.
+    """Return the decision that counts, if the submitted one is the same.
 
     Raises:
-        Conflict: It differs. The message contains the recorded choice, its user and its time.
+        Conflict: It differs. The message contains the recorded choice, its user and its time. Or
+            the wait was closed without a decision.
     """
-    differ = differences(wait.record, standing, answer, [_digest(path) for path in files])
+    standing = _standing(store, wait, who.user)
+    differ = differences(wait.record, standing, given, [_digest(path) for path in files])
     if not differ:
         return _decision(wait, standing, first=False)
     reason = f": {standing['comment']}" if standing.get("comment") else ""
     settled = f"by {standing['by']} at {format_time(standing['at'])}"
     raise Conflict(
         f"{wait.id} was already {participle(standing['choice'])} {settled}{reason}",
-        hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
+        hint=None if standing["choice"] != given["choice"] else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
         plain=f"{wait.id} was already decided",
     )
@@ -395,7 +375,7 @@ def _takes_value(wait: Mapping[str, Any], choice: str) -> bool:
     )
 
 
-def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
+def _value(wait: Mapping[str, Any], given: DecisionGiven) -> Any:
     """Return the output that a user supplies, in place of a call or of an interrupted attempt.
 
     Raises:
@@ -408,12 +388,12 @@ def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
     hint = Hint(
         f"{give}: value={outline}", f"{give}: --value '{outline}'", f"{give}: 'value': {outline}"
     )
-    if answer.value is NOT_GIVEN:
-        message = f"'{answer.choice}' needs a value: the output to record instead of the {what}'s"
+    if "value" not in given:
+        message = f"'{given['choice']}' needs a value: the output to record instead of the {what}'s"
         raise InputError(message, field="value", hint=hint)
     named = f"the result of '{wait['address' if is_question else 'tool']}'"
     try:
-        return validate(schema, answer.value, named)
+        return validate(schema, given["value"], named)
     except InputError as error:
         raise InputError(error.message, field=error.field, hint=error.hint or hint) from None
 
@@ -434,7 +414,9 @@ def _outline(schema: Mapping[str, Any]) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+def _edits(wait: Mapping[str, Any], given: DecisionGiven) -> dict[str, Any] | None:
+    if not (edits := given.get("edit")):
+        return None
     from flowengine.engines.people.edits import fitting
 
     return fitting(wait, edits)

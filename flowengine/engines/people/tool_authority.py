@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.people.approvals import GivenAnswer, decide
+from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import Shown
@@ -98,12 +98,12 @@ class Consultant:
             found=_shown(record.get("found")),
         )
         decision = await _decision(own.answer(call, preview))
-        answer = _answer(record, decision, self._who)
-        if answer is None:
+        given = decision.answer_to(record)
+        if given is None:
             return False
-        host = self._host
+        host, now = self._host, self._host.clock.now()
         try:
-            return decide(host.store, host.settings, wait, answer, host.clock.now()).first
+            return decide(host.store, host.settings, wait, given, self._who, now).first
         except FlowEngineError as error:
             if own.refused is not None:
                 own.refused(error)
@@ -134,22 +134,3 @@ async def _decision(response: Awaitable[Any]) -> ApprovalResponse:
     except Exception as error:
         why = f"raised {type(error).__name__}"
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
-
-
-def _answer(
-    record: Mapping[str, Any], decision: ApprovalResponse, who: Actor
-) -> GivenAnswer | None:
-    """Return a decision in the form of a user's answer.
-
-    None: it is deferred, or cannot be expressed by one of the choices.
-    """
-    if (given := decision.answer_to(record)) is None:
-        return None
-    return GivenAnswer(
-        given["choice"],
-        who,
-        edits=given["edit"],
-        comment=given["comment"],
-        value=given["value"],
-        images=given["images"],
-    )

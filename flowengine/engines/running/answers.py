@@ -12,7 +12,7 @@ tool authority or the handler about environments. What none of them answers is l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.parts import has_expired
@@ -29,23 +29,11 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.journal.records import FlowGrant, ListedWait, Standing
+    from flowengine.journal.records import FlowGrant, ListedWait
     from flowengine.journal.store import Store
     from flowengine.kernel.commands import Consult
+    from flowengine.kernel.graph.compiled import Plain
     from flowengine.sdk.user_code import Shown
-
-
-class Said(NamedTuple):
-    """The answer of a program to a question."""
-
-    by: str
-    approves: bool
-    comment: str | None = None
-    via: str = "policy"
-    value: dict[str, Any] | None = None
-    """Further data: the narrower `policy` of an environment, or that a rule has `refused`."""
-    grant: str | None = None
-    """Id of the grant that the answer comes from."""
 
 
 def record(
@@ -55,7 +43,7 @@ def record(
     decision: Mapping[str, Any],
     now: int,
     gives: NewGrant | None = None,
-) -> tuple[dict[str, Any], Standing]:
+) -> tuple[dict[str, Any], bool, ListedWait]:
     """Record a decision, which has been checked.
 
     Args:
@@ -67,15 +55,25 @@ def record(
         gives: The grant to keep if the decision counts.
 
     Returns:
-        The event, and whether it counts.
+        The event, whether it was accepted, and the wait afterwards.
     """
     event = {"type": "decided", "at": now, "wait": asked["id"], **decision}
     approves = counting(dict(asked), decision["choice"]) == "approve"
     vote = Vote(decision["by"], now, approves, pack(event), gives, decision.get("granted"))
-    return event, store.decide(id, vote)
+    return event, *store.decide(id, vote)
 
 
-def say(host: Host, id: str, asked: Mapping[str, Any], said: Said) -> bool:
+def say(
+    host: Host,
+    id: str,
+    asked: Mapping[str, Any],
+    by: str,
+    *,
+    approves: bool,
+    via: str = "policy",
+    comment: str | None = None,
+    **more: Plain,
+) -> bool:
     """Record the answer of a program, if it can decide.
 
     It cannot if the question has expired, or has not exactly one choice for the answer, or if the
@@ -85,24 +83,24 @@ def say(host: Host, id: str, asked: Mapping[str, Any], said: Said) -> bool:
         host: Provides the store.
         id: Full id of the wait.
         asked: Its record.
-        said: The answer.
+        by: Who answers.
+        approves: Whether the answer is an approval. Otherwise it is a rejection.
+        via: The channel.
+        comment: The reason.
+        **more: Further fields of the event: `granted`, or the `value` about an environment.
 
     Returns:
         Whether it counts. Otherwise the question is left to others.
     """
     now = host.clock.now()
-    choice = only_choice(asked, "approve" if said.approves else "reject")
+    choice = only_choice(asked, "approve" if approves else "reject")
     if choice is None or has_expired(asked, now):
         return False
-    if (said.approves and asked.get("form")) or (
-        choice.get("comment") == "required" and not said.comment
-    ):
+    if (approves and asked.get("form")) or (choice.get("comment") == "required" and not comment):
         return False
-    decision = {"choice": choice["id"], "by": said.by, "via": said.via, "form": None,
-                "edits": None, "comment": said.comment or None}  # fmt: skip
-    more = {"value": said.value, "granted": said.grant}
-    decision |= {key: part for key, part in more.items() if part is not None}
-    return record(host.store, id, asked, decision, now)[1].accepted
+    decision = {"choice": choice["id"], "by": by, "via": via, "form": None, "edits": None,
+                "comment": comment or None, **more}  # fmt: skip
+    return record(host.store, id, asked, decision, now)[1]
 
 
 async def consult(
@@ -140,8 +138,8 @@ async def consult(
     value: dict[str, Any] = {"refused": True} if answer.by_policy else {}
     if answer.policy is not None:
         value["policy"] = {key: rule for key, rule in answer.policy.items() if rule is not None}
-    said = Said(by, answer.approved, answer.reason, value=value or None)
-    return say(host, id, question, said)
+    more: dict[str, Plain] = {"value": value} if value else {}
+    return say(host, id, question, by, approves=answer.approved, comment=answer.reason, **more)
 
 
 # Grants for all executions of a flow, which answer questions on behalf of their creators.
@@ -198,7 +196,7 @@ def answer_by_grant(host: Host, wait: ListedWait, source: str | None) -> bool:
         return False
     now = host.clock.now()
     return any(
-        say(host, wait.id, record, Said(grant.by, approves=True, via="grant", grant=grant.id))
+        say(host, wait.id, record, grant.by, approves=True, via="grant", granted=grant.id)
         for grant in host.store.grants(wait.flow, record["tool"])
         if _fits(grant, record, source, now) and is_assignee(record, grant.by, host.settings)
     )

@@ -18,7 +18,7 @@ from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
-from flowengine.engines.running.answers import Said, revoked_by, say
+from flowengine.engines.running.answers import revoked_by, say
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.graph import environment_uses
@@ -195,8 +195,9 @@ def answer(host: Host, execution: Execution, wait: int, number: int, *, required
     if verdict.do == "allow" and (required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
         return False
     denies = verdict.do == "deny"
-    said = Said(BY_HOST, not denies, verdict.rule, value={"refused": True} if denies else None)
-    return say(host, wait_id(execution.id, wait), record, said)
+    more: dict[str, Plain] = {"value": {"refused": True}} if denies else {}
+    id = wait_id(execution.id, wait)
+    return say(host, id, record, BY_HOST, approves=not denies, comment=verdict.rule, **more)
 
 
 def _verdict(

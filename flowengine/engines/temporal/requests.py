@@ -21,7 +21,6 @@ from flowengine.journal.records import (
     NewGrant,
     Outgoing,
     SendResult,
-    Standing,
     StoredWaitPage,
     Vote,
     WaitFilter,
@@ -196,7 +195,8 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "wait": _wait,
     "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: SendResult(*data),
-    "decide": lambda data: Standing(data[0], data[1], data[2], _wait(data[3])),
+    # Earlier versions of a worker send more, before the wait.
+    "decide": lambda data: (data[0], _wait(data[-1])),
 }
 """Method → function that decodes its result."""
 

@@ -129,7 +129,6 @@ from flowengine.journal.records import (
     Scheduled,
     SendResult,
     SignalStart,
-    Standing,
     StoredWaitPage,
     Vote,
     WaitFilter,
@@ -665,14 +664,11 @@ class TemporalStore:
             return None
         return None if answer is None else SendResult(*answer)
 
-    def decide(self, wait: str, vote: Vote) -> Standing:
+    def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
         execution = self._execution_of(wait)
         self._note_sent(execution, vote.at)
-        standing: Standing | None = self._write(execution, "decide", wait, vote)
-        if standing is None:
-            closed = self.wait(wait)
-            return Standing(False, not closed.open, closed.decision, closed)
-        return standing
+        decided: tuple[bool, ListedWait] | None = self._write(execution, "decide", wait, vote)
+        return (False, self.wait(wait)) if decided is None else decided
 
     def inbox(self, execution: str) -> list[InboxMessage]:
         """Return what starts an execution until a worker begins it. It takes the rest at once."""

@@ -88,7 +88,7 @@ from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution, Standing
+from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.addresses import wait_id
@@ -614,17 +614,17 @@ class WorkflowDriver(Carrier):
             start_to_close_timeout=_LONGEST_DESCRIPTION,
             summary="use of a grant",
         ):
-            return {"answer": plain(Standing(False, False, None, self.store.wait(wait)))}
+            return {"answer": plain((False, self.store.wait(wait)))}
         decided = {"method": "decide", "arguments": [wait, plain(vote._replace(uses=None))]}
         if self.moved:
             answer = {"error": error_as_data(no_execution(self.execution.id))}
         else:
             answer = answered(self, decided)
             self.take_inbox()
-        accepted, settled = answer["answer"][:2] if "answer" in answer else (False, False)
+        accepted = "answer" in answer and answer["answer"][0]
         if uses is not None:
             await self.outgoing.add_now({"do": "used", "wait": wait, "counts": accepted})
-        if vote.gives is not None and vote.approves and accepted and settled:
+        if vote.gives is not None and vote.approves and accepted:
             [grant] = [grant for grant in self.store.grants() if grant.id == wait]
             await self.outgoing.add_now({"do": "grant", "grant": plain(grant)})
         return answer

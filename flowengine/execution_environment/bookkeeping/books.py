@@ -16,7 +16,7 @@ from flowengine.execution_environment.bookkeeping.states import MOVES, State
 from flowengine.execution_environment.clock import TimerClock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
 from flowengine.execution_environment.observation import PREFIX, Event, EventPublisher, Name
-from flowengine.execution_environment.specs.spec import DeclaredSpec, check_spec
+from flowengine.execution_environment.specs.spec import EnvironmentSpec, check_spec
 from flowengine.sdk.errors import EnvironmentClosed
 
 
@@ -37,14 +37,6 @@ class Capacity(NamedTuple):
         return self.whole is None and self.owner is None and not self.kinds
 
 
-class PlaceClaim(NamedTuple):
-    """The claim of one environment on places."""
-
-    kind: str
-    scope: str
-    owner_id: str
-
-
 class CapacityTurn:
     """A caller that has places or waits for them.
 
@@ -53,7 +45,7 @@ class CapacityTurn:
         granted: Called once, under the manager's lock, when they are granted.
     """
 
-    def __init__(self, places: Sequence[PlaceClaim], granted: Callable[[], object]) -> None:
+    def __init__(self, places: Sequence[EnvironmentSpec], granted: Callable[[], object]) -> None:
         self.places = tuple(places)
         self.granted = granted
         self.had = False
@@ -98,7 +90,7 @@ class Places:
             for place in turn.places:
                 self.give_back(place)
 
-    def give_back(self, place: PlaceClaim) -> None:
+    def give_back(self, place: EnvironmentSpec) -> None:
         """Release one place, and serve waiting callers."""
         for counter in self.counters(place):
             self._used[counter] -= 1
@@ -118,7 +110,7 @@ class Places:
         }
         return {counter: number for counter, number in lacking.items() if number > 0}
 
-    def counters(self, place: PlaceClaim) -> list[tuple[str, ...]]:
+    def counters(self, place: EnvironmentSpec) -> list[tuple[str, ...]]:
         """Return the counters of a place."""
         counters: list[tuple[str, ...]] = []
         if self.capacity.whole is not None:
@@ -253,11 +245,11 @@ class Books:
             return found
         return self.declare(check_spec(given))
 
-    def declare(self, declared: DeclaredSpec) -> Record:
+    def declare(self, spec: EnvironmentSpec) -> Record:
         """Record a spec.
 
         Args:
-            declared: The checked spec.
+            spec: It, checked.
 
         Returns:
             Its new or existing record.
@@ -267,12 +259,12 @@ class Books:
         """
         with self.lock:
             self.check_usable()
-            found = self.records.get(declared.id)
+            found = self.records.get(spec.id)
             if found is not None:
                 return found
-            if declared.spec.scope == "execution":
-                check_names([declared, *(record.declared for record in self.records.values())])
-            record = self.records[declared.id] = Record(declared)
+            if spec.scope == "execution":
+                check_names([spec, *(record.spec for record in self.records.values())])
+            record = self.records[spec.id] = Record(spec)
             self.tell("declared", record)
         return record
 
@@ -316,7 +308,7 @@ class Books:
             error: Name of the error's type, if any.
             difference: Changes of the environment's offer, if any.
         """
-        declared = record.declared
+        spec = record.spec
         opened = instance.opened if instance else None
         if instance is not None:
             instance.events += 1
@@ -324,12 +316,12 @@ class Books:
             Event(
                 PREFIX + name,
                 instance.id if instance else None,
-                declared.id,
-                declared.spec.kind,
-                declared.spec.scope,
-                declared.spec.owner_id,
-                declared.resource_key,
-                opened.choice if opened else ",".join(declared.providers),
+                spec.id,
+                spec.kind,
+                spec.scope,
+                spec.owner_id,
+                spec.key,
+                opened.choice if opened else ",".join(spec.providers),
                 instance.state if instance else "declared",
                 instance.generation if instance else 0,
                 instance.events if instance else 1,
@@ -428,24 +420,18 @@ class Books:
         """Release its place."""
         if instance.place:
             instance.place = False
-            self.places.give_back(place_of(instance.record.declared))
+            self.places.give_back(instance.record.spec)
 
     def of_owner(self, scope: str, owner_id: str) -> list[Instance]:
         """Return the openings of an owner in a scope, newest first."""
         return [
             instance
             for instance in reversed(self.instances.values())
-            if instance.record.declared.spec.scope == scope
-            and instance.record.declared.spec.owner_id == owner_id
+            if instance.record.spec.scope == scope and instance.record.spec.owner_id == owner_id
         ]
 
 
-def place_of(declared: DeclaredSpec) -> PlaceClaim:
-    """Return the claim of an environment on limited places."""
-    return PlaceClaim(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
-
-
-def check_names(together: Iterable[DeclaredSpec]) -> None:
+def check_names(together: Iterable[EnvironmentSpec]) -> None:
     """Reject two different specs with one name for the same owner.
 
     Args:
@@ -454,19 +440,19 @@ def check_names(together: Iterable[DeclaredSpec]) -> None:
     Raises:
         SpecInvalid: Two have one name.
     """
-    seen: dict[tuple[str, str, str], DeclaredSpec] = {}
-    for declared in together:
-        key = (declared.spec.scope, declared.spec.owner_id, declared.resource_key)
-        other = seen.setdefault(key, declared)
-        if other.id != declared.id:
+    seen: dict[tuple[str, str, str], EnvironmentSpec] = {}
+    for spec in together:
+        key = (spec.scope, spec.owner_id, spec.key)
+        other = seen.setdefault(key, spec)
+        if other.id != spec.id:
             raise SpecInvalid(
-                declared.resource_key,
+                spec.key,
                 [
                     Fault(
                         "resource_key",
-                        f"two different specs of {declared.spec.scope} "
-                        f"'{declared.spec.owner_id}' have this name: {other.id} "
-                        f"({other.spec.kind}) and {declared.id} ({declared.spec.kind})",
+                        f"two different specs of {spec.scope} "
+                        f"'{spec.owner_id}' have this name: {other.id} "
+                        f"({other.kind}) and {spec.id} ({spec.kind})",
                     )
                 ],
             )

@@ -15,13 +15,13 @@ from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from flowengine.execution_environment.policy_approval import PolicyAnswer
     from flowengine.execution_environment.registry.entries import RegistryEntry
     from flowengine.execution_environment.registry.screens import Window
-    from flowengine.execution_environment.specs.spec import DeclaredSpec
+    from flowengine.execution_environment.specs.spec import EnvironmentSpec
 
 
 class Waiter(NamedTuple):
@@ -37,11 +37,11 @@ class Record:
     """A declared spec.
 
     Args:
-        declared: The spec.
+        spec: The spec.
     """
 
-    def __init__(self, declared: DeclaredSpec) -> None:
-        self.declared = declared
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
         self.current: Instance | None = None
         """The opening for new holders."""
         self.instances: dict[str, Instance] = {}
@@ -55,17 +55,19 @@ class Record:
         """The decision about its approval, valid for all openings."""
 
 
-class OpenedResource(NamedTuple):
-    """The result of an opening."""
+class Provision(NamedTuple):
+    """How an environment is provided on this machine."""
 
-    resource: Any
     provider: Provider[Any]
     choice: str
     """The chosen sandbox."""
-    sandbox: type[Sandbox] | None
-    capabilities: Capabilities
-    unenforced: list[str]
+    sandbox: type[Sandbox] | None = None
+    capabilities: Capabilities = Capabilities()
+    """The limits and rules that are enforced."""
+    unenforced: Sequence[str] = ()
     """Limits that are not enforced here."""
+    resource: Any = None
+    """The live resource, once it is open."""
 
 
 class Instance:
@@ -87,7 +89,7 @@ class Instance:
         self.waiters: list[Waiter] = []
         self.holds: dict[int, Handle] = {}
         """By number: one for each handle that has not been released."""
-        self.opened: OpenedResource | None = None
+        self.opened: Provision | None = None
         self.opened_at = 0.0
         """Time by the monotonic clock."""
         self.asked_at = 0.0
@@ -173,27 +175,27 @@ class Handle:
     @property
     def spec_id(self) -> str:
         """Id of the spec."""
-        return self._instance.record.declared.id
+        return self._instance.record.spec.id
 
     @property
     def kind(self) -> str:
         """Its kind."""
-        return self._instance.record.declared.spec.kind
+        return self._instance.record.spec.kind
 
     @property
     def scope(self) -> Scope:
         """The scope in which it is shared."""
-        return self._instance.record.declared.spec.scope
+        return self._instance.record.spec.scope
 
     @property
     def owner_id(self) -> str:
         """Its owner."""
-        return self._instance.record.declared.spec.owner_id
+        return self._instance.record.spec.owner_id
 
     @property
     def resource_key(self) -> str:
         """Name under which users look up the resource."""
-        return self._instance.record.declared.resource_key
+        return self._instance.record.spec.key
 
     @property
     def state(self) -> State:
@@ -260,7 +262,7 @@ class Handle:
             EnvironmentLost: It ended although it was held.
         """
         instance = self._instance
-        name = instance.record.declared
+        name = instance.record.spec
         if self._pid != os.getpid():
             raise EnvironmentClosed(f"{name} belongs to process {self._pid}, not to this one")
         if instance.error == "EnvironmentLost":
@@ -276,7 +278,7 @@ class Handle:
         return hash(self._instance.id)
 
     def __repr__(self) -> str:
-        return f"<Handle {self.id} {self._instance.record.declared} {self.state}>"
+        return f"<Handle {self.id} {self._instance.record.spec} {self.state}>"
 
 
 def _same(value: Any) -> Any:
@@ -297,7 +299,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
         Plain data, without configuration and resource.
     """
     opened = instance.opened
-    limits = instance.record.declared.spec.limits.model_dump(exclude_none=True)
+    limits = instance.record.spec.limits.model_dump(exclude_none=True)
     defaults = opened.capabilities.defaults if opened else {}
     return {
         "id": instance.id,
@@ -336,17 +338,17 @@ def describe_spec(record: Record, now: float) -> dict[str, Any]:
 
 
 def _of_spec(record: Record) -> dict[str, Any]:
-    declared = record.declared
+    spec = record.spec
     return {
-        "spec_id": declared.id,
-        "kind": declared.spec.kind,
-        "scope": declared.spec.scope,
-        "owner_id": declared.spec.owner_id,
-        "resource_key": declared.resource_key,
-        "on_wait": declared.on_wait,
-        "approval": "none" if not declared.needs_approval else "required",
+        "spec_id": spec.id,
+        "kind": spec.kind,
+        "scope": spec.scope,
+        "owner_id": spec.owner_id,
+        "resource_key": spec.key,
+        "on_wait": "keep" if spec.is_kept else "release",
+        "approval": "none" if not spec.needs_approval else "required",
     }
 
 
 def _providers(record: Record) -> str:
-    return ",".join(record.declared.providers)
+    return ",".join(record.spec.providers)

@@ -12,12 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 
-from flowengine.execution_environment.bookkeeping.books import (
-    Books,
-    CapacityTurn,
-    PlaceClaim,
-    place_of,
-)
+from flowengine.execution_environment.bookkeeping.books import Books, CapacityTurn
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
     Instance,
@@ -28,6 +23,7 @@ from flowengine.execution_environment.bookkeeping.states import CLOSABLE
 from flowengine.execution_environment.clock import TimerClock, TookTooLong, within
 from flowengine.execution_environment.resources.closing import close_resource
 from flowengine.execution_environment.resources.opening import ManagerServices
+from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import EnvironmentBusy
 from flowengine.sdk.resources import background
@@ -68,7 +64,7 @@ class ClosingTasks:
                 return self.close(instance)
             if instance.state != "ready":
                 return instance.closing
-            if instance.record.declared.spec.idle is None:
+            if instance.record.spec.idle is None:
                 return self.close(instance)
             self._let_idle(instance)
             return instance.closing
@@ -83,7 +79,7 @@ class ClosingTasks:
     def _let_idle(self, instance: Instance) -> None:
         """Leave an unheld environment open until its idle time ends or its place is needed."""
         instance.stop_timer("idle")
-        idle = instance.record.declared.spec.idle
+        idle = instance.record.spec.idle
         if idle is not None:
             instance.timers["idle"] = self.around.clock.call_later(
                 idle, partial(self._close_if_unheld, instance)
@@ -100,11 +96,11 @@ class ClosingTasks:
             The closing. None: it is kept.
         """
         with self.books.lock:
-            if instance.state != "ready" or instance.record.declared.on_wait == "release":
+            if instance.state != "ready" or not instance.record.spec.is_kept:
                 return self.close(instance, suspend=True)
             self.books.drop_all(instance)
             instance.timers["keep"] = self.around.clock.call_later(
-                instance.record.declared.spec.keep_for,
+                instance.record.spec.keep_for,
                 partial(self._close_if_unheld, instance, suspend=True),
             )
             self.make_room()
@@ -119,7 +115,7 @@ class ClosingTasks:
                 return
             unheld = []
             for instance in self.books.instances.values():
-                counters = places.counters(place_of(instance.record.declared))
+                counters = places.counters(instance.record.spec)
                 if instance.state == "releasing" and instance.place:
                     short |= {each: short[each] - 1 for each in counters if each in short}
                 elif instance.state == "ready" and not instance.holds:
@@ -152,7 +148,7 @@ class ClosingTasks:
 
     def retire_if_old(self, instance: Instance) -> bool:
         """Drain an environment that is too old, without interrupting its holders."""
-        most = instance.record.declared.spec.max_age
+        most = instance.record.spec.max_age
         if most is None or self.around.clock.monotonic() - instance.opened_at < most:
             return False
         self.retire(instance)
@@ -209,7 +205,7 @@ class ClosingTasks:
         error = await close_resource(opened, self.around, suspend=suspend, lost=lost)
         if error is None:
             entry.remove()
-            ends = instance.record.declared.spec.scope == "action_call" and not suspend
+            ends = instance.record.spec.scope == "action_call" and not suspend
             await on_thread(lambda: self.let_workspace_go(instance, remove=ends))
         else:
             entry.set_state("failed")
@@ -315,7 +311,7 @@ class PlaceQueue:
         except TookTooLong:
             why = f"others that need several were not served within {capacity.wait:g} s"
             with self.books.lock:
-                raise self._busy(str(records[0].declared), why) from None
+                raise self._busy(str(records[0].spec), why) from None
         try:
             yield
         finally:
@@ -332,12 +328,11 @@ class PlaceQueue:
         """
         with self.books.lock:
             wanted = [record for record in dict.fromkeys(records) if record.current is None]
-            together = [place_of(record.declared) for record in dict.fromkeys(records)]
+            together = [record.spec for record in dict.fromkeys(records)]
             if not self.books.places.possible(CapacityTurn(together, bool)):
-                raise self._busy(str(records[0].declared), _NEVER)
+                raise self._busy(str(records[0].spec), _NEVER)
         if wanted:
-            places = [place_of(record.declared) for record in wanted]
-            await self._wait_turn(places, str(wanted[0].declared))
+            await self._wait_turn([record.spec for record in wanted], str(wanted[0].spec))
         with self.books.lock:
             for record in wanted:
                 record.reserved += 1
@@ -348,7 +343,7 @@ class PlaceQueue:
             for record in dict.fromkeys(records):
                 if record.reserved:
                     record.reserved -= 1
-                    self.books.places.give_back(place_of(record.declared))
+                    self.books.places.give_back(record.spec)
 
     async def take(self, instance: Instance) -> None:
         """Take the place of an opening: the one reserved for it, or the next free one.
@@ -364,11 +359,11 @@ class PlaceQueue:
                 instance.record.reserved -= 1
                 instance.place = True
                 return
-        declared = instance.record.declared
-        await self._wait_turn([place_of(declared)], str(declared), instance)
+        spec = instance.record.spec
+        await self._wait_turn([spec], str(spec), instance)
 
     async def _wait_turn(
-        self, wanted: list[PlaceClaim], who: str, instance: Instance | None = None
+        self, wanted: Sequence[EnvironmentSpec], who: str, instance: Instance | None = None
     ) -> None:
         """Wait until places are free, first come, first served, with a time limit."""
         loop = asyncio.get_running_loop()
@@ -407,7 +402,7 @@ class PlaceQueue:
         for other in self.books.instances.values():
             if other.place:
                 holders = ", ".join(other.holders) or f"{len(other.holds)} holds"
-                holding.append(f"{other.record.declared} held by {holders}")
+                holding.append(f"{other.record.spec} held by {holders}")
         return EnvironmentBusy(f"{who}: {why}; open are: {'; '.join(holding[:20]) or 'none'}")
 
 

@@ -21,7 +21,7 @@ from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
     Instance,
-    OpenedResource,
+    Provision,
     Record,
     Waiter,
     describe,
@@ -43,7 +43,6 @@ from flowengine.execution_environment.resources.opening import (
     open_resource,
     window_of,
 )
-from flowengine.sdk.environments import Capabilities
 from flowengine.sdk.errors import (
     EnvironmentClosed,
     EnvironmentStartFailed,
@@ -55,21 +54,20 @@ from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import lasting, settled
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.specs.spec import DeclaredSpec
+    from flowengine.execution_environment.specs.spec import EnvironmentSpec
 
 
-def question_of(declared: DeclaredSpec) -> Question:
+def question_of(spec: EnvironmentSpec) -> Question:
     """Return the question about a spec, which is the same in every process."""
-    spec = declared.spec
     return Question(
-        f"ask_{declared.id}",
+        f"ask_{spec.id}",
         spec.kind,
         spec.scope,
         spec.owner_id,
-        declared.resource_key,
-        ",".join(declared.providers),
+        spec.key,
+        ",".join(spec.providers),
         dict(spec.policy),
-        declared.asking.reason,
+        spec.asking.reason,
     )
 
 
@@ -86,21 +84,21 @@ async def approve(instance: Instance, books: Books) -> None:
         ApprovalPending: The answer is postponed.
     """
     record = instance.record
-    declared = record.declared
-    if not declared.needs_approval:
+    spec = record.spec
+    if not spec.needs_approval:
         return
     if record.answer is None:
         books.move(instance, "pending_approval")
-        question = question_of(declared)
-        answer = await ask(question, declared.asking.handler)
+        question = question_of(spec)
+        answer = await ask(question, spec.asking.handler)
         if answer.pending:
-            raise ApprovalPending(f"{declared}: {answer.reason}", question.id)
+            raise ApprovalPending(f"{spec}: {answer.reason}", question.id)
         if not answer.lasts:
-            _check(answer, declared)
+            _check(answer, spec)
         with books.lock:
             if record.answer is None:  # `manager.answer` may have come first
                 record.answer = answer
-    _check(record.answer, declared)
+    _check(record.answer, spec)
 
 
 async def consult(
@@ -124,11 +122,11 @@ async def consult(
     handler = configured()
     if handler is None:
         return None
-    asked = question_of(record.declared)._replace(id=question, reason=reason)
+    asked = question_of(record.spec)._replace(id=question, reason=reason)
     answer = await ask(asked, handler)
     if not answer.lasts and not answer.pending:
         logging.getLogger("flowengine.environments").warning(
-            "%s: %s; people are still asked", record.declared, answer.reason
+            "%s: %s; people are still asked", record.spec, answer.reason
         )
     if not answer.lasts or (required and answer.approved):
         return None
@@ -147,25 +145,25 @@ def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
         Conflict: It has already been answered differently.
         Rejected: It is invalid, and not stored.
     """
-    answer = read_answer(given, "the answer", dict(record.declared.spec.policy))
+    answer = read_answer(given, "the answer", dict(record.spec.policy))
     if not answer.lasts:
-        raise Rejected(f"{record.declared}: {answer.reason}")
+        raise Rejected(f"{record.spec}: {answer.reason}")
     with books.lock:
         if record.answer is not None and record.answer != answer:
             raise Conflict(
-                f"{record.declared}: the question has already been answered: "
+                f"{record.spec}: the question has already been answered: "
                 f"{'yes' if record.answer.approved else 'no'}",
                 standing={"approved": record.answer.approved, "reason": record.answer.reason},
             )
         record.answer = answer
 
 
-def _check(answer: PolicyAnswer, declared: DeclaredSpec) -> None:
+def _check(answer: PolicyAnswer, spec: EnvironmentSpec) -> None:
     if answer.approved:
         return
     if answer.by_policy:
-        raise Refused(f"{declared} was refused: {answer.reason}")
-    raise Rejected(f"{declared} was not approved: {answer.reason}")
+        raise Refused(f"{spec} was refused: {answer.reason}")
+    raise Rejected(f"{spec} was not approved: {answer.reason}")
 
 
 Have = Callable[[Record, str | None], Awaitable[Handle]]
@@ -304,7 +302,7 @@ class OpeningTasks:
 
     def _set_age(self, instance: Instance) -> None:
         """Schedule its retirement at its maximum age."""
-        most = instance.record.declared.spec.max_age
+        most = instance.record.spec.max_age
         if most is not None:
             retire = partial(self._closings.retire, instance)
             instance.timers["age"] = self.around.clock.call_later(most, retire)
@@ -342,13 +340,13 @@ class OpeningTasks:
         instance.waiters.clear()
         return waiters
 
-    def _check_own(self, instance: Instance, opened: OpenedResource) -> None:
+    def _check_own(self, instance: Instance, opened: Provision) -> None:
         """Reject an object that already belongs to another opening, without touching it."""
         with self.books.lock:
             for other in self.books.instances.values():
                 if other.opened is not None and other.opened.resource is opened.resource:
                     raise EnvironmentStartFailed(
-                        f"{instance.record.declared}: provider '{opened.choice}' returned an "
+                        f"{instance.record.spec}: provider '{opened.choice}' returned an "
                         f"object that belongs to {other.id} already"
                     )
 
@@ -356,19 +354,19 @@ class OpeningTasks:
         """Close a resource that arrived without a waiting caller."""
         from flowengine.execution_environment.specs.providers import find_provider
 
-        provider = find_provider(instance.record.declared.spec.kind)
-        opened = OpenedResource(resource, provider, "", None, Capabilities(), [])
+        provider = find_provider(instance.record.spec.kind)
+        opened = Provision(provider, "", resource=resource)
         await close_resource(opened, self.around, suspend=False, lost=False)
 
     async def _mount(self, instance: Instance) -> dict[str, Mounted]:
         mounts = {}
-        for inside, id in instance.record.declared.spec.mounts.items():
+        for inside, id in instance.record.spec.mounts.items():
             handle = await self._have(self.books.record(id), instance.id)
             instance.mounted.append(handle)
             folder = getattr(handle.resource, "path", None) or _real(handle.workspace)
             if folder is None:
                 raise EnvironmentStartFailed(
-                    f"{instance.record.declared}: {handle.resource_key} has no directory to mount"
+                    f"{instance.record.spec}: {handle.resource_key} has no directory to mount"
                 )
             writable = getattr(handle.resource, "writable", True) is not False
             mounts[inside] = Mounted(Path(folder), writable)
@@ -393,4 +391,4 @@ def _copy(error: StepError) -> StepError:
 
 
 def _closed(instance: Instance) -> EnvironmentClosed:
-    return EnvironmentClosed(f"{instance.record.declared} was released while it was being opened")
+    return EnvironmentClosed(f"{instance.record.spec} was released while it was being opened")

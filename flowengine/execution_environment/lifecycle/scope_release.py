@@ -58,13 +58,13 @@ class ScopeRelease:
             records = [
                 record
                 for record in list(self._books.records.values())
-                if (record.declared.spec.scope, record.declared.spec.owner_id) == (scope, owner_id)
+                if (record.spec.scope, record.spec.owner_id) == (scope, owner_id)
             ]
         report = await self._end(instances)
         with self._books.lock:
             for record in records:
                 if not record.instances:
-                    self._books.records.pop(record.declared.id, None)
+                    self._books.records.pop(record.spec.id, None)
                 record.answer = None
         if not report.failed:
             await self._closings.end_workspaces(scope, owner_id)
@@ -76,7 +76,7 @@ class ScopeRelease:
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
         for instance in instances:
-            if instance.is_ahead and instance.record.declared.on_wait == "release":
+            if instance.is_ahead and not instance.record.spec.is_kept:
                 self._openings.withdraw(instance)
                 await settled(instance.ended)
                 continue
@@ -100,7 +100,7 @@ class ScopeRelease:
             self._books.closed = True
             instances = list(reversed(self._books.instances.values()))
             owners = {
-                (record.declared.spec.scope, record.declared.spec.owner_id)
+                (record.spec.scope, record.spec.owner_id)
                 for record in list(self._books.records.values())
             }
         report = await self._end(instances)
@@ -140,7 +140,7 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> ReleaseRe
         if error is None:
             released.append(instance.id)
         else:
-            key = instance.record.declared.resource_key
+            key = instance.record.spec.key
             failed.append(NotReleased(instance.id, key, error))
     return ReleaseReport(released, failed)
 

@@ -15,12 +15,12 @@ from flowengine.sdk.user_code import on_thread
 from flowengine.util.files import remove_tree
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.instances import Instance, OpenedResource
+    from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
     from flowengine.execution_environment.resources.opening import ManagerServices
 
 
 async def close_resource(
-    opened: OpenedResource, around: ManagerServices, *, suspend: bool, lost: bool
+    opened: Provision, around: ManagerServices, *, suspend: bool, lost: bool
 ) -> str | None:
     """Close a resource, after its running calls have ended or were interrupted.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment.bookkeeping.instances import OpenedResource
+from flowengine.execution_environment.bookkeeping.instances import Provision
 from flowengine.execution_environment.clock import PluginFailed, TimerClock, TookTooLong, within
 from flowengine.execution_environment.registry.entries import NoEntry, Registry, make_own
 from flowengine.execution_environment.registry.workspaces import home_of
@@ -25,7 +25,6 @@ from flowengine.sdk.environments import (
     ProcessIdentity,
     Provider,
     Request,
-    Sandbox,
     Spec,
 )
 from flowengine.sdk.errors import EnvironmentStartFailed, EnvironmentUnavailable, StepError
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping.instances import Instance
     from flowengine.execution_environment.registry.screens import Window
     from flowengine.execution_environment.registry.workspaces import Workspaces
-    from flowengine.execution_environment.specs.spec import DeclaredSpec
+    from flowengine.execution_environment.specs.spec import EnvironmentSpec
 
 
 class TimeBounds(NamedTuple):
@@ -70,16 +69,7 @@ class ManagerServices(NamedTuple):
     guarded: Sequence[Path]
 
 
-class SandboxChoice(NamedTuple):
-    """An available sandbox, and the limits and rules that it enforces."""
-
-    name: str
-    sandbox: type[Sandbox] | None
-    capabilities: Capabilities
-    unenforced: list[str]
-
-
-async def choose(declared: DeclaredSpec, around: ManagerServices, policy: Any) -> SandboxChoice:
+async def choose(declared: EnvironmentSpec, around: ManagerServices, policy: Any) -> Provision:
     """Return the first of the spec's sandboxes that this machine can provide.
 
     Args:
@@ -93,10 +83,10 @@ async def choose(declared: DeclaredSpec, around: ManagerServices, policy: Any) -
     Raises:
         EnvironmentUnavailable: No sandbox is available. The message contains the reason for each.
     """
-    provider = providers.find_provider(declared.spec.kind)
+    provider = providers.find_provider(declared.kind)
     reasons: list[tuple[str, StepError]] = []
     for name in declared.providers:
-        spec = declared.request_spec(name, policy)
+        spec = declared.for_provider(name, policy)
         try:
             return await _try(provider, name, spec, declared, around)
         except EnvironmentUnavailable as error:
@@ -111,9 +101,9 @@ async def _try(
     provider: Provider[Any],
     name: str,
     spec: Spec,
-    declared: DeclaredSpec,
+    declared: EnvironmentSpec,
     around: ManagerServices,
-) -> SandboxChoice:
+) -> Provision:
     held = Capabilities()
     try:
         sandbox = providers.sandbox_of(provider, name)
@@ -135,12 +125,12 @@ async def _try(
         raise EnvironmentUnavailable(
             f"{declared}: probing '{name}' raised {describe(error)}"
         ) from None
-    return SandboxChoice(name, sandbox, held, unenforced)
+    return Provision(provider, name, sandbox, held, unenforced)
 
 
-def _check_held(declared: DeclaredSpec, held: Capabilities, name: str, policy: Any) -> list[str]:
+def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy: Any) -> list[str]:
     """Reject unenforceable requirements and rules, and return the limits that are not enforced."""
-    for axis, wanted in declared.spec.requires.items():
+    for axis, wanted in declared.requires.items():
         if axis == "isolation":
             if not isolated_enough(held.isolation, wanted):
                 raise EnvironmentUnavailable(
@@ -166,7 +156,7 @@ def _check_held(declared: DeclaredSpec, held: Capabilities, name: str, policy: A
         raise EnvironmentUnavailable(
             f"{declared}: policy.writable cannot be enforced by '{name}' here"
         )
-    limits = declared.spec.limits
+    limits = declared.limits
     open_ones = [
         limit
         for limit, value in limits
@@ -193,7 +183,7 @@ async def open_resource(
     mounts: Mapping[str, Mounted],
     late: Callable[[Any], Awaitable[object]],
     changed: Changes,
-) -> OpenedResource:
+) -> Provision:
     """Open the resource of an instance.
 
     Args:
@@ -212,69 +202,66 @@ async def open_resource(
     """
     from flowengine.secrets import Secrets
 
-    declared = instance.record.declared
+    declared = instance.record.spec
     answer = instance.record.answer
     policy = answer.policy if answer else None
-    secrets = Secrets(declared.secrets)
+    secrets = Secrets(declared.sources)
     instance.mask = secrets.mask
     choice = await choose(declared, around, policy)
-    provider = providers.find_provider(declared.spec.kind)
-    revealed = secrets.reveal(dict(declared.config))
+    revealed = declared.revealed(secrets.reveal)
     prepared = await _prepared(declared, choice, policy, around)
     start = around.clock.monotonic()
-    _prepare(instance, provider, choice, around)
-    request = _request(instance, provider, choice, revealed, policy, around, mounts, changed)
-    request = request._replace(prepared=prepared)
+    _prepare(instance, choice, around)
+    spec = declared.for_provider(choice.choice, policy)
+    request = _request(instance, spec, choice, around, mounts)._replace(
+        config=spec.config if revealed is None else revealed, changed=changed, prepared=prepared
+    )
     try:
         resource = await within(
-            around.clock, around.bounds.start, _call(lambda: provider.ensure(request)), late
+            around.clock, around.bounds.start, _call(lambda: choice.provider.ensure(request)), late
         )
     except TookTooLong:
         raise EnvironmentStartFailed(
-            f"{declared}: provider '{choice.name}' was not ready within {around.bounds.start:g} s"
+            f"{declared}: provider '{choice.choice}' was not ready within {around.bounds.start:g} s"
         ) from None
     except PluginFailed as error:
-        raise EnvironmentStartFailed(f"{declared}: provider '{choice.name}': {error}") from None
-    _check_resource(resource, declared, choice.name)
+        raise EnvironmentStartFailed(f"{declared}: provider '{choice.choice}': {error}") from None
+    _check_resource(resource, declared, choice.choice)
     instance.opened_at = max(start, around.clock.monotonic())
-    return OpenedResource(
-        resource, provider, choice.name, choice.sandbox, choice.capabilities, choice.unenforced
-    )
+    return choice._replace(resource=resource)
 
 
 async def _prepared(
-    declared: DeclaredSpec, choice: SandboxChoice, policy: Any, around: ManagerServices
+    declared: EnvironmentSpec, choice: Provision, policy: Any, around: ManagerServices
 ) -> object:
     """Return the preparations of the sandbox, whose time does not count as part of the start."""
     if choice.sandbox is None:
         return None
-    spec = declared.request_spec(choice.name, policy)
+    spec = declared.for_provider(choice.choice, policy)
     bound = around.bounds.prepare
     try:
         return await within(around.clock, bound, choice.sandbox.prepare(spec))
     except TookTooLong:
         raise EnvironmentStartFailed(
-            f"{declared}: '{choice.name}' was not prepared (its image built or fetched) within "
+            f"{declared}: '{choice.choice}' was not prepared (its image built or fetched) within "
             f"{bound:g} s"
         ) from None
     except PluginFailed as error:
-        raise EnvironmentStartFailed(f"{declared}: '{choice.name}': {error}") from None
+        raise EnvironmentStartFailed(f"{declared}: '{choice.choice}': {error}") from None
 
 
-def _prepare(
-    instance: Instance, provider: Provider[Any], choice: SandboxChoice, around: ManagerServices
-) -> None:
+def _prepare(instance: Instance, choice: Provision, around: ManagerServices) -> None:
     """Record the environment before its start, and create its directory."""
     record = instance.record
-    spec = record.declared.spec
+    spec = record.spec
     data = {
         "id": instance.id,
-        "spec_id": record.declared.id,
+        "spec_id": record.spec.id,
         "kind": spec.kind,
-        "provider": choice.name,
+        "provider": choice.choice,
         "scope": spec.scope,
         "owner_id": spec.owner_id,
-        "resource_key": record.declared.resource_key,
+        "resource_key": record.spec.key,
         "generation": instance.generation,
         "manager": around.manager,
         "owner": list(around.owner),
@@ -282,7 +269,7 @@ def _prepare(
         "state": "ensuring",
         "at": around.clock.now(),
     }
-    recorded = provider.leaves_traces and spec.registry == "disk"
+    recorded = choice.provider.leaves_traces and spec.registry == "disk"
     path, generation = _workspace(instance, around, needed=recorded)
     instance.workspace = path
     # Another process may have opened it before.
@@ -296,12 +283,11 @@ def _prepare(
 
 def _workspace(instance: Instance, around: ManagerServices, *, needed: bool) -> tuple[Path, int]:
     """Return the directory of an opening, and the actual number of the opening."""
-    declared = instance.record.declared
-    spec = declared.spec
+    spec = instance.record.spec
     if spec.registry == "none":
         return around.workspaces.temporary(), instance.generation
     try:
-        return around.workspaces.claim(spec.scope, spec.owner_id, declared.id, instance.generation)
+        return around.workspaces.claim(spec.scope, spec.owner_id, spec.id, instance.generation)
     except OSError as error:
         if needed:
             raise around.registry.unusable(error) from None
@@ -325,30 +311,15 @@ def owner_of(mark: str, around: ManagerServices) -> ProcessIdentity | None:
 
 def _request(
     instance: Instance,
-    provider: Provider[Any],
-    choice: SandboxChoice,
-    revealed: Any,
-    policy: Any,
+    spec: Spec,
+    choice: Provision,
     around: ManagerServices,
     mounts: Mapping[str, Mounted],
-    changed: Changes,
 ) -> Request:
-    from pydantic import ValidationError
-
-    from flowengine.execution_environment.specs.spec import faults_of
+    """Return the request, without the values of secrets."""
     from flowengine.sdk.environments import background
     from flowengine.sdk.step_log import MaskedLog
 
-    declared = instance.record.declared
-    spec = declared.request_spec(choice.name, policy)
-    model, _ = providers.models_of(provider, declared.providers)
-    try:
-        config = model.model_validate(revealed, context={"revealed": True})
-    except ValidationError as error:
-        message = "; ".join(map(str, faults_of(error, model, "config")))
-        raise EnvironmentStartFailed(
-            f"{declared}: with its secrets the configuration is not valid: {message}"
-        ) from None
     entry = instance.entry
     assert entry is not None
     extra: dict[str, object] = {"environment": instance.id}
@@ -357,9 +328,9 @@ def _request(
         spec,
         instance.id,
         instance.generation,
-        config,
+        spec.config,
         spec.policy,
-        declared.spec.limits,
+        spec.limits,
         workspace,
         home_of(workspace),
         choice.sandbox,
@@ -369,15 +340,14 @@ def _request(
         entry.data["mark"],
         entry.trace,
         background().loop.time() + around.bounds.start,
-        MaskedLog("flowengine.environments", str(declared), extra, instance.mask),
-        changed,
-        frozenset(inside for inside, each in mounts.items() if not each.writable),
-        instance.mask,
-        around.guarded,
+        MaskedLog("flowengine.environments", str(instance.record.spec), extra, instance.mask),
+        read_only=frozenset(inside for inside, each in mounts.items() if not each.writable),
+        mask=instance.mask,
+        guarded=around.guarded,
     )
 
 
-def _check_resource(resource: Any, declared: DeclaredSpec, name: str) -> None:
+def _check_resource(resource: Any, declared: EnvironmentSpec, name: str) -> None:
     if resource is None:
         raise EnvironmentStartFailed(f"{declared}: provider '{name}' returned no resource")
     if inspect.isawaitable(resource):
@@ -404,9 +374,9 @@ def failure_of(error: BaseException, instance: Instance) -> StepError:
     Returns:
         A step error.
     """
-    declared = instance.record.declared
+    declared = instance.record.spec
     if not isinstance(error, StepError):
-        kind = declared.spec.kind
+        kind = declared.kind
         text = f"{declared}: provider of kind '{kind}' raised {describe(error)}"
         masked = str(instance.mask(text))
         failed = EnvironmentStartFailed(masked)
@@ -452,5 +422,5 @@ def window_of(instance: Instance, around: ManagerServices) -> Window | None:
             lambda value: mask_known(instance.mask(value)),
         )
     except OSError as error:
-        _log.warning("%s cannot be looked into: %s", instance.record.declared, error)
+        _log.warning("%s cannot be looked into: %s", instance.record.spec, error)
         return None

@@ -1,7 +1,7 @@
 """Specs: their form, their validation, and their identity.
 
-A spec is validated as a whole, and all faults are reported at once. The result is a private copy, a
-`DeclaredSpec` with all defaults. All its content is part of its identity. Two specs share a
+A spec is validated as a whole, and all faults are reported at once. The result is a private copy
+with all defaults. All its content is part of its identity. Two specs share a
 resource only if they have the same digest.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -20,6 +20,7 @@ from flowengine.execution_environment.errors import Fault, SpecInvalid
 from flowengine.execution_environment.specs import providers
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
+from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.models import REFERENCE, Config, Duration, Reference, ResourceLimits
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import predicate
@@ -200,74 +201,116 @@ class EnvironmentSpec(Config):
     args: dict[str, Any] = Field(default_factory=dict)
     """Its arguments, which only distinguish instances."""
 
+    _id: str = ""
+    _providers: tuple[str, ...] = ()
+    _on_wait: Literal["keep", "release"] = "release"
+    _given: Mapping[str, Plain] = {}
+    _parts: tuple[BaseModel, ...] = ()
 
-class DeclaredSpec(NamedTuple):
-    """A validated spec, with all defaults."""
+    @property
+    def id(self) -> str:
+        """The same for equal specs, in every process."""
+        return self._id
 
-    id: str
-    spec: EnvironmentSpec
-    providers: tuple[str, ...]
-    resource_key: str
-    on_wait: Literal["keep", "release"]
-    config: Mapping[str, Plain]
-    """The configuration as written, with secrets as `SecretText`."""
-    secrets: Mapping[str, Mapping[str, Plain]]
-    """The secrets that the configuration refers to."""
+    @property
+    def key(self) -> str:
+        """The name under which users look up the resource."""
+        return self.resource_key or self.kind
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The sandboxes that it may run in, in order of preference."""
+        return self._providers
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it stays open while its owner waits."""
+        return self._on_wait == "keep"
+
+    @property
+    def given(self) -> Mapping[str, Plain]:
+        """The configuration as written, with secrets as `SecretText`."""
+        return self._given
+
+    @property
+    def sources(self) -> dict[str, dict[str, str]]:
+        """The sources of the secrets that the configuration refers to."""
+        used = sorted({part[0] for text in _secrets(self._given) for part in text.parts
+                       if not isinstance(part, str)})  # fmt: skip
+        return {each: self.secrets.get(each, {"env": each}) for each in used}
 
     @property
     def needs_approval(self) -> bool:
         """Whether it requires approval before it is opened."""
-        return self.spec.approval != "none"
+        return self.approval != "none"
 
     @property
     def asking(self) -> OpeningApproval:
         """The approval handler and the reason for the question."""
-        approval = self.spec.approval
+        approval = self.approval
         return approval if isinstance(approval, OpeningApproval) else OpeningApproval()
 
     def __str__(self) -> str:
-        whose = f"{self.spec.scope} {self.spec.owner_id}".rstrip()
-        return f"environment '{self.resource_key}' ({self.spec.kind}, {whose})"
+        return f"environment '{self.key}' ({self.kind}, {f'{self.scope} {self.owner_id}'.rstrip()})"
 
     def data(self) -> dict[str, Any]:
         """Return the spec as plain data, with its id, and with secrets as references."""
-        data = self.spec.model_dump(mode="json")
+        data = self.model_dump(mode="json")
         data |= {
             "id": self.id,
-            "resource_key": self.resource_key,
+            "resource_key": self.key,
             "provider": self.providers[0] if len(self.providers) == 1 else list(self.providers),
-            "on_wait": self.on_wait,
+            "on_wait": self._on_wait,
         }
         return data
 
-    def request_spec(self, provider: str, policy: Any = None) -> Spec:
+    def for_provider(self, name: str, policy: Any = None) -> Spec:
         """Return a new copy for a provider, which may change it.
 
         Args:
-            provider: The sandbox to try.
+            name: The sandbox to try.
             policy: Narrower rules than the spec's, if any.
 
         Returns:
             The spec in the form of the SDK.
         """
-        found = providers.find_provider(self.spec.kind)
-        config, rules = providers.models_of(found, self.providers)
+        config, rules = (part.model_copy(deep=True) for part in self._parts)
         return Spec(
             self.id,
-            self.spec.kind,
-            self.spec.scope,
-            self.spec.owner_id,
-            self.resource_key,
-            provider,
-            config.model_validate(shown(self.config)),
-            rules.model_validate(self.spec.policy if policy is None else policy),
-            self.spec.limits,
-            dict(self.spec.requires),
-            self.spec.folder or ".",
+            self.kind,
+            self.scope,
+            self.owner_id,
+            self.key,
+            name,
+            config,
+            rules if policy is None else type(rules).model_validate(policy),
+            self.limits,
+            dict(self.requires),
+            self.folder or ".",
         )
 
+    def revealed(self, reveal: Callable[[Any], Any]) -> BaseModel | None:
+        """Return the configuration with its secrets. None: it has none, so nothing changes.
 
-def check_spec(given: Mapping[str, Any]) -> DeclaredSpec:
+        Args:
+            reveal: Replaces secrets in plain data.
+
+        Raises:
+            EnvironmentStartFailed: It is invalid with the secrets.
+        """
+        if not any(_secrets(self._given)):
+            return None
+        model = type(self._parts[0])
+        try:
+            return model.model_validate(reveal(dict(self._given)), context={"revealed": True})
+        except ValidationError as error:
+            message = "; ".join(map(str, faults_of(error, model, "config")))
+            raise EnvironmentStartFailed(
+                f"{self}: with its secrets the configuration is not valid: {message}"
+            ) from None
+
+
+def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     """Validate a spec and fill in its defaults.
 
     Args:
@@ -293,22 +336,22 @@ def check_spec(given: Mapping[str, Any]) -> DeclaredSpec:
         faults += faults_of(error, EnvironmentSpec)
     provider = _provider(written.get("kind"), faults)
     names = _choices(provider, written, faults)
-    if provider is not None:
-        spec = _check_parts(provider, names, spec, written, faults)
+    parts = [] if provider is None else _checked_parts(provider, names, written, faults)
     _check_requires(written.get("requires"), faults)
     if faults or spec is None or provider is None:
         raise SpecInvalid(name, faults)
-    used = {each: spec.secrets.get(each, {"env": each}) for each in sorted(set(_names(config)))}
-    declared = DeclaredSpec(
-        "",
-        spec,
-        names,
-        spec.resource_key or spec.kind,
-        spec.on_wait or ("keep" if provider.live else "release"),
-        config,
-        used,
-    )
-    return declared._replace(id=_identity(declared))
+    dumped = [part.model_dump(mode="json") for part in parts]
+    spec = spec.model_copy(update=dict(zip(_PARTS, dumped, strict=True)))
+    spec._providers, spec._given, spec._parts = names, config, tuple(parts)
+    spec._on_wait = spec.on_wait or ("keep" if provider.live else "release")
+    data = spec.data() | {"secrets": spec.sources}
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    spec._id = f"env_{hashlib.sha256(text.encode()).hexdigest()[:26]}"
+    return spec
+
+
+_PARTS = ("config", "policy")
+"""The parts of a spec whose models the provider defines."""
 
 
 def shown(value: Any) -> Any:
@@ -335,15 +378,13 @@ def _with_secrets(value: Any) -> Any:
     return value
 
 
-def _names(value: Any) -> list[str]:
-    """Return the names of all secrets in plain data."""
+def _secrets(value: Any) -> Iterator[SecretText]:
+    """Yield the texts in plain data that are, or contain, secrets."""
     if isinstance(value, SecretText):
-        return [part[0] for part in value.parts if not isinstance(part, str)]
-    if isinstance(value, dict):
-        return [name for item in value.values() for name in _names(item)]
-    if isinstance(value, list):
-        return [name for item in value for name in _names(item)]
-    return []
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _secrets(item)
 
 
 def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
@@ -362,26 +403,25 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
         return None
 
 
-def _check_parts(
+def _checked_parts(
     provider: Provider[Any],
     names: tuple[str, ...],
-    spec: EnvironmentSpec | None,
     written: Mapping[str, Any],
     faults: list[Fault],
-) -> EnvironmentSpec | None:
-    """Validate `config` and `policy`, whose models the provider defines, and add their defaults."""
-    checked: dict[str, Any] = {}
+) -> list[BaseModel]:
+    """Validate `config` and `policy`, whose models the provider defines."""
+    checked: list[BaseModel] = []
     usable = {provider.kind, *providers.sandboxes()}
     models = providers.models_of(provider, tuple(name for name in names if name in usable))
-    for part, model in zip(("config", "policy"), models, strict=True):
+    for part, model in zip(_PARTS, models, strict=True):
         data = written.get(part, {})
         if not isinstance(data, dict):
             continue  # already reported
         try:
-            checked[part] = model.model_validate(data).model_dump(mode="json")
+            checked.append(model.model_validate(data))
         except ValidationError as error:
             faults += faults_of(error, model, part)
-    return spec.model_copy(update=checked) if spec is not None else None
+    return checked
 
 
 def _choices(
@@ -429,12 +469,6 @@ def _check_requires(given: Any, faults: list[Fault]) -> None:
 def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:
     """Return whether one isolation is at least as strong as another."""
     return ISOLATIONS.index(isolation) >= ISOLATIONS.index(wanted)
-
-
-def _identity(declared: DeclaredSpec) -> str:
-    data = declared.data() | {"secrets": declared.secrets}
-    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return f"env_{hashlib.sha256(text.encode()).hexdigest()[:26]}"
 
 
 def json_schema() -> dict[str, Any]:

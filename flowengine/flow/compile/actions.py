@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flowengine.flow.compile.call_modifiers import of_step
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
@@ -91,7 +90,7 @@ class Actions:
             spec["kind"] = info.action
             result = self._control(info, view)
         else:
-            result = self.calls.write(spec, of_step(info.model), view)
+            result = self.calls.write(info, view)
             if spec["action"] == "flow":
                 info.flow = self.calls.flows[-1][1]
                 info.effect = info.model.effect or self.calls.tools.others.effect(info.flow)
@@ -339,9 +338,8 @@ class Actions:
 
     def _ask(self, info: Info, view: VisibleNames) -> Schema:
         """Write a question: a wait with one choice, whose output is the reply."""
-        request = of_step(info.model)
         callee = self.calls.tools.find(ASK, (*info.loc, "call"))
-        given = self.calls.arguments(request, view)
+        given = self.calls.arguments(info, view)
         if given.whole is not None:
             message = f"{ASK!r} takes its arguments one by one"
             hint = "write 'with: {question: ...}'"

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from flowengine.flow.compile.arguments import Arguments
-from flowengine.flow.compile.call_modifiers import CallModifiers, CallRequest
+from flowengine.flow.compile.call_modifiers import CallModifiers
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, TypedValue, constant, together
 from flowengine.flow.compile.offered_environments import inject, take_named
+from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
@@ -50,73 +51,73 @@ class CallCompiler:
         """Policies of the files whose tools are called."""
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, each with the flow."""
-        self.handed_on: list[tuple[StepSpec, Definition, CallRequest]] = []
+        self.handed_on: list[tuple[Call, Definition]] = []
         """Those that run a generated flow, which may receive inputs of this flow."""
-        self._tried_again: list[tuple[CallRequest, Callee]] = []
+        self._tried_again: list[tuple[Call, Callee]] = []
         """Calls with a retry."""
 
-    def write(self, spec: StepSpec, request: CallRequest, view: VisibleNames) -> Schema:
+    def write(self, call: Call, view: VisibleNames) -> Schema:
         """Write a task, or a subflow.
 
         Args:
-            spec: The step to write into.
-            request: The target and its arguments.
+            call: The target and its arguments, with the step to write into.
             view: The names that its expressions see.
 
         Returns:
             The type of the result.
         """
-        given = self.arguments(request, view)
-        loc = (*request.loc, request.action)
-        name = request.given if request.action == "call" else request.action
-        mark, tools = self._mark(request), self._tools_of(request)
+        spec = call.spec
+        given = self.arguments(call, view)
+        loc = (*call.loc, call.action)
+        name = call.given if call.action == "call" else call.action
+        mark, tools = self._mark(call), self._tools_of(call)
         if mark.offered is not None and mark.offered.tool:
-            callee = tools.server(request.given, loc)
-            spec["tool"] = f"{request.given}.*"
-        elif request.action == "call":
-            callee = tools.find(request.given, loc)
-            spec["tool"] = mark.tool or str(request.given)
-            if mark.tool and mark.tool != request.given:
-                spec["declared"] = str(request.given)
-        elif request.action == "flow":
-            callee = tools.of_flow(request.given, loc)
-            name = request.given if callee is None or callee.flow is None else callee.flow.id
+            callee = tools.server(call.given, loc)
+            spec["tool"] = f"{call.given}.*"
+        elif call.action == "call":
+            callee = tools.find(call.given, loc)
+            spec["tool"] = mark.tool or str(call.given)
+            if mark.tool and mark.tool != call.given:
+                spec["declared"] = str(call.given)
+        elif call.action == "flow":
+            callee = tools.of_flow(call.given, loc)
+            name = call.given if callee is None or callee.flow is None else callee.flow.id
         else:
-            callee = tools.kinds.compile(request.action, request.given, loc, view, in_=request.in_)
+            callee = tools.kinds.compile(call.action, call.given, loc, view, in_=call.model.in_)
         spec["action"] = "task"
         spec["effect"] = "once"
         if callee is None:
             return UNKNOWN
         if mark.offered is not None:
-            callee = replace(callee, offered=self._offered(mark.offered, request, view))
+            callee = replace(callee, offered=self._offered(mark.offered, call, view))
         if callee.home is None and tools is not self.tools:
             home = Home(tools.expressions, tools.view, tools.model.defaults)
             callee = replace(callee, home=home)
-        self._check_question(request, callee)
-        callee = self._with_environments(request, callee, view)
-        self.tools.check_arguments(callee, given, request.loc, str(name))
-        if request.action == "call":
-            self._look_at_policies(spec, request, callee)
+        self._check_question(call, callee)
+        callee = self._with_environments(call, callee, view)
+        self.tools.check_arguments(callee, given, call.loc, str(name))
+        if call.action == "call":
+            self._look_at_policies(call, callee)
         if callee.approval is not None:
-            self._ask(spec, request, callee, view)
-        self._write_about(spec, request, view)
+            self._ask(call, callee, view)
+        self._write_about(call, view)
         if callee.flow is not None:
-            return self._flow(spec, request, callee, given, view)
-        self._task(spec, request, callee, given, view)
-        if request.action != "call":
-            self._look_at_inline(spec, request, callee)
+            return self._flow(call, callee, given, view)
+        self._task(call, callee, given, view)
+        if call.action != "call":
+            self._look_at_inline(call, callee)
         return callee.returns
 
     def _task(
         self,
-        spec: StepSpec,
-        request: CallRequest,
+        call: Call,
         callee: Callee,
         given: Arguments,
         view: VisibleNames,
     ) -> None:
+        spec = call.spec
         spec["kind"], spec["task"] = callee.kind, callee.task
-        mark = self._mark(request)
+        mark = self._mark(call)
         limited = callee.limits is not None and "calls" in callee.limits
         asks = callee.approval is not None or "policies" in spec
         if "tool" in spec and (mark.caller or asks or limited):
@@ -127,116 +128,114 @@ class CallCompiler:
             spec["meters"] = callee.meters
         if callee.reads:
             spec["reads"] = callee.reads
-            self._check_reads(callee, (*request.loc, request.action))
-        if callee.step_kind.may_start_agents and (rules := self._policies_of(request).within()):
+            self._check_reads(callee, (*call.loc, call.action))
+        if callee.step_kind.may_start_agents and (rules := self._policies_of(call).within()):
             spec["within"] = rules
-        self._input(spec, request, callee, given, view)
-        self.modifiers.write(spec, request, callee, view)
+        self._input(call, callee, given, view)
+        self.modifiers.write(call, callee, view)
 
     def _flow(
         self,
-        spec: StepSpec,
-        request: CallRequest,
+        call: Call,
         callee: Callee,
         given: Arguments,
         view: VisibleNames,
     ) -> Schema:
         """Write a step that runs a flow, or starts an execution of it."""
+        spec = call.spec
         assert callee.flow is not None
-        if request.needs:
-            message = f"{request.name} takes no 'needs': it runs a flow of several steps"
+        if call.model.needs:
+            message = f"{call.name} takes no 'needs': it runs a flow of several steps"
             hint = "write it in the tools of the agent, or in the steps of the flow"
-            self.report.at("E103", message, (*request.loc, "needs"), hint, key=True)
+            self.report.at("E103", message, (*call.loc, "needs"), hint, key=True)
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
         bind = callee.bind or {}
         arguments = given.having(bind, bind)
         if callee.flow.generated is not None:
-            inputs = {**callee.given, **self._inputs(request, view)}
+            inputs = {**callee.given, **self._inputs(call, view)}
             if callee.approval is not None:
-                approved = self._approved(request, view)
+                approved = self._approved(call, view)
                 spec["input"] = together({"_args": approved, **inputs}).value
             else:
                 arguments = together({"_args": arguments, **inputs})
             spec["kind"] = callee.kind
             spec["raises"] = dict(callee.step_kind.raises)
-            self.handed_on.append((spec, callee.flow, request))
+            self.handed_on.append((call, callee.flow))
         values = arguments.value
-        if request.detach and callee.approval is not None:
-            spec["args"], values = values, self._approved(request, view).value
-        if request.detach:
+        if call.model.detach and callee.approval is not None:
+            spec["args"], values = values, self._approved(call, view).value
+        if call.model.detach:
             # The new execution's id is derived from this one's and the address, so it starts only
             # once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
-            self.modifiers.declared_retry(spec, request, callee, view)
+            self.modifiers.declared_retry(call, callee, view)
             return closed({"execution_id": TEXT})
         spec["action"], spec["args"] = "flow", values
         del spec["effect"]  # the effect is that of its steps
-        self._check_triggers(callee.flow, request)
-        effect = request.effect or callee.effect
-        if self.modifiers.declared_retry(spec, request, callee, view) and effect is None:
-            self._tried_again.append((request, callee))
-        timeout = request.timeout or callee.timeout
+        self._check_triggers(callee.flow, call)
+        effect = call.model.effect or callee.effect
+        if self.modifiers.declared_retry(call, callee, view) and effect is None:
+            self._tried_again.append((call, callee))
+        timeout = call.model.timeout or callee.timeout
         if timeout is not None:
-            self.modifiers.timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
+            self.modifiers.timeout(spec, timeout, (*call.loc, "timeout"), view, self.expressions)
         return callee.returns
 
-    def _inputs(self, request: CallRequest, view: VisibleNames) -> dict[str, TypedValue]:
+    def _inputs(self, call: Call, view: VisibleNames) -> dict[str, TypedValue]:
         """Return the inputs of a generated flow that another one runs, besides the arguments."""
-        loc = (*request.loc, request.action)
-        inputs = self._mark(request).inputs.items()
+        loc = (*call.loc, call.action)
+        inputs = self._mark(call).inputs.items()
         return {name: self.expressions.value(one, loc, view) for name, one in inputs}
 
-    def _check_triggers(self, flow: Definition, request: CallRequest) -> None:
+    def _check_triggers(self, flow: Definition, call: Call) -> None:
         """Refuse to run a flow with triggers, which wait at the top level of an execution."""
         triggered = next((step for step in flow.steps if step.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
             hint = "triggers work at the top of an execution: start one with 'detach: true'"
-            self.report.at("E208", message, (*request.loc, request.action), hint)
+            self.report.at("E208", message, (*call.loc, call.action), hint)
 
     def check_retries(self, effect: Callable[[Definition], str]) -> None:
         """Refuse retries of flows that must not be repeated, once all flows are compiled."""
-        for request, callee in self._tried_again:
-            retry = request.retry or callee.retry
+        for call, callee in self._tried_again:
+            retry = call.model.retry or callee.retry
             assert retry is not None
             assert callee.flow is not None
             if retry.attempts > 1 and effect(callee.flow) == "once":
-                message = f"{request.name} is retried, but {callee.flow.id!r} must not be: "
+                message = f"{call.name} is retried, but {callee.flow.id!r} must not be: "
                 message += "the effect of a step in it is once"
                 hint = "set 'effect: idempotent' there, or here, if it may be repeated"
-                loc = retry.loc if request.retry is not None else request.loc
+                loc = retry.loc if call.model.retry is not None else call.loc
                 self.report.at("E404", message, loc, hint, key=True)
 
-    def arguments(self, request: CallRequest, view: VisibleNames) -> Arguments:
+    def arguments(self, call: Call, view: VisibleNames) -> Arguments:
         """Return the compiled arguments of a call."""
-        loc, given = (*request.loc, "with"), request.with_
+        loc, given = (*call.loc, "with"), call.model.with_
         if isinstance(given, str):
             return Arguments({}, self.expressions.value(given, loc, view))
         named = {n: self.expressions.value(data, (*loc, n), view) for n, data in given.items()}
         return Arguments(named)
 
-    def _check_question(self, request: CallRequest, callee: Callee) -> None:
-        if callee.kind == "std" and request.given == ASK:
+    def _check_question(self, call: Call, callee: Callee) -> None:
+        if callee.kind == "std" and call.given == ASK:
             message = "a question cannot be asked here"
-            self.report.at("E103", message, (*request.loc, request.action), "call another tool")
+            self.report.at("E103", message, (*call.loc, call.action), "call another tool")
 
-    def _mark(self, request: CallRequest) -> Mark:
+    def _mark(self, call: Call) -> Mark:
         """Return the properties of a generated flow's step that the language cannot express."""
         generated = self.model.generated
-        return (generated and generated.marks.get(request.step)) or Mark()
+        return (generated and generated.marks.get(call.id)) or Mark()
 
-    def _tools_of(self, request: CallRequest) -> Tools:
+    def _tools_of(self, call: Call) -> Tools:
         """Return the tools that names in a step refer to, which differ for generated flows."""
         generated = self.model.generated
-        home: Any = None if generated is None else generated.homes.get(request.step)
+        home: Any = None if generated is None else generated.homes.get(call.id)
         return self.tools if home is None else self.tools.of_file(home.file)
 
-    def _offered(
-        self, offered: Offered, request: CallRequest, view: VisibleNames
-    ) -> dict[str, TypedValue]:
+    def _offered(self, offered: Offered, call: Call, view: VisibleNames) -> dict[str, TypedValue]:
         """Compile the properties of an offered tool of a server."""
-        loc = (*request.loc, request.action)
+        loc = (*call.loc, call.action)
         texts = {name: text for name, text in offered._asdict().items() if text}
         return {name: self.expressions.value(text, loc, view) for name, text in texts.items()}
 
@@ -250,9 +249,10 @@ class CallCompiler:
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
 
-    def _look_at_policies(self, spec: StepSpec, request: CallRequest, callee: Callee) -> None:
+    def _look_at_policies(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
-        rules = self._rules(spec["tool"], request, callee, spec.get("declared", ""))
+        spec = call.spec
+        rules = self._rules(spec["tool"], call, callee, spec.get("declared", ""))
         if not rules:
             return
         spec["policies"] = rules
@@ -263,40 +263,38 @@ class CallCompiler:
             callee.approval = {**fields, "when": constant(False), "version": version}
 
     def _rules(
-        self, tool: str, request: CallRequest, callee: Callee, declared: str = ""
+        self, tool: str, call: Call, callee: Callee, declared: str = ""
     ) -> list[list[RuleSpec]]:
         """Return the rules that may apply to a call."""
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
-        caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
+        caller, effect = self._mark(call).caller, self.modifiers.effect(call, callee)
         also = callee.step_kind.names(callee.task)
         agent = caller.rpartition(".")[2]
-        call = Called(tool, callee.kind, effect, names, agent, also, declared)
-        return self._policies_of(request).of_call(call)
+        called = Called(tool, callee.kind, effect, names, agent, also, declared)
+        return self._policies_of(call).of_call(called)
 
-    def _policies_of(self, request: CallRequest) -> Policies:
+    def _policies_of(self, call: Call) -> Policies:
         """Return the rules of the files around a step."""
-        tools = self._tools_of(request)
+        tools = self._tools_of(call)
         return self._policies.setdefault(tools, Policies(tools.scope))
 
-    def _look_at_inline(self, spec: StepSpec, request: CallRequest, callee: Callee) -> None:
+    def _look_at_inline(self, call: Call, callee: Callee) -> None:
         """Write the rules that may apply to a step without a named tool, for the engine."""
         places = callee.step_kind.places
         if "step" not in places:
             return
         tool = callee.step_kind.label(callee.task) or callee.kind
-        rules = self._rules(tool, request, callee)
+        rules = self._rules(tool, call, callee)
         if rules:
-            spec["policies"] = rules
+            call.spec["policies"] = rules
 
-    def _ask(
-        self, spec: StepSpec, request: CallRequest, callee: Callee, view: VisibleNames
-    ) -> None:
+    def _ask(self, call: Call, callee: Callee, view: VisibleNames) -> None:
         """Write the approval required before the call."""
         assert callee.approval is not None
         bind = callee.bind or {}
         parts = {
-            "tool": constant(spec["tool"]),
+            "tool": constant(call.spec["tool"]),
             "schema": constant(callee.args and without_arguments(callee.args, bind)),
             "returns": constant(callee.returns or None),
             "bind": together(bind),
@@ -305,40 +303,40 @@ class CallCompiler:
         if places := _places(callee):
             parts["version"] = constant(digest([parts["version"].value[1], *places]))
         if callee.offered is not None:
-            offered, loc = self._mark(request).offered, (*request.loc, request.action)
+            offered, loc = self._mark(call).offered, (*call.loc, call.action)
             assert offered is not None
             version = f"{parts['version'].value[1]} {offered.digest}"
             parts["schema"] = callee.offered["schema"]
             parts["version"] = self.expressions.value(version, loc, view)
             if offered.tool:
-                tool = f"{request.given}.{offered.tool}"
+                tool = f"{call.given}.{offered.tool}"
                 parts["tool"] = self.expressions.value(tool, loc, view)
-        spec["approval"] = together(parts).value
+        call.spec["approval"] = together(parts).value
 
-    def _write_about(self, spec: StepSpec, request: CallRequest, view: VisibleNames) -> None:
+    def _write_about(self, call: Call, view: VisibleNames) -> None:
         """Write the context that approvers of the call see."""
-        about, loc = self._mark(request).about, (*request.loc, request.action)
+        about, loc = self._mark(call).about, (*call.loc, call.action)
         if about:
             parts = {
                 name: self.expressions.value(value, loc, view) for name, value in about.items()
             }
-            spec["about"] = together(parts).value
+            call.spec["about"] = together(parts).value
 
-    def _approved(self, request: CallRequest, view: VisibleNames) -> TypedValue:
+    def _approved(self, call: Call, view: VisibleNames) -> TypedValue:
         """Return the expression for the approved arguments, which may include edits."""
         seen = view.having({"args": UNKNOWN})
-        number = self.expressions.add("args", seen, (*request.loc, request.action))
+        number = self.expressions.add("args", seen, (*call.loc, call.action))
         return TypedValue(["expr", number], UNKNOWN)
 
     def _input(
         self,
-        spec: StepSpec,
-        request: CallRequest,
+        call: Call,
         callee: Callee,
         given: Arguments,
         view: VisibleNames,
     ) -> None:
         """Write the input of a task: its arguments and its configuration."""
+        spec = call.spec
         bind = callee.bind or {}
         plain = {name: typed for name, typed in bind.items() if not holds_secret(typed.value)}
         if callee.input is not None:
@@ -346,7 +344,7 @@ class CallCompiler:
         else:
             taken = given.having({}, bind)
             if callee.approval is not None:
-                taken = self._approved(request, view)
+                taken = self._approved(call, view)
             parts = {"args": taken}
             if bind:
                 parts["bind"] = together(bind)
@@ -363,44 +361,42 @@ class CallCompiler:
         if callee.environments:
             give(spec, spec["input"], callee.environments)
 
-    def _with_environments(
-        self, request: CallRequest, callee: Callee, view: VisibleNames
-    ) -> Callee:
+    def _with_environments(self, call: Call, callee: Callee, view: VisibleNames) -> Callee:
         """Return a callee with the environments that the step passes to it."""
-        tools = self._tools_of(request)
+        tools = self._tools_of(call)
         find = tools.environments.use
         changed = replace(callee, environments=dict(callee.environments))
-        for name in self._mark(request).servers:
-            server = self.tools.server(name, (*request.loc, request.action))
+        for name in self._mark(call).servers:
+            server = self.tools.server(name, (*call.loc, call.action))
             for session in server.environments.values() if server is not None else ():
                 changed.environments[name] = session
-        for name, use in (request.environments or {}).items():
-            used = find(use, (*request.loc, "environments"), view)
+        for name, use in (call.model.environments or {}).items():
+            used = find(use, (*call.loc, "environments"), view)
             if used is not None:
                 changed.environments[name] = used
-        take_named(tools.environments, changed, request.environments or {}, request.loc)
+        take_named(tools.environments, changed, call.model.environments or {}, call.loc)
         if callee.step_kind.takes_arguments:
-            named = request.environments or {}
+            named = call.model.environments or {}
             taken: list[str] = []
-            if request.action != "call" or not callee.declared:
+            if call.action != "call" or not callee.declared:
                 environments = self.tools.environments
-                arguments = request.with_ if isinstance(request.with_, dict) else {}
-                taken = inject(environments, changed, named, arguments, request.loc)
+                arguments = call.model.with_ if isinstance(call.model.with_, dict) else {}
+                taken = inject(environments, changed, named, arguments, call.loc)
             changed.hide([*named, *taken])
-        if request.action == "call" and request.in_ is not None:
-            self._called_in(request, changed, view)
+        if call.action == "call" and call.model.in_ is not None:
+            self._called_in(call, changed, view)
         return changed
 
-    def _called_in(self, request: CallRequest, callee: Callee, view: VisibleNames) -> None:
+    def _called_in(self, call: Call, callee: Callee, view: VisibleNames) -> None:
         """Set the environment in which a tool runs its command, as the step requires."""
-        assert request.in_ is not None
-        loc = (*request.loc, "in")
+        assert call.model.in_ is not None
+        loc = (*call.loc, "in")
         if not callee.step_kind.in_environment:
-            message = f"the tool {request.given!r} runs no command, so it takes no 'in'"
+            message = f"the tool {call.given!r} runs no command, so it takes no 'in'"
             self.report.at("E103", message, loc, "give it 'environments'", key=True)
             return
         callee.environments.pop(callee.task["in"], None)
-        self._tools_of(request).environments.work_in(callee, request.in_, loc, view)
+        self._tools_of(call).environments.work_in(callee, call.model.in_, loc, view)
 
 
 def _places(callee: Callee) -> list[Plain]:

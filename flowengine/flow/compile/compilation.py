@@ -184,7 +184,7 @@ class Compilation:
         while grown:
             before = sum(map(len, named.values()))
             for part in parts:
-                for _, flow, _ in part.calls.handed_on:
+                for _, flow in part.calls.handed_on:
                     if part.model in named and flow.file is part.model.file:
                         named[part.model] |= named[flow]
             grown = sum(map(len, named.values())) > before

@@ -354,14 +354,15 @@ class Compiler:
         if self.model in named:
             more = {name: own.inputs[name] for name in sorted(named[self.model])}
             self.plan.flow["inputs"] |= more
-        for spec, flow, request in self.calls.handed_on:
+        for call, flow in self.calls.handed_on:
+            spec = call.spec
             needed = sorted(named[flow])
             if not needed:
                 continue
             if self.model is not own and (flow.file is not own.file or self.model not in named):
                 message = f"{flow.id!r} uses inputs of the flow in its own file, which is not this"
                 hint = "run it from there, or give it 'context' instead of inputs"
-                self.report.at("E301", message, (*request.loc, request.action), hint)
+                self.report.at("E301", message, (*call.loc, call.action), hint)
                 continue
             view = VisibleNames({"inputs": UNKNOWN})
             of_flow: Literal["args", "input"] = "input" if "input" in spec else "args"
@@ -372,7 +373,7 @@ class Compiler:
                 else values
             )
             for name in needed:
-                number = self.expressions.add(f"inputs.{name}", view, request.loc)
+                number = self.expressions.add(f"inputs.{name}", view, call.loc)
                 parts[name] = ["expr", number]
             spec[of_flow] = ["map", parts]
 

@@ -7,23 +7,45 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowengine.flow.loading.files import Definition
-from flowengine.flow.models import Loc, ParallelStep, Step
+from flowengine.flow.models import Compensation, Loc, ParallelStep, Step
 from flowengine.kernel.graph.specs import BodySpec, CompiledFlow, StepSpec
 
 
 @dataclass(slots=True, eq=False)
-class Info:
-    """A step during compilation."""
+class Call:
+    """A step, or the compensation of one, during compilation."""
 
-    number: int
-    model: Step
+    model: Step | Compensation
     spec: StepSpec
-    parent: int
-    """The enclosing group, or -1 at top level."""
     action: str
     """The action's key, or `none`."""
     given: Any
-    """The value of that key."""
+    """The value of that key: the tool's name, or the configuration of the kind."""
+
+    @property
+    def id(self) -> str:
+        """The step's id. A compensation has none."""
+        return ""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return f"the compensation of {self.spec['id']!r}"
+
+    @property
+    def loc(self) -> Loc:
+        """Its place."""
+        return self.model.loc
+
+
+@dataclass(slots=True, eq=False)
+class Info(Call):
+    """A step during compilation."""
+
+    model: Step
+    number: int
+    parent: int
+    """The enclosing group, or -1 at top level."""
     children: list[int] = field(default_factory=list)
     """The steps of a group, without those of its `finally`."""
     flow: Definition | None = None
@@ -36,15 +58,15 @@ class Info:
         return self.model.id
 
     @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return repr(self.model.id)
+
+    @property
     def each(self) -> bool:
         """Whether it has a map whose items continue with separate tokens."""
         given = self.model.map
         return given is not None and given.join is not None and given.join.need == "none"
-
-    @property
-    def loc(self) -> Loc:
-        """Its place."""
-        return self.model.loc
 
 
 # Parts of a flow that were left out because of errors, and the checks that are still possible.
@@ -205,7 +227,7 @@ class Plan:
         number = len(self.steps)
         spec = StepSpec(id=model.id, body=body)
         action, given = model.action or ("none", None)
-        info = Info(number, model, spec, parent, action, given)
+        info = Info(model, spec, action, given, number, parent)
         self.steps.append(info)
         self.flow["steps"].append(spec)
         self.by_id.setdefault(model.id, number)

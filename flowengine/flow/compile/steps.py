@@ -13,12 +13,11 @@ from operator import or_
 from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
-from flowengine.flow.compile.call_modifiers import of_compensation
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
 from flowengine.flow.compile.expressions import NULL, Expressions, TypedValue
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Call, Info, Plan
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
@@ -537,13 +536,13 @@ class StepCompiler:
         given = info.model.compensate
         if given is None:
             return
-        request = of_compensation(given, info.id)
-        if request is None:
-            return
+        action, call = given.action or ("none", None)
+        if call is None:
+            return  # it was left out as invalid
         spec = StepSpec(id=info.id, body=-1)
         place = self.report.position(given.loc)
         spec["at"] = [place.line, place.column]
-        self.calls.write(spec, request, view.having({"error": ERROR}))
+        self.calls.write(Call(given, spec, action, call), view.having({"error": ERROR}))
         info.spec["compensate"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(spec)
 

@@ -1,6 +1,6 @@
 """A step: at most one action, and modifiers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -76,6 +76,13 @@ class Compensation(Pluggable):
 
     NOUN = "'compensate'"
     OWN_ACTIONS = ("call", "flow")
+
+    # Keys that only a step has.
+    effect: ClassVar[None] = None
+    on_crash: ClassVar[None] = None
+    detach: ClassVar[bool] = False
+    environments: ClassVar[None] = None
+    needs: ClassVar[Sequence[str]] = ()
 
     call: ToolName | None = Field(
         default=None, description="The tool that compensates the step.", examples=["release_hotel"]

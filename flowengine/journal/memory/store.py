@@ -56,7 +56,6 @@ from flowengine.journal.records import (
     Scheduled,
     SendResult,
     SignalStart,
-    Standing,
     StoredWaitPage,
     Vote,
     WaitFilter,
@@ -669,7 +668,7 @@ class MemoryStore(JournalStore):
 
     # -- waits
 
-    def decide(self, wait: str, vote: Vote) -> Standing:
+    def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
         with self._lock:
             refusal = self.refusal_of_decide(wait, vote)
             if refusal is not None:
@@ -677,7 +676,7 @@ class MemoryStore(JournalStore):
             kept = self._find_wait(wait)
             before = kept.show(votes=True)
             if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
-                return Standing(False, False, None, before)
+                return False, before
             kept.votes.append(vote)
             approvals = {*before.journaled, *(cast.by for cast in kept.votes if cast.approves)}
             settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
@@ -685,17 +684,15 @@ class MemoryStore(JournalStore):
                 kept.wait = kept.wait._replace(decision=vote.event)
                 self._grants.give(wait, before.flow, vote)
             self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
-            return Standing(True, settled, vote.event, kept.show(votes=True))
+            return True, kept.show(votes=True)
 
-    def refusal_of_decide(self, wait: str, vote: Vote) -> Standing | None:
+    def refusal_of_decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait] | None:
         """Return the result of `decide` if it would not accept a vote. Nothing changes."""
         with self._lock:
             kept = self._find_wait(wait)
-            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
             before = kept.show(votes=True)
-            if before.open and own is None and vote.by not in before.journaled:
-                return None
-            return Standing(False, not before.open, before.decision or own, before)
+            voters = {*before.journaled, *(cast.by for cast in kept.votes)}
+            return None if before.open and vote.by not in voters else (False, before)
 
     def wait(self, id: str) -> ListedWait:
         with self._lock:

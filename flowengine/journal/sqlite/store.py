@@ -37,7 +37,6 @@ from flowengine.journal.records import (
     Scheduled,
     SendResult,
     SignalStart,
-    Standing,
     StoredWaitPage,
     Vote,
     WaitFilter,
@@ -479,18 +478,18 @@ class SqliteStore:
 
     # -- waits
 
-    def decide(self, wait: str, vote: Vote) -> Standing:
+    def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
         from flowengine.journal.sqlite import claims
 
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
             number = row[10]
             votes, record = _read_votes(connection, row)
-            own = next((event for voter, _, event in votes if voter == vote.by), None)
-            if not record.open or own is not None or vote.by in record.journaled:
-                return Standing(False, not record.open, record.decision or own, record)
+            voters = {*record.journaled, *(by for by, _, _ in votes)}
+            if not record.open or vote.by in voters:
+                return False, record
             if vote.uses is not None and not claims.use(connection, vote.uses, vote.at):
-                return Standing(False, False, None, record)
+                return False, record
             event = deflated(vote.event)
             row = (number, vote.by, vote.at, vote.approves, event)
             given = connection.execute(queries.VOTE, row).lastrowid
@@ -504,8 +503,7 @@ class SqliteStore:
             address, message_id = f"wait {wait}", vote.by
             _store_message(connection, execution, address, message_id, vote.at, vote.event)
         decision = vote.event if settled else None
-        after = record._replace(decision=decision, votes=[*record.votes, vote.event])
-        return Standing(True, settled, vote.event, after)
+        return True, record._replace(decision=decision, votes=[*record.votes, vote.event])
 
     def wait(self, id: str) -> ListedWait:
         with self._database.reading() as connection:

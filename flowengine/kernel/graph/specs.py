@@ -7,7 +7,7 @@ modules that only read it import these types for type checking alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Condition, Plain, Value
@@ -64,7 +64,7 @@ class MapSpec(TypedDict, total=False):
     names: list[str]
     key: Value
     concurrency: Value
-    on_item_error: Literal["stop", "wait", "continue"]
+    on_item_error: Required[Literal["stop", "wait", "continue"]]
     max_failures: Value
     need: Value
     late: Literal["ignore", "cancel"]
@@ -96,7 +96,7 @@ class LockSpec(TypedDict, total=False):
     key: Value
     scope: Literal["run", "execution", "flow", "global"]
     """`run`: the flow that the step is in. Absent: `execution`."""
-    permits: int
+    permits: Required[int]
     shared: Value
     """If true, together with other holders that share it. Absent: false."""
     hold: bool
@@ -106,17 +106,17 @@ class LockSpec(TypedDict, total=False):
     generated flows."""
 
 
-class RetrySpec(TypedDict, total=False):
-    """Total number of attempts, and delays as durations. Defaults: 1, `1s`, 2, `1m`, `full`."""
+class RetrySpec(TypedDict):
+    """Total number of attempts, and delays as durations. The model of the file has the defaults."""
 
     attempts: int
     delay: str
     backoff: float
     max_delay: str
     jitter: Literal["full", "none"] | float
-    only: list[str]
-    exclude: list[str]
-    when: Condition
+    only: NotRequired[list[str]]
+    exclude: NotRequired[list[str]]
+    when: NotRequired[Condition]
 
 
 class EmitSpec(TypedDict, total=False):
@@ -189,7 +189,7 @@ class CancelSpec(TypedDict, total=False):
 
     targets: list[int]
     execution: bool
-    outcome: Literal["cancelled", "succeeded", "failed"]
+    outcome: Required[Literal["cancelled", "succeeded", "failed"]]
     reason: Value
 
 

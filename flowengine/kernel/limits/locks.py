@@ -146,7 +146,7 @@ def line_up(tx: Transition, unit: Unit, then: Entry) -> None:
     if scope != "execution":
         unit["across"] = scope
     if scope not in WITHIN and not outer:
-        _claim(tx, unit, shared_name(tx, scope, key), node.lock.get("permits", 1), then)
+        _claim(tx, unit, shared_name(tx, scope, key), node.lock["permits"], then)
         return
     if "shared" in node.lock and _shares(evaluate(names, node.lock["shared"]), node.id):
         unit["shares"] = True
@@ -214,7 +214,7 @@ def _has_room(tx: Transition, lock: Lock, unit: Unit) -> bool:
         return "shares" in tx.state["units"][holders[0]] and "shares" in unit
     spec = tx.node(tx.act_of(unit)).lock
     assert spec is not None
-    return len(holders) < spec.get("permits", 1)
+    return len(holders) < spec["permits"]
 
 
 def would_keep(tx: Transition, unit: Unit) -> bool:

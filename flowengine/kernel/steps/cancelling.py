@@ -50,7 +50,7 @@ def cancel(tx: Transition, unit: Unit) -> None:
     ]:
         if instance["id"] in tx.state["acts"]:
             hit.append(tx.node(instance).id)
-            _withdraw(tx, instance, spec.get("outcome", "cancelled"), text)
+            _withdraw(tx, instance, spec["outcome"], text)
             learn(act, instance.get("knows"))
     if unit["id"] in tx.state["units"]:
         tx.agenda.append(entries.ended(unit["id"], {"cancelled": hit}, "ok"))

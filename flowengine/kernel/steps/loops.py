@@ -45,7 +45,7 @@ def tries_again(tx: Transition, unit: Unit, error: ErrorData) -> bool:
     """
     act = tx.act_of(unit)
     spec = tx.node(act).retry
-    if spec is None or unit["tries"] >= spec.get("attempts", 1):
+    if spec is None or unit["tries"] >= spec["attempts"]:
         return False
     if not may_retry(error, spec.get("only"), spec.get("exclude")):
         return False
@@ -75,12 +75,12 @@ def _pause(tx: Transition, unit: Unit) -> int:
     spec = tx.node(tx.act_of(unit)).retry
     assert spec is not None
     full = spaced(
-        parse_duration(spec.get("delay", "1s")),
-        spec.get("backoff", 2),
-        parse_duration(spec.get("max_delay", "1m")),
+        parse_duration(spec["delay"]),
+        spec["backoff"],
+        parse_duration(spec["max_delay"]),
         unit["tries"],
     )
-    jitter = spec.get("jitter", "full")
+    jitter = spec["jitter"]
     share = {"full": 1.0, "none": 0.0}.get(jitter) if isinstance(jitter, str) else float(jitter)
     seed = f"{tx.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
     drawn = crc32(seed.encode()) / 0xFFFFFFFF
@@ -180,7 +180,7 @@ def pause_before_round(tx: Transition, unit: Unit) -> None:
         return
     longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
     move(unit, "pause")
-    pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
+    pause = spaced(delay, spec["backoff"], longest, unit["round"])
     unit["timer"] = tx.set_timer(pause, "pause", unit["id"], 1)
 
 

@@ -49,9 +49,7 @@ def item_failed(tx: Transition, act: Activation, unit: Unit, error: ErrorData) -
     assert spec is not None
     if act.get("left_early") or "need" in act:
         counted(tx, act)
-    elif spec.get("on_item_error", "stop") == "stop" or act["failed"] > act.get(
-        "max_failures", act["failed"]
-    ):
+    elif spec["on_item_error"] == "stop" or act["failed"] > act.get("max_failures", act["failed"]):
         _cancel_items(tx, act)
         tx.agenda.append(entries.items_ended(act["id"]))
     else:
@@ -202,7 +200,7 @@ def items_left(tx: Transition, act: Activation) -> None:
 def _fails(tx: Transition, act: Activation) -> bool:
     spec = tx.node(act).map
     assert spec is not None
-    if spec.get("on_item_error", "stop") != "continue":
+    if spec["on_item_error"] != "continue":
         return True
     return "max_failures" in act and act["failed"] > act["max_failures"]
 
