@@ -11,16 +11,12 @@ from typing import NamedTuple
 from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer, object_in
 from flowengine.sdk import Plain
+from flowengine.sdk.call_answers import without_notes
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""
 
 
-_BY_PEOPLE = re.compile(
-    r"(?:\[(?:Before the call was made, a person changed|Who approved the call says).*?\]\n\n)+",
-    re.DOTALL,
-)
-"""Notes of approvers before the result of a call."""
 _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
 """The last line of the result of code or a command."""
 
@@ -42,7 +38,7 @@ def summary(output: Plain) -> str | None:
     if not messages:
         return None
     text = _text(messages[0].get("content"))
-    return without_marks(_without_notes(text))
+    return without_marks(without_notes(text))
 
 
 def failure(kind: str, output: Plain) -> str | None:
@@ -61,12 +57,6 @@ def failure(kind: str, output: Plain) -> str | None:
         return None
     line = before.rstrip().rpartition("\n")[2].strip()
     return f"exit code {code[1]}" + (f": {line}" if line and not line.startswith("[") else "")
-
-
-def _without_notes(text: str) -> str:
-    """Return the result of a call without the notes of its approvers."""
-    notes = _BY_PEOPLE.match(text)
-    return text[notes.end() :] if notes else text
 
 
 def without_marks(text: str) -> str:
