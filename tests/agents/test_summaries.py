@@ -9,8 +9,10 @@ import pytest
 
 from flowengine import registry
 from flowengine.agents.termination import summary
+from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
+from flowengine.drawing.svg import svg
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.sdk import Plain
@@ -129,16 +131,28 @@ def test_a_picture_shows_agents_tools_and_handoffs_without_what_holds_them(tmp_p
     for part in (
         '["first<br/>model scripted/test"]',
         '["second<br/>model scripted/other"]',
-        '-->|"calls"| flow_1_step_first.calls',
-        'flow_1_step_first -->|"answers"|',
-        'flow_1_step_first.calls -->|"hands over"| flow_1_step_second',
-        'flow_1_step_first.calls -->|"next turn"| flow_1_step_first',
-        "flow_1_step_add",
+        'flow_1_step_add["add<br/>python tools:add"]',
+        'flow_1_step_first -->|"calls"| flow_1_step_add',
+        'flow_1_step_add -->|"next turn"| flow_1_step_first',
+        'flow_1_step_first -->|"calls, ends#59; answers"|',
+        'flow_1_step_first -->|"calls, hands over"| flow_1_step_second',
     ):
         assert part in drawn
-    for part in ("state.", "dispatch", "_offer", "told"):
-        assert part not in drawn
-    assert "dispatch" in mermaid(draw(compiled, plumbing=True))
+    picture = draw(compiled)
+    for shown in (drawn, dot(picture), svg(picture).text):
+        for part in (
+            "state.",
+            "dispatch",
+            "_offer",
+            "told",
+            "refused",
+            ".calls",
+            "lock",
+            "continue",
+        ):
+            assert part not in shown, part
+    whole = mermaid(draw(compiled, plumbing=True))
+    assert all(part in whole for part in ("dispatch", "_offer", "first.calls", "first.told"))
 
 
 def test_what_is_for_people_does_not_change_what_a_flow_means(tmp_path: Path) -> None:
