@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from flowengine.agents.actions import text_in
 from flowengine.agents.context_window import CHARACTERS, reduced, room_for
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
-from flowengine.agents.termination import text_in
 from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import unwrapped

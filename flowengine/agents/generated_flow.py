@@ -397,6 +397,7 @@ class FlowWriter:
                 "concurrency": "${{ size(state.calls) }}",
             },
             "group": group,
+            "output": generated_calls.output(agent.name, [id for _, id in tools]),
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
             "next": {"first": [*ways, *handoffs, {"else": agent.name}]},
         }

@@ -11,12 +11,13 @@ import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.agents.models.conversations import parted
 from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
+from flowengine.sdk.call_answers import address, image_message, said_by_people
 from flowengine.sdk.read_only import Joined, plain, unwrapped
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 from flowengine.sdk.visible_text import Ends, ends_in_bytes, ends_in_characters
@@ -87,11 +88,6 @@ def _url(part: Any) -> str | None:
 
 def _with_url(part: Any, url: str) -> Any:
     return {**part, "image_url": {**part["image_url"], "url": url}}
-
-
-def address(image: Mapping[str, Plain]) -> str:
-    """Return the URL of an image attached to a decision, which is an artifact."""
-    return f"artifact:{image['sha256']}"
 
 
 def with_data(message: dict[str, Any], find: Find) -> dict[str, Any]:
@@ -183,9 +179,9 @@ def envelope(
         urls = [address(image) for image in shown]
         made["more"] = [
             *made["more"],
-            _image_message(urls, "From the person who approved the call:"),
+            image_message(urls, "From the person who approved the call:"),
         ]
-    people = "\n\n".join(_said_by_people(context))
+    people = "\n\n".join(said_by_people(context.approval))
     whole, content = content, _cut(context, content, room)
     if people or content is not whole or not isinstance(value, str):
         made["value"] = _kept(context, value)
@@ -233,16 +229,6 @@ def _framed(text: str, task: Mapping[str, Plain]) -> str:
 def _opened(result: Any, task: Mapping[str, Plain]) -> Any:
     """Return a result without inner marks, such as those of a page, if it is marked as a whole."""
     return all_unmarked(result) if "source" in task else result
-
-
-def _said_by_people(context: StepContext) -> Iterator[str]:
-    """Yield the edits and the comment of the approver."""
-    approval = context.approval or {}
-    if approval.get("edits"):
-        edits = json.dumps(approval["edits"], ensure_ascii=False, default=_as_data)
-        yield f"[Before the call was made, a person changed these arguments: {edits}]"
-    if approval.get("comment"):
-        yield f"[Who approved the call says: {approval['comment']}]"
 
 
 def as_text(value: Any) -> str:
@@ -310,12 +296,7 @@ def _image_messages(context: StepContext, image: Any) -> list[Plain]:
     urls = [keep(context.execution.artifacts, image) for image in images if image]
     if not urls:
         return []
-    return [_image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
-
-
-def _image_message(urls: Sequence[str], text: str) -> dict[str, Plain]:
-    shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
+    return [image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
 
 
 _Room = tuple[int, Callable[[str, int], Ends | None]]

@@ -28,6 +28,7 @@ from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
+from flowengine.sdk.call_answers import tool_message
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
@@ -337,11 +338,11 @@ class _Reading:
 
     def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
         """Answer a call without running anything."""
-        self._add("", handoff, messages=[_answer(id, name, content)])
+        self._add("", handoff, messages=[tool_message(id, name, content)])
 
     def _refuse(self, id: str | None, name: str, reason: str) -> None:
         """Answer an invalid call with the reason."""
-        self._add_refused(name, reason, _answer(id, name, f"Error: {reason}"))
+        self._add_refused(name, reason, tool_message(id, name, f"Error: {reason}"))
 
     def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
         what = f"{name[:_LONGEST_NAME]!r} was not called" if name else "a call was not made"
@@ -423,11 +424,6 @@ class _Reading:
             self.end = AgentEnd("not_resolved", None, reason, no_progress=True)
         elif message is not None:
             self.reported.append({"role": "user", "content": message})
-
-
-def _answer(id: str | None, name: str, content: str) -> Message:
-    """Return the message that answers a call."""
-    return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
 
 
 def _read_answer(text: str, schema: Any) -> Plain:

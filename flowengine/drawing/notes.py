@@ -184,9 +184,12 @@ class Notes:
             return
         for part in (
             self._join, self._when, self._does, self._asks, self._map, self._loop, self._lock,
-            self._bounds, self._writes,
+            self._bounds, self._writes, self._handlers,
         ):  # fmt: skip
-            yield from part(step)
+            if "caller" not in step or part not in (self._lock, self._writes, self._handlers):
+                yield from part(step)
+
+    def _handlers(self, step: StepSpec) -> Iterator[str]:
         yield from self.handlers(step.get("on_error", []), "on")
 
     def action(self, step: StepSpec) -> str:

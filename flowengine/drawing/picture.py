@@ -150,6 +150,11 @@ class _Drawer:
             boxes.append(Box(f"error_{number}", "error", ["error", *lines], None, None))
         arrows += self.error_arrows(f"error_{number}", handlers, number)
         left_out = {self.id(step) for step in inside if self.is_gone(step)}
+        if not self.plumbing:
+            hidden = {self.id(step) for step in inside if step.get("plumbing")} - left_out
+            for group in [box for box in boxes if box.id in hidden and box.frame is not None]:
+                boxes, arrows = _opened(boxes, arrows, group)
+                left_out.add(group.id)
         if left_out:
             boxes = [box for box in boxes if box.id not in left_out]
             arrows = _merged(_past(arrows, left_out))
@@ -252,6 +257,32 @@ class _Drawer:
         if target >= 0:
             return self.id(self.steps[target])
         return f"end_{body}" if target == END else f"end_all_{body}"
+
+
+def _opened(boxes: list[Box], arrows: list[Arrow], group: Box) -> tuple[list[Box], list[Arrow]]:
+    """Return boxes and arrows with the contents of an omitted group in its place.
+
+    What leads back from the group to a step before it, as from the calls of a reply to the next
+    turn, leads back from its contents. All other ways out of it leave from the step before it.
+    """
+    assert group.frame is not None
+    before = {arrow.source for arrow in arrows if arrow.target == group.id}
+    leaving = [arrow for arrow in arrows if arrow.source == group.id]
+    back = [arrow for arrow in leaving if arrow.target in before] or leaving
+    ends = {box.id: box.shape for box in group.frame.boxes if box.shape in ("start", "end")}
+    inner: list[Arrow] = []
+    for arrow in group.frame.arrows:
+        if arrow.source in ends and arrow.target in ends:
+            continue
+        source = group.id if arrow.source in ends else arrow.source
+        ways = back if arrow.target in ends else [arrow]
+        inner += [Arrow(source, way.target, way.label, way.kind) for way in ways]
+    place = boxes.index(group)
+    shown = [box for box in group.frame.boxes if box.id not in ends]
+    return [*boxes[:place], *shown, *boxes[place:]], [
+        *(arrow for arrow in arrows if arrow not in back),
+        *inner,
+    ]
 
 
 def _merged(arrows: list[Arrow]) -> list[Arrow]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from flowengine.agents.actions import TURN, Reply, answering_message
 from flowengine.agents.agent import Response
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.tool_answers import value_of
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.metachain.responses import Conversation
 
-TURN = "agent_turn"
 _FUNCTION = "agent_function"
 
 
@@ -80,6 +80,11 @@ class StreamPart:
     attempt: int = 0
     output: Mapping[str, Any] | None = None
     """For `reply` and `tool_end`: the output of the step."""
+
+    @property
+    def reply(self) -> Reply:
+        """For `reply`: what the model replied."""
+        return Reply.of(self.output)
 
     @property
     def shown(self) -> str:
@@ -198,9 +203,9 @@ class AgentEvents:
 
     def _result(self, seen: Observation) -> Iterator[StreamPart]:
         """Yield the result of a call as sent to the model, once the call has ended."""
-        if seen.status != "succeeded" or not isinstance(seen.output, Mapping):
+        message = answering_message(seen.output) if seen.status == "succeeded" else {}
+        if not message or not isinstance(seen.output, Mapping):
             return  # it begins, or all calls have ended
-        message = seen.output["messages"][0]
         yield self._part(
             "tool_result",
             self._callers[seen.step],

@@ -9,12 +9,12 @@ from functools import lru_cache
 from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.agents.actions import UsageTotals, usage_of
 from flowengine.agents.agent import TURNS, Agent, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.termination import CASE_TOOLS, ended_by_word, is_case_tool
 from flowengine.agents.tool_answers import with_data
-from flowengine.agents.usage_totals import UsageTotals, usage_of
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.inspection.subflows import Subflow, subflows
 from flowengine.engines.starting.beginning import exists

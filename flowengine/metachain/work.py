@@ -22,6 +22,7 @@ from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
 
 if TYPE_CHECKING:
+    from flowengine.agents.actions import Reply
     from flowengine.agents.agent import Agent, Response
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult, Update
@@ -142,8 +143,8 @@ class Reporter:
             yield "retry", f"attempt {event.attempt} failed: {event.error}", data, "WARNING"
         elif event.kind == "failure":
             yield "note", event.error, {"error": event.error}, "ERROR"
-        elif event.kind == "reply" and event.output is not None:
-            yield "llm_call", *_model_call(event.output), "INFO"
+        elif event.kind == "reply":
+            yield "llm_call", *_model_call(event.reply), "INFO"
         elif event.kind in ("tool_call", "tool_end"):
             data = {"tool": event.tool, "arguments": {**(event.arguments or {})}}
             data["status"] = event.status
@@ -165,14 +166,14 @@ class Reporter:
             before[key] = step
 
 
-def _model_call(output: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the text and the data of a model call, from the output of its turn."""
-    usage, model = output.get("usage") or {}, str(output["model"])
-    data, who = {"model": model, **usage}, model
-    if instead := output.get("instead_of"):
-        data["instead_of"] = str(instead)
-        who = f"{model} instead of {instead}"
-    return f"{who}: {usage.get('input_tokens', 0)} + {usage.get('output_tokens', 0)} tokens", data
+def _model_call(reply: Reply) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a model call."""
+    data, who = {"model": reply.model, **reply.usage}, reply.model
+    if reply.instead_of:
+        data["instead_of"] = reply.instead_of
+        who = f"{who} instead of {reply.instead_of}"
+    read, written = (reply.usage.get(name, 0) for name in ("input_tokens", "output_tokens"))
+    return f"{who}: {read} + {written} tokens", data
 
 
 def termination(outcome: str, reason: str) -> tuple[str, dict[str, Any]]:

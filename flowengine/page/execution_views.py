@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
-from flowengine.metachain.agent_events import TURN, AgentEvents, StreamPart
+from flowengine.metachain.agent_events import AgentEvents, StreamPart
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
 from flowengine.page.timeline import timeline
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 PAGE = 50
 """Entries of a conversation in one view."""
-_OFFER = "agent_offer"
-_REDUCTION = "agent_reduction"
 _COUNTED = ("input_tokens", "output_tokens", "cost_usd")
 
 
@@ -120,13 +118,15 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
     if seen.status != "succeeded":
         return
     at, one = format_time(seen.at), _at(views, _around(seen.address))
-    if spec.get("kind") == _OFFER and isinstance(seen.output, Mapping):
+    if spec.get("kind") == OFFER and isinstance(seen.output, Mapping):
         for message in seen.output.get("messages", ()):
             if message.get("role") == "user":
-                one.entries.append(ConversationEntry("user", "", at, _text(message.get("content"))))
+                one.entries.append(
+                    ConversationEntry("user", "", at, shown(message.get("content"), "\n"))
+                )
     elif spec.get("chat") and isinstance(seen.output, str) and seen.output:
         one.entries.append(ConversationEntry("user", "", at, seen.output))
-    elif spec.get("kind") == _REDUCTION:
+    elif spec.get("kind") == REDUCTION:
         note = "Earlier messages are left out, so that the conversation fits the model."
         one.entries.append(ConversationEntry("note", "", at, note))
 
@@ -157,16 +157,11 @@ def _add(views: dict[str, ConversationView], part: StreamPart, at: str) -> None:
 
 
 def _add_reply(conversation: ConversationView, part: StreamPart, at: str) -> None:
-    output: Any = part.output
-    message = output["message"]
-    calls = [
-        ToolCallEntry(str(call.get("id")), made["name"], _arguments(made.get("arguments")))
-        for call in message.get("tool_calls") or ()
-        if isinstance(made := call.get("function"), Mapping)
-    ]
+    reply = part.reply
+    calls = [ToolCallEntry(call.id, call.tool, call.arguments) for call in reply.calls]
     conversation.calls |= {call.id: call for call in calls}
     conversation.turns += 1
-    usage = {name: output["usage"].get(name, 0) for name in _COUNTED}
+    usage = {name: reply.usage.get(name, 0) for name in _COUNTED}
     for name, amount in usage.items():
         conversation.usage[name] += amount
     conversation.entries.append(
@@ -174,10 +169,10 @@ def _add_reply(conversation: ConversationView, part: StreamPart, at: str) -> Non
             "reply",
             part.agent,
             at,
-            _text(message.get("content")),
-            _text(message.get("reasoning")),
+            reply.text,
+            reply.reasoning,
             calls,
-            str(output.get("model", "")),
+            reply.model,
             usage,
             part.step,
         )
@@ -186,26 +181,6 @@ def _add_reply(conversation: ConversationView, part: StreamPart, at: str) -> Non
 
 def _at(views: dict[str, ConversationView], address: str) -> ConversationView:
     return views.setdefault(address, ConversationView())
-
-
-def _arguments(text: Any) -> Any:
-    """Return the arguments of a call as data, or the text if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return text
-
-
-def _text(content: Any) -> str:
-    """Return the text of a message. Its other parts are named."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts: Iterable[Any] = content if isinstance(content, list) else [content]
-    return "\n".join(
-        str(part["text"]) if "text" in part else f"({part.get('type', 'data')})"
-        for part in parts
-        if isinstance(part, Mapping)
-    )
 
 
 def _around(address: str) -> str:

@@ -95,9 +95,8 @@ class ReplyEvents:
 
     def _reply(self, part: StreamPart) -> Iterator[BaseEvent]:
         """Yield what is left of a reply, and its calls."""
-        message = (part.output or {})["message"]
-        whole = {"reasoning": text_of(message.get("reasoning"))}
-        whole["text"] = text_of(message.get("content"))
+        reply = part.reply
+        whole = {"reasoning": reply.reasoning, "text": reply.text}
         sent = self._open.get(part.step)
         if sent is not None and not sent.begins(whole):
             yield from self._break_off(part.step)  # it is another one than what has arrived
@@ -106,14 +105,13 @@ class ReplyEvents:
             if rest := text[len(sent.texts[kind]) :]:
                 yield from sent.add(kind, rest)
         yield from sent.close()
-        for call in message.get("tool_calls") or ():
-            made = call["function"]
+        for call in reply.calls:
             yield ToolCallStartEvent(
-                tool_call_id=str(call["id"]), tool_call_name=made["name"], parent_message_id=sent.id
+                tool_call_id=call.id, tool_call_name=call.tool, parent_message_id=sent.id
             )
-            if made.get("arguments"):
-                yield ToolCallArgsEvent(tool_call_id=str(call["id"]), delta=str(made["arguments"]))
-            yield ToolCallEndEvent(tool_call_id=str(call["id"]))
+            if call.sent:
+                yield ToolCallArgsEvent(tool_call_id=call.id, delta=call.sent)
+            yield ToolCallEndEvent(tool_call_id=call.id)
 
     def _new(self, address: str, agent: str) -> _Sent:
         id = f"{address}/{self._broken}" if self._broken else address
@@ -190,13 +188,6 @@ def interrupt_of(part: StreamPart) -> Interrupt:
         expires_at=wait.get("due"),
         metadata={"flowengine": {key: wait[key] for key in _SHOWN if key in wait}},
     )
-
-
-def text_of(content: Any) -> str:
-    """Return the text of a message, without its other parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
 
 
 # AG-UI at `/ag-ui/{flow}` of the server, with the bearer tokens of the API.

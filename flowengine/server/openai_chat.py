@@ -235,11 +235,11 @@ class _Turn:
         """Yield the rest of a reply."""
         if part.kind != "reply":
             return
-        output = part.output or {}
+        reply = part.reply
         self._note_calls(part)
         for place, name in enumerate(("input_tokens", "output_tokens")):
-            self._tokens[place] += int((output.get("usage") or {}).get(name) or 0)
-        text = _text(output["message"].get("content"))
+            self._tokens[place] += int(reply.usage.get(name) or 0)
+        text = reply.text
         if not text.startswith(self._sent.get(part.step, "")):
             del self._sent[part.step]  # the reply differs from the parts that arrived
         if rest := text[len(self._sent.get(part.step, "")) :]:
@@ -249,8 +249,7 @@ class _Turn:
     def _note_calls(self, part: StreamPart) -> None:
         """Note the arguments of the calls of a reply."""
         if part.kind == "reply":
-            for call in (part.output or {})["message"].get("tool_calls") or ():
-                self._called[str(call["id"])] = str(call["function"].get("arguments") or "")
+            self._called |= {call.id: call.sent for call in part.reply.calls}
 
     def _tool(self, part: StreamPart) -> dict[str, Any]:
         """Return a call that has ended. `tool_calls` would ask the client to make it."""
@@ -313,17 +312,10 @@ def _shown(parts: list[StreamPart], asked: _Asked) -> int:
     answers = [message.text for message in asked.messages if message.role == "assistant"]
     for number in range(len(parts), 0, -1):
         part = parts[number - 1]
-        text = _text((part.output or {})["message"].get("content")) if part.kind == "reply" else ""
+        text = part.reply.text if part.kind == "reply" else ""
         if text and any(text in answer for answer in answers):
             return number
     return len(parts)
-
-
-def _text(content: Any) -> str:
-    """Return the text of a message, without its other parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
 
 
 def _data(data: Any) -> bytes:

@@ -8,6 +8,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from flowengine.agents.actions import TURN, Reply, answering_message
 from flowengine.kernel.notation.times import parse_time
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class ExecutionTracer:
         if seen.status == "running":
             if step.attempt is None and spec["action"] == "task":
                 step.attempt = seen.attempt, seen.at, seen.input
-            if spec.get("kind") == "agent_turn":
+            if spec.get("kind") == TURN:
                 around = self._around(seen.address)
                 agent = next((item for item in around if item.spec.get("kind") == "agent"), None)
                 if agent is not None:
@@ -288,7 +289,7 @@ class ExecutionTracer:
         step.attempt = None
         attributes: dict[str, Value] = {ADDRESS: seen.address, ATTEMPT: number}
         name, client = "attempt", False
-        if step.spec.get("kind") == "agent_turn":
+        if step.spec.get("kind") == TURN:
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
             name = self._tool_call(seen, step.spec, given, attributes)
@@ -300,20 +301,15 @@ class ExecutionTracer:
         return span._replace(kind="client") if client else span
 
     def _model_call(self, seen: Observation, spec: StepSpec, attributes: dict[str, Value]) -> str:
-        output = seen.output if isinstance(seen.output, dict) else {}
-        model = str(output.get("model", ""))
-        attributes |= {
-            OPERATION: "chat",
-            AGENT: spec["id"],
-            CONVERSATION: self.record.id,
-        }
-        if model:
-            attributes[PROVIDER] = model.partition("/")[0]
-            attributes[REQUEST_MODEL] = model.partition("/")[2] or model
-        attributes |= _usage(output.get("usage") or {})
-        if self._content and output:
-            attributes[OUTPUT_MESSAGES] = _text([output.get("message")])
-        return f"chat {model}".rstrip()
+        reply = Reply.of(seen.output)
+        provider, _, model = reply.model.partition("/")
+        attributes |= {OPERATION: "chat", AGENT: spec["id"], CONVERSATION: self.record.id}
+        if reply.model:
+            attributes |= {PROVIDER: provider, REQUEST_MODEL: model or provider}
+        attributes |= _usage(reply.usage)
+        if self._content and reply.message:
+            attributes[OUTPUT_MESSAGES] = _text([reply.message])
+        return f"chat {reply.model}".rstrip()
 
     def _tool_call(
         self, seen: Observation, spec: StepSpec, given: Any, attributes: dict[str, Value]
@@ -323,8 +319,7 @@ class ExecutionTracer:
             TOOL: spec["id"],
             AGENT: spec["caller"],
         }
-        output = seen.output if isinstance(seen.output, dict) else {}
-        for message in output.get("messages", ())[:1]:
+        if message := answering_message(seen.output):
             attributes[TOOL_CALL] = str(message.get("tool_call_id", ""))
         if self._content:
             attributes[TOOL_ARGUMENTS] = _text(given)

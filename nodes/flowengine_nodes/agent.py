@@ -115,14 +115,14 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
-        from flowengine.agents.termination import summary
+        from flowengine.agents.actions import summary
 
         return summary(output)
 
     @classmethod
     def tell_failure(cls, kind: str, output: Plain) -> str | None:
         """Return the exit code of failed code or of a failed command, with its last line."""
-        from flowengine.agents.termination import failure
+        from flowengine.agents.actions import failure
 
         return failure(kind, output)
 

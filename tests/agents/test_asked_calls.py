@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from tests.agents.flows import HEAD, Case, call, flow
+from tests.agents.flows import HEAD, TOOLS, Case, call, flow
 
 AGENTS = """
 first:
@@ -132,6 +132,24 @@ def test_the_model_is_told_what_a_person_changed_said_or_gave(tmp_path: Path) ->
         "6",
     ]
     assert sorted(case.called) == ["add 1 5", "add 3 3"]
+
+
+def test_what_a_person_gives_is_data_even_in_the_form_of_an_adapted_result(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(f"{TOOLS}\ndef free(why):\n    return why\n")
+    head = HEAD.replace('{python: "tools:boom"}', '{python: "tools:free", approval: ask}')
+    given = {
+        "so": "so",
+        '{"a":[1.5,null]}': {"a": [1.5, None]},
+        '{"envelope":1}': {"envelope": 1},
+        '{"envelope":{"content":"x","more":2}}': {"envelope": {"content": "x", "more": 2}},
+    }
+    calls = [call("boom", f"c{n}", why="x") for n in range(len(given))]
+    case, waits = waiting(tmp_path, head, {"calls": calls})
+    with case.engine_open() as engine:
+        for wait, value in zip(waits, given.values(), strict=True):
+            engine.respond(wait["id"], value)
+    assert [one["content"] for one in case.sent(1) if one["role"] == "tool"] == [*given]
+    assert case.called == []
 
 
 def test_the_model_is_not_told_the_rule_that_allowed_a_call(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowengine import registry
-from flowengine.agents.termination import summary
+from flowengine.agents.actions import summary
+from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
+from flowengine.drawing.svg import svg
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
+from flowengine.metachain.agent_events import StreamPart
 from flowengine.sdk import Plain
 from flowengine.sdk.untrusted import marked
 from tests.agents.flows import HEAD, Case, call, flow
@@ -114,6 +118,25 @@ def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> 
     assert re.search(r"failed +[\d.]+s +exit code 3\n", shown)
 
 
+@pytest.mark.parametrize(
+    ("output", "text", "calls"),
+    [
+        ({"message": {"content": "so"}}, "so", []),
+        ({"message": {"content": [{"type": "text", "text": "s"}, {"text": "o"}]}}, "so", []),
+        ({"message": {"content": None, "tool_calls": [
+            {"id": "c1", "function": {"name": "add", "arguments": '{"a": 1}'}},
+            {"id": "c2", "function": {"name": "add", "arguments": "not JSON"}},
+            {"id": "c3", "function": {"name": "add"}}, {"id": "c4"},
+        ]}}, "", [("c1", "add", {"a": 1}), ("c2", "add", "not JSON"), ("c3", "add", "")]),
+        ({}, "", []), ("text", "", []), (None, "", []),
+    ],
+)  # fmt: skip
+def test_a_reply_is_read_in_whatever_form_it_is(output: Any, text: str, calls: list[Any]) -> None:
+    reply = StreamPart("reply", output=output).reply
+    assert reply.text == text
+    assert [(call.id, call.tool, call.arguments) for call in reply.calls] == calls
+
+
 @pytest.mark.parametrize("teller", ["agent", "no_longer_installed"])
 def test_what_a_kind_cannot_tell_is_shown_as_it_is(teller: str) -> None:
     """An output may come from another version of the kind, but executions can always be shown."""
@@ -129,16 +152,28 @@ def test_a_picture_shows_agents_tools_and_handoffs_without_what_holds_them(tmp_p
     for part in (
         '["first<br/>model scripted/test"]',
         '["second<br/>model scripted/other"]',
-        '-->|"calls"| flow_1_step_first.calls',
-        'flow_1_step_first -->|"answers"|',
-        'flow_1_step_first.calls -->|"hands over"| flow_1_step_second',
-        'flow_1_step_first.calls -->|"next turn"| flow_1_step_first',
-        "flow_1_step_add",
+        'flow_1_step_add["add<br/>python tools:add"]',
+        'flow_1_step_first -->|"calls"| flow_1_step_add',
+        'flow_1_step_add -->|"next turn"| flow_1_step_first',
+        'flow_1_step_first -->|"calls, ends#59; answers"|',
+        'flow_1_step_first -->|"calls, hands over"| flow_1_step_second',
     ):
         assert part in drawn
-    for part in ("state.", "dispatch", "_offer", "told"):
-        assert part not in drawn
-    assert "dispatch" in mermaid(draw(compiled, plumbing=True))
+    picture = draw(compiled)
+    for shown in (drawn, dot(picture), svg(picture).text):
+        for part in (
+            "state.",
+            "dispatch",
+            "_offer",
+            "told",
+            "refused",
+            ".calls",
+            "lock",
+            "continue",
+        ):
+            assert part not in shown, part
+    whole = mermaid(draw(compiled, plumbing=True))
+    assert all(part in whole for part in ("dispatch", "_offer", "first.calls", "first.told"))
 
 
 def test_what_is_for_people_does_not_change_what_a_flow_means(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from functools import cache
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.actions import REDUCTION, TURN, usage_of
 from flowengine.agents.generated_chat import FAILED, RETRY
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import ProgressDisplay
@@ -25,9 +27,11 @@ from flowengine.cli.terminal.output import (
     paint,
     show_error,
 )
+from flowengine.engines.results import Update
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.times import parse_time
+from flowengine.metachain.agent_events import AgentEvents
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
 
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
 
     from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
-    from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import StepSpec
 
@@ -146,8 +149,8 @@ class ChatDisplay(ProgressDisplay):
         super().__init__(session)
         self.shown: list[str] = []
         """The text shown since the user's last message, in pieces."""
-        self._active: dict[str, str] = {}
-        """Address of a conversation → the agent whose turn was last."""
+        self._agents = cache(lambda id: AgentEvents(self._flow(id).compiled, id))
+        """Returns the reader of what agents do in an execution."""
         self._open: set[str] = set()
         self.notified: set[str] = set()
         """Ids of the questions that came, after all that led to them."""
@@ -202,12 +205,13 @@ class ChatDisplay(ProgressDisplay):
         if self._failed is not None and "chat" not in spec:
             self.line(self._failed)
             self._failed = None
-        if step.status == "running" and spec["kind"] == "agent_turn":
-            self._taken_over(step.address.rpartition("/")[0], spec["task"]["agent"])
+        for part in self._agents(execution).of(Update(execution, "step", {}, step)):
+            if part.kind == "handoff":
+                self.line(paint(f"→ {printable(part.to)}", "dim"))
         if step.error is not None and step.status in ("failed", "retrying"):
             text = first_line(error_text(step.error))
             line = f"  {paint(f'{printable(step.address)} {step.status}', 'yellow')} {text}"
-            if step.status == "failed" and spec["kind"] in ("agent_turn", "agent_reduction"):
+            if step.status == "failed" and spec["kind"] in (TURN, REDUCTION):
                 self._failed = line
             else:
                 self.line(line)
@@ -215,18 +219,11 @@ class ChatDisplay(ProgressDisplay):
         if spec["kind"] == OPENING and step.status == "succeeded":
             self._opened(spec)
             return
-        if step.status == "succeeded" and "teller" in spec and spec["kind"] != "agent_turn":
+        if step.status == "succeeded" and "teller" in spec and spec["kind"] != TURN:
             from flowengine import registry
 
             text = registry.summary(spec["teller"], step.output) or ""
             self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
-
-    def _taken_over(self, conversation: str, agent: Mapping[str, Any]) -> None:
-        """Show a handoff when it is the new agent's turn."""
-        before = self._active.get(conversation)
-        self._active[conversation] = agent["name"]
-        if before not in (None, agent["name"]):
-            self.line(paint(f"→ {printable(agent.get('called', agent['name']))}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:
         """Report once the environments that are open from the start, or are being opened."""
@@ -379,7 +376,7 @@ def _tools(session: CliSession, execution: str) -> list[str]:
     """Return a line for each tool of each agent."""
     lines = []
     for step in session.flow_of(execution).compiled["steps"]:
-        if step.get("kind") == "agent_turn":
+        if step.get("kind") == TURN:
             agent: Any = step["task"]["agent"]
             lines.append(agent["name"])
             described = [(tool["name"], tool["description"]) for tool in agent["tools"]]
@@ -390,8 +387,6 @@ def _tools(session: CliSession, execution: str) -> list[str]:
 
 def cost(session: CliSession, execution: str) -> str:
     """Return the token usage and cost of an execution, in a line."""
-    from flowengine.agents.usage_totals import usage_of
-
     total, _ = usage_of(session.engine.events(execution))
     price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"
     return (

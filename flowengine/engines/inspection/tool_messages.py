@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.actions import answering_message
 from flowengine.engines.executions.linked_flows import walk
 from flowengine.kernel.view import counting, edited
 
@@ -186,8 +187,8 @@ class _Call:
         output: Any = observation.output
         if isinstance(output, Mapping) and isinstance(found := output.get("result"), Mapping):
             return ToolResult.model_construct(**found).model_dump()
-        if isinstance(output, Mapping) and output.get("messages"):
-            output = output["messages"][0].get("content")  # as the model receives it
+        if answer := answering_message(output):
+            output = answer.get("content")  # as the model receives it
         status = "ok"
         if observation.status == "cancelled":
             status = "aborted"

@@ -241,12 +241,22 @@ def marked(value: Plain, source: Plain) -> str:
 
     Data is converted to JSON. Without any text, it cannot give instructions and needs no mark.
     """
-    from flowengine.sdk import untrusted
+    from flowengine.sdk.call_answers import marked_data
 
     _needs(source, str, "marked", "text as source")
-    value = untrusted.all_unmarked(value)
-    text = value if isinstance(value, str) else json(value)
-    return untrusted.marked(text, source, repeatable=True) if untrusted.has_text(value) else text
+    return marked_data(value, source, json)
+
+
+def _answering(name: str) -> Callable[..., Plain]:
+    """Return a function of `flowengine.sdk.call_answers`, which is imported when it is called."""
+
+    def call(*arguments: Plain) -> Plain:
+        from flowengine.sdk import call_answers
+
+        answer: Plain = getattr(call_answers, name)(*arguments, json)
+        return answer
+
+    return call
 
 
 def _write_json(value: Plain, parts: list[str], depth: int) -> None:
@@ -431,6 +441,8 @@ def plain_time(value: Plain) -> Plain:
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
+    "call_answer": _answering("answer"),
+    "call_failure": _answering("failure"),
     "digest": digest,
     "duration": duration,
     "entries": entries,

@@ -394,7 +394,16 @@ def _default(arguments: list[Argument]) -> Schema:
 
 _ENTRY: Schema = {"type": "object", "properties": {"key": TEXT, "value": ANY}}
 
+_ANSWER: Schema = {
+    "type": "object",
+    "properties": {"messages": list_of(MAP), "context": MAP, "handoff": TEXT, "value": ANY},
+    "required": ["messages", "context", "handoff", "value"],
+}
+"""The answer to an agent's call."""
+
 SIGNATURES: dict[str, FunctionTypes] = {
+    "call_answer": FunctionTypes([ANYTHING, ANYTHING, ANYTHING, TEXTS, TEXTS], _always(_ANSWER)),
+    "call_failure": FunctionTypes([ANYTHING, ANYTHING, ANYTHING], _always(_ANSWER)),
     "default": FunctionTypes([ANYTHING, ANYTHING], _default, variadic=True),
     "digest": FunctionTypes([ANYTHING], _always(TEXT), variadic=True),
     "duration": FunctionTypes([frozenset(["string", "duration"])], _always(DURATION)),

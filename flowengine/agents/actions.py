@@ -1,0 +1,194 @@
+"""What agents did, read from the outputs of their steps: replies of models, answers to calls.
+
+`turns.py` and `sdk/call_answers.py` write these outputs, and all views of them read them here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowengine.agents.text_calls.marked_form import object_in, text_of
+from flowengine.sdk import Plain
+from flowengine.sdk.call_answers import without_notes
+from flowengine.sdk.untrusted import unmarked
+
+OFFER, TURN, REDUCTION = "agent_offer", "agent_turn", "agent_reduction"
+"""Kinds of the steps that begin a conversation, call a model, and shorten a conversation."""
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+"""Created once, because `show` prints thousands of calls."""
+_EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
+"""The last line of the result of code or a command."""
+
+
+class MadeCall(NamedTuple):
+    """A call in a reply, as the model wrote it."""
+
+    id: str
+    tool: str
+    sent: str
+    """The text of the arguments."""
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments as data, or the text if it is not JSON."""
+        try:
+            return json.loads(self.sent)
+        except (ValueError, RecursionError):
+            return self.sent
+
+
+class Reply(NamedTuple):
+    """The reply of a model in a turn."""
+
+    message: Mapping[str, Any]
+    text: str
+    reasoning: str
+    model: str
+    instead_of: str
+    """The model that was to reply. Empty: the same one."""
+    usage: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, output: Any) -> Reply:
+        """Return the reply in the output of a turn. Without one, it is empty."""
+        made: Mapping[str, Any] = output if isinstance(output, Mapping) else {}
+        message = made.get("message") or {}
+        return cls(
+            message,
+            text_of(message.get("content"), ""),
+            text_of(message.get("reasoning"), ""),
+            str(made.get("model") or ""),
+            str(made.get("instead_of") or ""),
+            made.get("usage") or {},
+        )
+
+    @property
+    def calls(self) -> Iterator[MadeCall]:
+        """The calls of the message, in order."""
+        for call in self.message.get("tool_calls") or ():
+            if isinstance(made := call.get("function"), Mapping):
+                sent = str(made.get("arguments") or "")
+                yield MadeCall(str(call.get("id")), str(made.get("name")), sent)
+
+
+def answering_message(output: Any) -> Mapping[str, Any]:
+    """Return the message that answers a call, from the output of its step.
+
+    Any other output has none: the result is empty.
+    """
+    messages = output.get("messages") if isinstance(output, Mapping) else None
+    return messages[0] if isinstance(messages, list) and messages else {}
+
+
+def summary(output: Plain) -> str | None:
+    """Return a summary of the output of a turn, call or reduction, or None for any other output.
+
+    Args:
+        output: `{message, ...}` of a turn, `{messages, ...}` of a call, or `{left_out, ...}` of a
+            reduction.
+    """
+    if not isinstance(output, Mapping):
+        return None
+    if "message" in output:
+        return text_in(output["message"])
+    if "left_out" in output:
+        return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
+    message = answering_message(output)
+    return unmarked(without_notes(shown(message.get("content")))) if message else None
+
+
+def failure(kind: str, output: Plain) -> str | None:
+    """Return why code or a command of a model has failed, or None if it has not.
+
+    Args:
+        kind: The step kind of the call.
+        output: The output of a call. The exit code is in the last line of its text, where no output
+            can pose as it.
+    """
+    if kind != "std" or not answering_message(output):
+        return None
+    before, _, last = (summary(output) or "").rstrip().rpartition("\n")
+    code = _EXIT_CODE.search(last)
+    if code is None or code[1] == "0":
+        return None
+    line = before.rstrip().rpartition("\n")[2].strip()
+    return f"exit code {code[1]}" + (f": {line}" if line and not line.startswith("[") else "")
+
+
+def text_in(message: Mapping[str, Plain]) -> str:
+    """Return the text of a message, followed by its calls."""
+    calls = [_call(call["function"]) for call in message.get("tool_calls") or ()]
+    text = shown(message.get("content"))
+    if not calls:
+        return text
+    return "  ".join(filter(None, (text, f"calls {', '.join(calls)}")))
+
+
+def _call(function: Mapping[str, Plain]) -> str:
+    """Return a call in Python syntax. Arguments that are not JSON are shown as sent."""
+    sent = str(function["arguments"])
+    arguments = object_in(sent)
+    given = [sent]
+    if arguments is not None:
+        given = [f"{name}={_as_json(argument)}" for name, argument in arguments.items()]
+    return f"{function['name']}({', '.join(given)})"
+
+
+def shown(content: Plain, between: str = " ") -> str:
+    """Return the text of a message. Parts without text are shown by their types."""
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    parts = (part for part in content if isinstance(part, Mapping))
+    return between.join(str(part.get("text") or f"[{part.get('type')}]") for part in parts)
+
+
+@dataclass
+class UsageTotals:
+    """The total usage of turns. Unknown costs count as zero."""
+
+    replies: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float = 0.0
+    estimated: bool = False
+    """Whether a part was estimated here, because the provider did not report it."""
+    unpriced: bool = False
+    """Whether the cost of a reply is unknown."""
+
+    def add(self, usage: Mapping[str, Any]) -> None:
+        """Add the usage of one reply."""
+        self.replies += 1
+        for name in _TOKENS:
+            setattr(self, name, getattr(self, name) + usage.get(name, 0))
+        self.cost_usd += usage.get("cost_usd") or 0.0
+        self.unpriced |= usage.get("cost_usd") is None
+        self.estimated |= bool(usage.get("estimated"))
+
+
+_ASKED = frozenset({"message", "left_out"})
+"""Keys found only in the outputs of turns and of reductions."""
+_TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+
+
+def usage_of(entries: Iterable[Mapping[str, Any]]) -> tuple[UsageTotals, dict[str, UsageTotals]]:
+    """Return the usage of all model calls in a journal, in total and by model.
+
+    Args:
+        entries: Journal entries, as returned by an engine.
+    """
+    total, models = UsageTotals(), dict[str, UsageTotals]()
+    for entry in entries:
+        value = entry.get("value") if entry["type"] == "succeeded" else None
+        if not isinstance(value, Mapping) or _ASKED.isdisjoint(value):
+            continue
+        usage = value.get("usage")
+        if isinstance(usage, Mapping):
+            total.add(usage)
+            models.setdefault(str(value.get("model")), UsageTotals()).add(usage)
+    return total, models

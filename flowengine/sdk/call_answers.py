@@ -1,0 +1,152 @@
+"""The answers to an agent's calls: the message for the model, and what else follows from a call.
+
+Generated flows call `answer` and `failure` in expressions, as `call_answer` and `call_failure`. An
+execution that has begun replays with these functions, so earlier results must stay as they were.
+
+An answer is `{messages, context, handoff, value}`: the messages, the changes of the context, the
+agent to hand off to (or the empty text), and the value for clients.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.untrusted import FAILED, all_unmarked, has_text, marked
+
+Answer = dict[str, Plain]
+_Call = Mapping[str, Plain]
+"""A call of a reply: `{place, step, handoff, id, name, args}`, or with `messages` if it is answered
+already."""
+FLOW, ADAPTED, OTHERS, NONE = "flow", "adapted", "others", "none"
+"""Kinds of results, for `answer`: data of the project, what `tool_answers.envelope` made, data that
+may contain text by others, and none, because the turn itself has answered the call."""
+_OWN = frozenset({"Rejected", "Refused", "Expired", "BudgetExceeded", "LimitExceeded"})
+"""Types of errors whose messages quote nothing that others wrote."""
+_ENVELOPE = {"content": str, "more": list, "context": dict, "handoff": str}
+_NOTES = re.compile(
+    r"(?:\[(?:Before the call was made, a person changed|Who approved the call says).*?\]\n\n)+",
+    re.DOTALL,
+)
+
+
+def tool_message(id: Plain, name: Plain, content: str) -> dict[str, Plain]:
+    """Return the message that answers a call."""
+    return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
+
+
+def image_message(addresses: Sequence[Plain], text: str) -> dict[str, Plain]:
+    """Return a message with images, which messages of tools cannot contain."""
+    shown = [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
+    return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
+
+
+def address(image: Mapping[str, Plain]) -> str:
+    """Return the URL of an image attached to a decision, which is an artifact."""
+    return f"artifact:{image['sha256']}"
+
+
+def said_by_people(approval: Plain) -> list[str]:
+    """Return the edits and the comment of the approver of a call, for the model."""
+    notes = []
+    if isinstance(approval, Mapping) and approval.get("edits"):
+        edits = json.dumps(approval["edits"], ensure_ascii=False, default=str)
+        notes.append(f"[Before the call was made, a person changed these arguments: {edits}]")
+    if isinstance(approval, Mapping) and approval.get("comment"):
+        notes.append(f"[Who approved the call says: {approval['comment']}]")
+    return notes
+
+
+def without_notes(content: str) -> str:
+    """Return the result of a call without the notes of its approvers."""
+    notes = _NOTES.match(content)
+    return content[notes.end() :] if notes else content
+
+
+def answer(
+    call: _Call,
+    result: Plain,
+    approval: Plain,
+    handed: Plain,
+    kind: Plain,
+    text: Callable[..., str],
+) -> Answer:
+    """Return the answer to a call that was made, or that needs no tool.
+
+    Args:
+        call: The call.
+        result: The result. A person may have given it in place of the tool: then it is data, even
+            if those of this tool are adapted.
+        approval: The approval of the call, or None.
+        handed: The agent that an earlier call of the reply handed off to. Only the first handoff is
+            taken, others are refused.
+        kind: The kind of the result.
+        text: Returns data as text.
+    """
+    if kind == NONE:
+        return _first_handoff(call["messages"], {}, call["handoff"], None, handed)
+    made: Any = result.get("envelope") if kind == ADAPTED and isinstance(result, dict) else None
+    if isinstance(made, dict) and all(isinstance(made.get(k), t) for k, t in _ENVELOPE.items()):
+        first = tool_message(call["id"], call["name"], made["content"])
+        more, context, handoff = made["more"], made["context"], made["handoff"]
+        return _first_handoff([first, *more], context, handoff, result, handed)
+    content = marked_data(result, call["name"], text) if kind == OTHERS else _text(result, text)
+    content = "\n\n".join([*said_by_people(approval), content])
+    return _first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
+
+
+def failure(
+    call: _Call, error: Mapping[str, Any], foreign: Plain, text: Callable[..., str]
+) -> Answer:
+    """Return the answer to a call that failed or was not made.
+
+    Args:
+        call: The call.
+        error: The error.
+        foreign: Whether the message may quote what others wrote even if the error names no source.
+        text: Returns data as text.
+    """
+    reason = error["message"]
+    if foreign:
+        reason = reason if error["type"] in _OWN else marked_data(reason, call["name"], text)
+    elif error.get("source") is not None:
+        reason = FAILED + marked_data(reason, error["source"], text)
+    messages = [tool_message(call["id"], call["name"], f"Error: {error['type']}: {reason}")]
+    data = error.get("data")
+    shown = data.get("images") if error["type"] == "Rejected" and isinstance(data, dict) else None
+    if isinstance(shown, list):
+        kept = [
+            one for one in shown if isinstance(one, dict) and isinstance(one.get("sha256"), str)
+        ]
+        said = "From the person who rejected the call:"
+        messages.append(image_message([address(one) for one in kept], said))
+    return {"messages": messages, "context": {}, "handoff": "", "value": None}
+
+
+def _first_handoff(
+    messages: Any, context: Plain, handoff: Plain, value: Plain, handed: Plain
+) -> Answer:
+    if handoff and handed:
+        refused = f"Error: not taken, as {handed} is active now."
+        messages, handoff = [{**messages[0], "content": refused}], ""
+    return {"messages": messages, "context": context, "handoff": handoff, "value": value}
+
+
+def _text(value: Plain, text: Callable[..., str]) -> str:
+    return value if isinstance(value, str) else text(value)
+
+
+def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:
+    """Return data for a model, in a block if it contains any text. Others may have written it.
+
+    Args:
+        value: The data. Without any text, it cannot give instructions and needs no block.
+        source: Its origin.
+        text: Returns data as text.
+    """
+    value = all_unmarked(value)
+    content = _text(value, text)
+    return marked(content, str(source), repeatable=True) if has_text(value) else content
