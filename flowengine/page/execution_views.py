@@ -14,11 +14,11 @@ from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
-from flowengine.metachain.agent_events import TURN, AgentEvents, StreamPart
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
+from flowengine.runner.agent_events import TURN, AgentEvents, StreamPart
 from flowengine.sdk.file_names import files_in
 from flowengine.server import approvals, events, executions
 from flowengine.server.calls import ApiCall

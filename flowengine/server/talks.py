@@ -19,7 +19,7 @@ from flowengine.engines.results import ENDED, ExecutionResult, Update
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.view import DECIDABLE
-from flowengine.metachain.agent_events import AgentEvents, StreamPart
+from flowengine.runner.agent_events import AgentEvents, StreamPart
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LISTEN_SECONDS
 

@@ -254,7 +254,7 @@ class Client:
             UsageError: The working directory does not exist, or the agent cannot be run.
         """
         from flowengine.agents import Agent
-        from flowengine.metachain import Runner
+        from flowengine.runner import Runner
 
         if isinstance(model, Mapping):
             model, api_key = _read(model, api_key)

@@ -341,7 +341,7 @@ def _asking(source: AgentAsTool) -> Callable[..., Any]:
         Args:
             prompt: The request, with all necessary information.
         """
-        from flowengine.metachain import Runner
+        from flowengine.runner import Runner
 
         agent: Any = source.agent
         response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)

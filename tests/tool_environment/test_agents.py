@@ -20,8 +20,8 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.metachain import MetaChain
-from flowengine.metachain.work import Work
+from flowengine.runner import MetaChain
+from flowengine.runner.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
     Client,
@@ -279,7 +279,7 @@ from pathlib import Path
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from tests.tool_environment.test_agents import ASK, agent_of, once
 from tests.tool_environment.world import Counting, made
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-    from flowengine.metachain.responses import Conversation
+    from flowengine.runner.responses import Conversation
 
 TURN = "agent_turn"
 _FUNCTION = "agent_function"
