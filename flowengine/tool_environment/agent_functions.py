@@ -108,11 +108,6 @@ def _additions(result: ToolResult) -> list[str]:
     texts += [
         f"Kept as a file of {file['size']} bytes: {file['name']}" for file in result.artifacts
     ]
-    texts += [
-        f"{observed.observer_name}: {_text(observed.observer_result)}"
-        for observed in result.observer_results.values()
-        if observed.in_conversation and observed.error is None
-    ]
     return texts
 
 
