@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from flowengine.engines.agent_events import TURN, AgentEvents, StreamPart
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
@@ -18,7 +19,6 @@ from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
-from flowengine.runner.agent_events import TURN, AgentEvents, StreamPart
 from flowengine.sdk.file_names import files_in
 from flowengine.server import approvals, events, executions
 from flowengine.server.calls import ApiCall

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from flowengine.engines.agent_events import conversations
 from flowengine.engines.starting.beginning import exists
 from flowengine.errors import Conflict, UsageError
-from flowengine.runner.responses import STEP, conversations, next_message
+from flowengine.runner.responses import STEP, next_message
 from flowengine.runner.work import SESSION, Work
 from flowengine.sdk.argument_checks import in_words
 

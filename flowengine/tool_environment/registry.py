@@ -289,8 +289,9 @@ class Resources:
             self._manager = manager()
         found = {name: own or self._specs.get(name) for name, own in declared.items()}
         resources: dict[str, Any] = {}
-        handles: list[Handle] = []
         after: list[Handle] = []
+        held: dict[str, Handle] = {}
+        """Those that stay until the environment is disposed of."""
         try:
             for name, declared_spec in found.items():
                 if declared_spec is None:
@@ -301,15 +302,15 @@ class Resources:
                     )
                 spec = {"owner_id": self._owner, "scope": "execution", **declared_spec}
                 handle = await self._manager.async_ensure(spec, holder=holder)
-                handles.append(handle)
                 resources[name] = handle.resource
-                if spec["scope"] == FOR_A_CALL or handle.spec_id in self._held:
+                if spec["scope"] == FOR_A_CALL or handle.spec_id in {**self._held, **held}:
                     after.append(handle)
+                else:
+                    held[handle.spec_id] = handle
         except BaseException:
-            await self.release(handles)
+            await self.release([*held.values(), *after])
             raise
-        # The others stay until the environment is disposed of.
-        self._held |= {each.spec_id: each for each in handles if each not in after}
+        self._held |= held
         return resources, after
 
     async def release(self, handles: list[Handle]) -> None:

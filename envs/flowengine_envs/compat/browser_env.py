@@ -7,17 +7,14 @@ the caller has opened and still owns.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pydantic import Field
-
-from flowengine.sdk import EnvironmentUnavailable, ValidationError, browser_tools
+from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.browser_tools import ToolPicture
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine.sdk.models import ResourceLimits
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 __all__ = [
-    "TOOLS",
     "Adopted",
     "AdoptedBrowser",
     "BrowserEnv",
@@ -307,13 +303,6 @@ class BrowserEnv(Unmanaged[Browser]):
         """The live page of the active tab."""
         return self.resource.page
 
-    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
-        """Call one of the `std.browser_…` tools, for any event loop. The text is for a model."""
-        return await background().wait(self._use(tool, arguments))
-
-    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
-        return await browser_tools.call(await self._ready(), tool, self._as_seen(arguments))
-
     async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         resource = await self._ready()
         step = read_action(action) if isinstance(action, str) else action
@@ -441,62 +430,3 @@ def read_on(offset: int, env: BrowserEnv) -> ToolPicture:
         The next part of the text.
     """
     return _shown(env.step({"action": "observe"}), max(0, offset))
-
-
-_BOUNDS = {"minimum": "ge", "maximum": "le"}
-_TYPES: Mapping[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list[str],
-}
-
-
-def _type(schema: Mapping[str, Any]) -> Any:
-    """Return the type hint for a field of a tool."""
-    if "enum" in schema:
-        return Literal[tuple(schema["enum"])]
-    bounds = {at: schema[name] for name, at in _BOUNDS.items() if name in schema}
-    plain = _TYPES[schema["type"]]
-    return Annotated[plain, Field(**bounds)] if bounds else plain
-
-
-def _function(name: str) -> Callable[..., Any]:
-    """Return the tool `std.NAME` as a function that finds its browser in the context variables."""
-    tool: Any = browser_tools.TOOLS[name]
-    fields, required = tool["args"]["properties"], tool["args"]["required"]
-
-    async def call(env: BrowserEnv, **given: Any) -> str | ToolPicture:
-        return await env.use(
-            name, {key: value for key, value in given.items() if value is not None}
-        )
-
-    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = []
-    for field in sorted(fields, key=lambda field: field not in required):
-        type, default = _type(fields[field]), inspect.Parameter.empty
-        if field not in required:
-            type, default = type | None, cast("Any", None)
-        parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
-    around = inspect.Parameter.KEYWORD_ONLY
-    parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
-    about = [f"    {key}: {schema['description']}" for key, schema in fields.items()
-             if "description" in schema]  # fmt: skip
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
-    call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return with_env(KEY, _DECLARE)(call)
-
-
-TOOLS: tuple[Callable[..., Any], ...] = tuple(map(_function, browser_tools.TOOLS))
-"""The tools `std.browser_…` over a `BrowserEnv`, for agents in Python."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return one of `TOOLS` by its name."""
-    for tool in TOOLS:
-        if tool.__name__ == name:
-            return tool
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

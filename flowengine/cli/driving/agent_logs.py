@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.agents.loggers import LoggerManager
-from flowengine.runner.agent_events import AgentEvents
+from flowengine.engines.agent_events import AgentEvents
 from flowengine.runner.work import Reporter
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine import Engine, Update
 from flowengine.agents import LogEvent, LoggerManager
-from flowengine.runner.agent_events import AgentEvents
+from flowengine.engines.agent_events import AgentEvents
 from flowengine.runner.work import Reporter
 from flowengine.sdk.untrusted import unmarked
 from tests.agents.models.wire import Wire, call, failed, streamed
