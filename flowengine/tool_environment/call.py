@@ -83,6 +83,7 @@ class AdmittedCall:
         self.produced: list[str] = []
         self._feed = feed
         self._shown: dict[str, Any] | None = None
+        self._has_views = True
         self._ended = False
         self._lock = threading.RLock()
 
@@ -139,10 +140,12 @@ class AdmittedCall:
         """Publish the arguments so far, and the tool's own view of them."""
         self._shown = copy(self.args)
         self.move("parameters_updated", call=self.view())
-        if self.instance is not None and overrides(self.instance, "load_ui"):
-            shown = call_plugin(self.instance.load_ui, copy(self.args))
+        instance: Any = self.instance
+        if self._has_views and overrides(instance, "load_ui"):
+            shown = call_plugin(instance.load_ui, copy(self.args))
             data, why = data_of(await bounded(VIEW_TIME, shown), VIEW_TIME)
             if why is not None:
+                self._has_views = False
                 self.tell("warning", code="load_ui", message=f"load_ui of '{self.tool}': {why}")
             elif data is not None:
                 self.tell("view", view=data)

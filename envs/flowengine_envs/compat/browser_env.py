@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.browser_tools import ToolPicture
-from flowengine.sdk.environments import Request, Sandbox, background
+from flowengine.sdk.environments import Request, Sandbox, awaitable, background, blocking
 from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked
 from flowengine_envs.browser import faults
@@ -28,9 +28,7 @@ from flowengine_envs.browser.requests import ROOT, Downloads
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.browser.written_actions import read_action
-from flowengine_envs.compat.python_envs import Unmanaged, with_env
-from flowengine_envs.sandboxes.host import HostSandbox
-from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env
 from flowengine_envs.workspaces.own_folder import make_own
 
 if TYPE_CHECKING:
@@ -192,7 +190,6 @@ class _FarConverter(Converter):
         return await background().wait(super().convert(html, base, characters))
 
 
-_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
 KEY = "web_env"
 """The context variable in which the tools find a browser."""
 _DECLARE = (
@@ -223,6 +220,8 @@ class BrowserEnv(Unmanaged[Browser]):
         ValidationError: An argument is wrong.
     """
 
+    _how_to_open = "call init()"
+
     def __init__(
         self,
         page: Page | None = None,
@@ -235,54 +234,46 @@ class BrowserEnv(Unmanaged[Browser]):
         config: Mapping[str, Any] | None = None,
         limits: ResourceLimits | None = None,
     ) -> None:
-        if provider not in _SANDBOXES:
-            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
         if sum(each is not None for each in (page, context, browser)) > 1:
             raise ValidationError("give one of page, context and browser")
-        self._sandbox = _SANDBOXES[provider]
-        self._folder = workspace
-        self._network = network if isinstance(network, str) else [*network]
-        self._given = dict(config or {})
-        self._bounds = limits or ResourceLimits()
         self._adopted: Adopted | None = None
         if page is not None or context is not None or browser is not None:
             self._adopted = Adopted(page, context, browser)
-        super().__init__()
+        super().__init__(
+            sandbox_of(provider), workspace, config=config, network=network, limits=limits
+        )
 
     def __enter__(self) -> BrowserEnv:
         self.init()
         return self
 
-    def init(self) -> None:
+    async def _init(self) -> None:
         """Start the browser, unless it runs.
 
         Raises:
             EnvironmentUnavailable: No browser is installed. The message contains the command.
             EnvironmentStartFailed: It did not start.
         """
-        background().run(self._ready(), "await async_init()")
+        await self._ready()
 
-    async def async_init(self) -> None:
-        """Do the same as `init`, for any event loop."""
-        await background().wait(self._ready())
+    init = blocking(_init)
+    async_init = awaitable(_init)
 
-    def navigate(self, url: str) -> WebObservation:
+    async def _navigate(self, url: str) -> WebObservation:
         """Open an address, and return the observation."""
-        return self.step({"action": "navigate", "url": url})
+        return await self._step({"action": "navigate", "url": url})
 
-    async def async_navigate(self, url: str) -> WebObservation:
-        """Do the same as `navigate`, for any event loop."""
-        return await self.async_step({"action": "navigate", "url": url})
+    navigate = blocking(_navigate)
+    async_navigate = awaitable(_navigate)
 
-    def click(self, selector: str) -> WebObservation:
+    async def _click(self, selector: str) -> WebObservation:
         """Click an element, and return the observation."""
-        return self.step({"action": "click", "selector": selector})
+        return await self._step({"action": "click", "selector": selector})
 
-    async def async_click(self, selector: str) -> WebObservation:
-        """Do the same as `click`, for any event loop."""
-        return await self.async_step({"action": "click", "selector": selector})
+    click = blocking(_click)
+    async_click = awaitable(_click)
 
-    def step(self, action: Mapping[str, Any] | str) -> WebObservation:
+    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Perform any action given as data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
@@ -292,21 +283,17 @@ class BrowserEnv(Unmanaged[Browser]):
         Returns:
             The observation.
         """
-        return background().run(self._step(action), "await async_step()")
+        resource = await self._ready()
+        step = read_action(action) if isinstance(action, str) else action
+        return await resource.async_step(self._as_seen(step))
 
-    async def async_step(self, action: Mapping[str, Any] | str) -> WebObservation:
-        """Do the same as `step`, for any event loop."""
-        return await background().wait(self._step(action))
+    step = blocking(_step)
+    async_step = awaitable(_step)
 
     @property
     def page(self) -> Page:
         """The live page of the active tab."""
         return self.resource.page
-
-    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
-        resource = await self._ready()
-        step = read_action(action) if isinstance(action, str) else action
-        return await resource.async_step(self._as_seen(step))
 
     def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action with file names as the browser sees them."""
@@ -319,26 +306,11 @@ class BrowserEnv(Unmanaged[Browser]):
 
     def _address(self, url: str) -> str:
         """Return the address of a file of the workspace, given its path."""
-        folder = os.path.abspath(os.path.expanduser(self._folder))
+        folder = self._folder
         named = self._from_workspace(url.strip().removeprefix(f"{ROOT}/"))
         path = os.path.normpath(os.path.join(folder, named))
         is_there = path.startswith(f"{folder}/") and os.path.lexists(path)
         return f"file://{quote(path)}" if is_there else url
-
-    def _how_to_open(self) -> str:
-        return "call init()"
-
-    def _workspace(self) -> str:
-        return self._folder
-
-    def _config(self) -> dict[str, Any]:
-        return self._given
-
-    def _policy(self) -> dict[str, Any]:
-        return {"network": self._network}
-
-    def _limits(self) -> ResourceLimits:
-        return self._bounds
 
     def _provider(self) -> BrowserProvider:  # type: ignore[override]
         return BrowserProvider() if self._adopted is None else _Adopting(self._adopted)
