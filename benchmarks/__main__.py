@@ -400,7 +400,7 @@ def in_a_container(folder: Path) -> Iterator[Figure]:
 
 
 def tool_calls(_folder: Path) -> Iterator[Figure]:
-    """What a client that never reads costs calls of tools, and how often a tool can report."""
+    """What a client that never reads costs calls of tools."""
     from benchmarks import tools
 
     followed, alone = alternating(
@@ -410,8 +410,6 @@ def tool_calls(_folder: Path) -> Iterator[Figure]:
     yield Figure(
         "1,000 calls of a tool, with a client that never reads", said, followed / alone, 1.2
     )
-    rate = max(tools.reports() for _ in "123")
-    yield Figure("reports of progress a second", f"{rate:,.0f}", rate, 10_000, more=True)
 
 
 def model_calls(folder: Path) -> Iterator[Figure]:

@@ -1,4 +1,4 @@
-"""What calls cost in the tool environment: followed or not, and with progress that never ends."""
+"""What calls cost in the tool environment: followed or not."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flowengine.tool_environment import LocalEnvironment, MemoryClient, ToolContext, tool
+from flowengine.tool_environment import LocalEnvironment, MemoryClient, tool
 from flowengine.tool_environment.clients import Link
 
 CALLS = 1000
-REPORTS = 100_000
 
 
 @tool(approval="none")
 async def echo(text: str) -> str:
     """Return the text."""
     return text
-
-
-@tool(approval="none")
-def reporting(ctx: ToolContext) -> float:
-    """Report progress as fast as it can; return how long it took."""
-    began = time.perf_counter()
-    for number in range(REPORTS):
-        ctx.report(number)
-    return time.perf_counter() - began
 
 
 class Stuck(MemoryClient):
@@ -58,20 +48,5 @@ def calls(*, followed: bool) -> float:
         environment.set_client(None)
         await environment.dispose()
         return took[0]
-
-    return asyncio.run(main())
-
-
-def reports() -> float:
-    """Return how many reports a second a tool makes."""
-
-    async def main() -> float:
-        async with LocalEnvironment() as environment:
-            await environment.register_tool(reporting)
-            response = await environment.execute_tool(
-                {"tool_call_id": "1", "tool_name": "reporting"}
-            )
-            assert response.tool_result is not None
-            return REPORTS / float(response.tool_result.content)
 
     return asyncio.run(main())

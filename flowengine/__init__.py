@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
-    from flowengine.metachain import (
+    from flowengine.runner import (
         AgentRunFailed,
         MetaChain,
         Runner,
@@ -109,7 +109,7 @@ _HOMES = {
             "get_chat_completion",
             "handle_tool_calls",
         ),
-        ".metachain",
+        ".runner",
     ),
     "LoadedFlow": ".engines.flows",
     "check": ".engines.flows",

@@ -24,7 +24,7 @@ API = (
     "flowengine",
     "flowengine.agents",
     "flowengine.execution_environment",
-    "flowengine.metachain",
+    "flowengine.runner",
     "flowengine.sdk",
     "flowengine.sdk.environments",
     "flowengine.sdk.programs",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 PACKAGES = (
-    "flowengine", "flowengine.agents", "flowengine.execution_environment", "flowengine.metachain",
+    "flowengine", "flowengine.agents", "flowengine.execution_environment", "flowengine.runner",
     "flowengine.sdk", "flowengine.telemetry", "flowengine.testing", "flowengine.tool_environment",
 )  # fmt: skip
 
@@ -27,13 +27,18 @@ def test_every_name_is_listed_and_every_hint_can_be_read(package: str) -> None:
 def test_names_of_agents_programs_are_in_the_root() -> None:
     from flowengine import AgentRunFailed, Answering, StreamPart, tool
     from flowengine.engines.infos import Answering as Defined
-    from flowengine.metachain import AgentRunFailed as Raised
+    from flowengine.runner import AgentRunFailed as Raised
     from flowengine.tool_environment import tool as decorated
 
     assert (AgentRunFailed, Answering, tool) == (Raised, Defined, decorated)
     assert StreamPart("text", text="a").text == "a"
     with pytest.raises(AttributeError, match=r"module 'flowengine.agents' has no attribute 'Agnt'"):
         import_module("flowengine.agents").Agnt  # noqa: B018 - it is looked up
+
+
+def test_the_runner_is_found_under_its_old_name_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"now flowengine\.runner"):
+        assert import_module("flowengine.metachain") is import_module("flowengine.runner")
 
 
 def _with_methods(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -1,34 +1,15 @@
-"""`Runner`, which runs Python agents as executions of a flow.
-
-The flow is generated from the agents, and an engine runs it like any other. Crash recovery,
-approvals and history therefore work as for other flows.
-"""
+"""The old name of `flowengine.runner`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+import warnings
 
-from flowengine.util.lazy_names import exports
+from flowengine import runner
 
-if TYPE_CHECKING:
-    from flowengine.metachain.agent_events import StreamPart
-    from flowengine.metachain.chain import MetaChain, Runner, get_chat_completion, handle_tool_calls
-    from flowengine.metachain.responses import AgentRunFailed
-
-_HOMES = {
-    "AgentRunFailed": ".responses",
-    "Runner": ".chain",
-    "StreamPart": ".agent_events",
-    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), ".chain"),
-}
-
-__all__ = [
-    "AgentRunFailed",
-    "MetaChain",
-    "Runner",
-    "StreamPart",
-    "get_chat_completion",
-    "handle_tool_calls",
-]
-
-__getattr__, __dir__ = exports(__name__, __all__, _HOMES)
+warnings.warn(
+    "flowengine.metachain is now flowengine.runner; import from there, or from flowengine",
+    DeprecationWarning,
+    stacklevel=2,
+)
+sys.modules[__name__] = runner

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
+from flowengine.engines.agent_events import AgentEvents, StreamPart
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
-from flowengine.metachain.agent_events import AgentEvents, StreamPart
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
 from flowengine.page.timeline import timeline

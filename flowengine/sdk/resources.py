@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 
@@ -216,7 +216,7 @@ os.register_at_fork(after_in_child=_forked)
 # The body of `_add` runs on the background loop. When the resource is released, a running call
 # ends first or is interrupted after a time limit. Later calls are refused.
 
-_Kind = TypeVar("_Kind", bound="Resource")
+_Kind = TypeVar("_Kind", bound="HasVerbs")
 _Args = ParamSpec("_Args")
 
 
@@ -306,6 +306,16 @@ class Resource:
             raise
         finally:
             del self._calls[task]
+
+
+class HasVerbs(Protocol):
+    """An object with verbs: a resource, or an object that opens one."""
+
+    def check_open(self) -> None:
+        """Raise an error if it is not open."""
+
+    async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Run one call."""
 
 
 def blocking(

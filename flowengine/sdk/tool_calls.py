@@ -241,8 +241,6 @@ class ObserverResult(Data):
     observer_result: Any = None
     error: str | None = None
     """The reason why there is no result, or why it is not the observer's own."""
-    in_conversation: bool = False
-    """Whether it is sent to the model."""
 
 
 class ToolResult(Data):
@@ -382,10 +380,7 @@ class BaseEnvironment:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is notified of every call that ran, and may comment on it.
-
-    With an attribute `in_conversation = True`, its comment is also sent to the model.
-    """
+    """Is notified of every call that ran, and may comment on it."""
 
     name: str
     description: str

@@ -32,8 +32,8 @@ from ag_ui.core import (
 from starlette.requests import Request
 from starlette.routing import Route as PathRoute
 
+from flowengine.engines.agent_events import StreamPart
 from flowengine.errors import FlowEngineError, InputError, NotFound
-from flowengine.metachain.agent_events import StreamPart
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of, body_as
 from flowengine.server.problems import RequestRefused, problem_response

@@ -27,7 +27,7 @@ from flowengine.server.talks import ArrivingPart, Talk
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from flowengine.metachain.agent_events import StreamPart
+    from flowengine.engines.agent_events import StreamPart
     from flowengine.server.application import Application
 
 PATH = "/openai/v1"

@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.agent_events import AgentEvents, StreamPart
 from flowengine.engines.results import ENDED, ExecutionResult, Update
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.view import DECIDABLE
-from flowengine.metachain.agent_events import AgentEvents, StreamPart
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LISTEN_SECONDS
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,13 +21,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from flowengine.engines.results import ENDED
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.sdk.visible_text import cut_text
 from flowengine.server.application import address_of
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LONGEST_SECONDS
 from flowengine.server.talks import EXECUTION
-from flowengine.tool_environment.clients import text_of
 from flowengine.tool_environment.journal import TASK
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ FIRST_SECONDS = 10.0
 """Seconds within which the first message must arrive."""
 CONNECTIONS = Places("connections", 20)
 """The share of each user."""
+LONGEST_TEXT = 64 * 1024
+"""Maximum characters of one text in a message. The middle of a longer text is left out."""
 MOST_FOLLOWED = 200
 """Executions of a task that one connection follows: the newest ones."""
 _CHECKED_EVERY = 5.0
@@ -229,7 +232,7 @@ class _Client:
             self._read,
         )
         for message in messages:
-            await self._socket.send_text(text_of({"execution": full, **message}))
+            await self._socket.send_text(_text_of({"execution": full, **message}))
             self._sent[full] = message["number"]
         if has_ended:
             self._ended.add(execution)
@@ -314,3 +317,21 @@ def _refusal(error: FlowEngineError) -> dict[str, Any]:
     code = next((code for cls, code in _CODES.items() if isinstance(error, cls)), "refused")
     field = getattr(error, "field", "") or ""
     return {"type": "refused", "code": code, "message": error.with_hint, "field": field}
+
+
+_JSON = json.JSONEncoder(default=lambda value: str(value)[:LONGEST_TEXT])
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    """Return a message as JSON, with the middle of long texts left out."""
+    text = _JSON.encode(message)
+    return text if len(text) <= LONGEST_TEXT else _JSON.encode(_cut(message))
+
+
+def _cut(value: Any) -> Any:
+    """Return plain data with the middle of long texts left out."""
+    if isinstance(value, str):
+        return cut_text(value, LONGEST_TEXT)
+    if isinstance(value, Mapping):
+        return {str(key): _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value

@@ -35,18 +35,17 @@ if TYPE_CHECKING:
         ToolCall,
         ToolResult,
         check_environment,
-    )
+    )  # fmt: skip
     from flowengine.tool_environment.agent_functions import Client, through, tool_message
-    from flowengine.tool_environment.clients import Link, MemoryClient, WebSocketClient
+    from flowengine.tool_environment.clients import Link, MemoryClient
     from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
         DecisionError,
         RegistrationError,
-        StateError,
         ToolEnvironmentClosed,
         ToolEnvironmentError,
-    )
+    )  # fmt: skip
     from flowengine.tool_environment.local_environment import LocalEnvironment, execute_command
     from flowengine.tool_environment.observers import CallbackAuthority
     from flowengine.tool_environment.registry import (
@@ -54,74 +53,33 @@ if TYPE_CHECKING:
         InstanceRegistry,
         ToolRegistry,
         tool_registry,
-    )
+    )  # fmt: skip
     from flowengine.tool_environment.tools import Tool, create_tool_instance, mcp_tools, tool
 
-_HOMES = {
-    "through": ".agent_functions",
-    "CallbackAuthority": ".observers",
-    **dict.fromkeys(("Link", "MemoryClient"), ".clients"),
-    **dict.fromkeys(("AbortSignal", "Aborted", "ToolContext"), ".context"),
-    **dict.fromkeys(
-        (
-            "CallError",
-            "DecisionError",
-            "ToolEnvironmentClosed",
-            "RegistrationError",
-            "StateError",
-            "ToolEnvironmentError",
-        ),
-        ".errors",
+_NAMES = {
+    ".agent_functions": ("Client", "through", "tool_message"),
+    ".clients": ("Link", "MemoryClient"),
+    ".context": ("AbortSignal", "Aborted", "ToolContext"),
+    ".errors": (
+        "CallError", "DecisionError", "RegistrationError", "ToolEnvironmentClosed",
+        "ToolEnvironmentError",
     ),
-    "CallBounds": ".registry",
-    "LocalEnvironment": ".local_environment",
-    "mcp_tools": ".tools",
-    **dict.fromkeys(("InstanceRegistry", "ToolRegistry", "tool_registry"), ".registry"),
-    "execute_command": ".local_environment",
-    "Client": ".agent_functions",
-    "tool_message": ".agent_functions",
-    **dict.fromkeys(("Tool", "create_tool_instance", "tool"), ".tools"),
-    "WebSocketClient": ".clients",
-}
+    ".local_environment": ("LocalEnvironment", "execute_command"),
+    ".observers": ("CallbackAuthority",),
+    ".registry": ("CallBounds", "InstanceRegistry", "ToolRegistry", "tool_registry"),
+    ".tools": ("Tool", "create_tool_instance", "mcp_tools", "tool"),
+}  # fmt: skip
+"""Module → the names that it defines. `flowengine.sdk.tool_calls` has the others."""
 
 __all__ = [
-    "AbortSignal",
-    "Aborted",
-    "ApprovalResponse",
-    "BaseEnvironment",
-    "CallBounds",
-    "CallError",
-    "CallbackAuthority",
-    "Client",
-    "DecisionError",
-    "Environment",
-    "EnvironmentResponse",
-    "Image",
-    "InstanceRegistry",
-    "Link",
-    "LocalEnvironment",
-    "MemoryClient",
-    "Observer",
-    "ObserverResult",
-    "RegistrationError",
-    "ResponseError",
-    "StateError",
-    "Tool",
-    "ToolCall",
-    "ToolContext",
-    "ToolEnvironmentClosed",
-    "ToolEnvironmentError",
-    "ToolRegistry",
-    "ToolResult",
-    "WebSocketClient",
-    "check_environment",
-    "create_tool_instance",
-    "execute_command",
-    "mcp_tools",
-    "through",
-    "tool",
-    "tool_message",
-    "tool_registry",
-]
+    "AbortSignal", "Aborted", "ApprovalResponse", "BaseEnvironment", "CallBounds", "CallError",
+    "CallbackAuthority", "Client", "DecisionError", "Environment", "EnvironmentResponse", "Image",
+    "InstanceRegistry", "Link", "LocalEnvironment", "MemoryClient", "Observer", "ObserverResult",
+    "RegistrationError", "ResponseError", "Tool", "ToolCall", "ToolContext",
+    "ToolEnvironmentClosed", "ToolEnvironmentError", "ToolRegistry", "ToolResult",
+    "check_environment", "create_tool_instance", "execute_command", "mcp_tools", "through", "tool",
+    "tool_message", "tool_registry",
+]  # fmt: skip
 
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __getattr__, __dir__ = exports(__name__, __all__, _HOMES, "flowengine.sdk.tool_calls")

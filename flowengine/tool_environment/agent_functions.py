@@ -108,11 +108,6 @@ def _additions(result: ToolResult) -> list[str]:
     texts += [
         f"Kept as a file of {file['size']} bytes: {file['name']}" for file in result.artifacts
     ]
-    texts += [
-        f"{observed.observer_name}: {_text(observed.observer_result)}"
-        for observed in result.observer_results.values()
-        if observed.in_conversation and observed.error is None
-    ]
     return texts
 
 
@@ -254,7 +249,7 @@ class Client:
             UsageError: The working directory does not exist, or the agent cannot be run.
         """
         from flowengine.agents import Agent
-        from flowengine.metachain import Runner
+        from flowengine.runner import Runner
 
         if isinstance(model, Mapping):
             model, api_key = _read(model, api_key)

@@ -29,25 +29,12 @@ class RegistrationError(ToolEnvironmentError):
 
 
 class CallError(ToolEnvironmentError):
-    """Arguments arrived for an unknown call, or for a call whose arguments are final.
+    """A call that is wrong, or arguments for an unknown call or one whose arguments are final.
 
     Args:
-        code: `unknown_call`, `late_update` or `invalid`.
+        code: Such as `unknown_call`, `late_update`, `invalid` or `not_open`.
         message: The error.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class DecisionError(ToolEnvironmentError):
-    """A decision was rejected. The question and all grants are unchanged.
-
-    Args:
-        code: `unknown_call`, `not_open`, `invalid_decision` or `not_allowed`.
-        message: The error.
-        field: The invalid field of the decision.
+        field: The invalid field of a decision.
     """
 
     def __init__(self, code: str, message: str, *, field: str = "") -> None:
@@ -56,7 +43,8 @@ class DecisionError(ToolEnvironmentError):
         self.field = field
 
 
-class StateError(ToolEnvironmentError):
-    """A value in `ctx.state` is not plain data. The old value remains."""
+class DecisionError(CallError):
+    """A decision that does not count. The question remains unchanged.
 
-    code = "state"
+    Its codes are `unknown_call`, `not_open` and `invalid_decision`.
+    """

@@ -1,9 +1,8 @@
 """Calls as executions of an engine, which journals each call and holds its approval as a wait.
 
-The flow of a tool has two steps. `call` waits for an approval if one is needed, and runs the tool.
-`observe` runs the observers, if any existed when the tool ended. Live objects of a call are runtime
-resources of its execution. The engine stores the arguments with secrets masked. The `AdmittedCall`
-has the original ones.
+The flow of a tool has one step, which waits for an approval if one is needed, and runs the tool.
+Live objects of a call are runtime resources of its execution. The engine stores the arguments with
+secrets masked. The `AdmittedCall` has the original ones.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent_declarations import LIVE
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.store import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.tools import overrides
@@ -39,10 +37,8 @@ Function = Callable[..., Any]
 TASK = "task"
 """The label that contains the execution id of the tool environment."""
 TOOL = "tool"
-_CALL, _OBSERVE = "call", "observe"
-"""Steps of the flow of a tool."""
-_OBSERVERS = "/observers"
-"""Key of the function of the second step. The key of the first is the name of the tool."""
+_CALL = "call"
+"""The step of the flow of a tool."""
 LOOK = 0.1
 """Seconds between two checks for changes by other processes."""
 _PRUNED = 1_000
@@ -118,7 +114,7 @@ class CallJournal:
     async def make(
         self,
         call: AdmittedCall,
-        functions: Sequence[Function | None],
+        function: Function,
         answer: CallAnswer,
         refused: Callable[[FlowEngineError], None],
         *,
@@ -128,7 +124,7 @@ class CallJournal:
 
         Args:
             call: The call. The engine stores its `masked` arguments.
-            functions: Run the tool, notify its observers, and return its preview.
+            function: Runs the tool.
             answer: Decides when the engine requests a decision.
             refused: As of `Engine.consulting`.
             asks: Whether the call needs a decision first.
@@ -137,9 +133,8 @@ class CallJournal:
             The state of the execution. It waits for approval if no decision was made. None: another
             process holds it, and the call was stopped here.
         """
-        assert call.definition is not None
-        keys = (call.tool, _OBSERVERS, _preview_of(call.tool))
-        live = {LIVE: dict(zip(keys, functions, strict=True))}
+        preview = getattr(call.instance, "preview", None)
+        live = {LIVE: {call.tool: function, _preview_of(call.tool): preview}}
         call.execution, kept = self.find(call.id)
         is_other = kept is not None and kept["version"] != call.definition.version
         if is_other and approval_of(self.engine.result(call.execution)) is not None:
@@ -153,7 +148,6 @@ class CallJournal:
     async def _start(
         self, call: AdmittedCall, live: Mapping[str, Any], *, asks: bool
     ) -> ExecutionResult | None:
-        assert call.definition is not None
         options, version = call.definition.options, call.definition.version
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
         flow = flow_of(
@@ -204,15 +198,6 @@ class CallJournal:
         """Return whether any process has started the tool of a call."""
         return _has_begun(self.engine.show(call.execution))
 
-    def late_result(self, call: AdmittedCall) -> Mapping[str, Any] | None:
-        """Return the result of a tool that was stopped because its execution was cancelled.
-
-        It is in the journal, without an effect. None: the tool did not run, or left no result.
-        """
-        events = self.engine.events(call.execution)
-        made = (event["value"] for event in events if event["type"] == "succeeded")
-        return next((value["result"] for value in made if isinstance(value, dict)), None)
-
     def decided(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
         for event in reversed(list(self.engine.events(call.execution))):
@@ -230,18 +215,6 @@ class CallJournal:
         """Return an image attached to a decision."""
         with self.engine.store.open_artifact(sha256) as file:
             return Image.model_validate(file.read())
-
-    def state_of(self, tool: str) -> Mapping[str, Any]:
-        """Return the state of a tool after its last call, as `number` and `values`."""
-        newest: Mapping[str, Any] = {"number": 0, "values": {}}
-        if not self.is_kept:
-            return newest
-        labels = {TASK: self._task, TOOL: tool}
-        for each in every_item(lambda after: self.engine.executions(labels=labels, after=after)):
-            made = (self.engine.result(each["execution"]).outputs or {}).get("made")
-            state = (isinstance(made, dict) and made.get("state")) or newest
-            newest = max(newest, state, key=lambda kept: kept["number"])
-        return newest
 
 
 def approval_of(result: ExecutionResult) -> WaitInfo | None:
@@ -311,16 +284,7 @@ def flow_of(
     flow.declare("tools", own, tool)
     args: Any = "${{ inputs.args }}"
     flow.step(_CALL, call=own, with_=args)
-    given, made = {"function": {"live": _OBSERVERS}}, f"steps.{_CALL}.output"
-    flow.step(
-        _OBSERVE,
-        action={"agent_function": given},
-        with_={"result": f"${{{{ {made}.result }}}}"},
-        when=f"${{{{ type({made}) == map && default({made}.is_observed, false) }}}}",
-        effect="idempotent",
-    )
-    flow.output("made", f"${{{{ {made} }}}}")
-    flow.output("observed", f"${{{{ steps.{_OBSERVE}.output }}}}")
+    flow.output("made", f"${{{{ steps.{_CALL}.output }}}}")
     token = in_generated.set(True)
     try:
         return load(flow)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.resources import running_loop
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     BaseEnvironment,
@@ -19,12 +21,12 @@ from flowengine.sdk.tool_calls import (
     ToolCall,
     ToolResult,
 )
-from flowengine.sdk.user_code import contained
+from flowengine.sdk.user_code import bounded, contained, within
 from flowengine.sdk.validation_messages import faults
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import AdmittedCall, digest_of
-from flowengine.tool_environment.clients import ClientTask, Feed, Message
-from flowengine.tool_environment.context import ToolContext, Turns
+from flowengine.tool_environment.clients import Feed, Link, Message
+from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import CallError, RegistrationError, ToolEnvironmentClosed
 from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import (
@@ -32,7 +34,6 @@ from flowengine.tool_environment.observers import (
     CallbackAuthority,
     Observers,
     check_callback,
-    check_observer,
 )
 from flowengine.tool_environment.pipeline import CallPipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
@@ -45,81 +46,14 @@ from flowengine.tool_environment.registry import (
     tool_registry,
 )
 from flowengine.tool_environment.results import response_of
-from flowengine.tool_environment.tools import tool
+from flowengine.tool_environment.tools import define, tool
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.execution_environment import EnvironmentManager
 
-
-async def admit(parts: EnvironmentParts, given: Any) -> AdmittedCall:
-    """Return a new or known call of an environment.
-
-    Args:
-        parts: The environment's parts.
-        given: The call, or the id of a known one.
-
-    Raises:
-        CallError: The call cannot be made.
-    """
-    if isinstance(given, str):
-        if given not in parts.calls:
-            raise CallError("unknown_call", f"there is no call '{given}'")
-        return parts.calls[given]
-    made = validated(given)
-    return _known(parts, made) or await take(parts, made)
-
-
-def _known(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall | None:
-    """Return the known call with this id, or None.
-
-    Raises:
-        CallError: It is a different one.
-    """
-    call = parts.calls.get(made.tool_call_id)
-    if call is None:
-        kept = parts.journal.find(made.tool_call_id)[1]  # of an earlier process
-        same = (made.tool_name, digest_of(made.args)) if kept else None
-        if kept is None or (kept["tool"], kept["digest"]) == same:
-            return None
-    elif call.tool == made.tool_name:
-        if call.is_loading:
-            # Without arguments, it stands for those that have arrived.
-            call.update(made.args or None, is_final=True)
-            return call
-        if digest_of(call.args) == digest_of(made.args) or call.replace(made.args):
-            return call
-    raise CallError("duplicate_call", f"another call has the id '{made.tool_call_id}' already")
-
-
-async def take(parts: EnvironmentParts, made: ToolCall) -> AdmittedCall:
-    """Register a call, with a new instance of its tool.
-
-    Args:
-        parts: The environment's parts.
-        made: The call.
-
-    Raises:
-        CallError: There is no such tool.
-    """
-    definition = await parts.registry.find(made.tool_name)
-    if definition is None:
-        names = parts.registry.names()
-        near = did_you_mean(made.tool_name, names)
-        hint = "" if near is None else f"; {near}"
-        known = f" Known tools: {', '.join(names)}." if names else ""
-        raise CallError("unknown_tool", f"there is no tool '{made.tool_name}'{hint}{known}")
-    call = AdmittedCall(made, parts.feed, parts.lock)
-    call.definition = definition
-    call.instance = parts.registry.clone_tool(made.tool_name)
-    with parts.lock:  # another thread may have registered the same call
-        is_first = call.id not in parts.calls
-        if is_first:
-            parts.remember(call)
-    if not is_first:
-        return _known(parts, made) or await take(parts, made)
-    call.move("call_registered", call=call.view())
-    return call
+_END = 1.0
+"""Seconds that a client has to read the last messages."""
 
 
 def validated(call: Any) -> ToolCall:
@@ -170,11 +104,10 @@ class LocalEnvironment(BaseEnvironment):
         execution_id: Id of the execution. Default: a new one.
         auto_approve: Calls to approve automatically if no approver is available: `asking` (every
             tool except those with `approval: required`), `nothing` or `everything`.
-        may_decide: Takes a name and a call, and returns whether that user may decide about it.
-        engine: Runs each call as an execution, so its store keeps results, questions and
-            `ctx.state`, also for other processes. The caller closes it. Default: an engine in
+        engine: Runs each call as an execution, so its store keeps results and questions, also for
+            other processes. The caller closes it. Default: an engine in
             memory.
-        bounds: Time limits and concurrency.
+        bounds: Time limits.
         manager: Opens managed environments. Default: the manager of the process.
 
     Attributes:
@@ -195,7 +128,6 @@ class LocalEnvironment(BaseEnvironment):
         secrets: Mapping[str, Any] | None = None,
         execution_id: str | None = None,
         auto_approve: AutoApprove = "asking",
-        may_decide: Callable[[str, ToolCall], bool] | None = None,
         engine: Engine | None = None,
         bounds: CallBounds = CallBounds(),  # noqa: B008 - it is immutable
         manager: EnvironmentManager | None = None,
@@ -215,16 +147,14 @@ class LocalEnvironment(BaseEnvironment):
             registry=self.registry,
             observers=self.observers,
             resources=Resources(environments or {}, self.execution_id, manager),
-            turns=Turns(bounds.running),
             journal=CallJournal(self.execution_id, engine, bounds.question, known.references),
         )
         self.authority: Any = CallbackAuthority()
-        self._questions = Questions(
-            self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
-        )
+        self._questions = Questions(self._parts, self, auto_approve)
         self._pipeline = CallPipeline(self._parts, self._questions)
         self._closed = False
-        self._following: ClientTask | None = None
+        self._following: asyncio.Task[Any] | None = None
+        """The task of the client, on the loop that uses the environment."""
 
     # Configuration
 
@@ -243,8 +173,6 @@ class LocalEnvironment(BaseEnvironment):
             RegistrationError: It is not a tool, the name is taken, or `init` failed. Nothing has
                 changed.
         """
-        from flowengine.tool_environment.tools import define
-
         self._check_open()
         definition = define(tool)
         if replace and any(call.tool == definition.name for call in self._open_calls()):
@@ -305,7 +233,7 @@ class LocalEnvironment(BaseEnvironment):
         Raises:
             RegistrationError: It is not an observer, or the name is taken.
         """
-        self.observers[check_observer(observer)] = observer
+        self.observers[getattr(observer, "name", "")] = observer
 
     def set_client(self, client: Any) -> None:
         """Set the client that follows calls and answers questions.
@@ -316,12 +244,24 @@ class LocalEnvironment(BaseEnvironment):
         Raises:
             RegistrationError: It has no `follow`.
         """
-        following = None if client is None else ClientTask(self, client)
+        if client is not None:
+            check_callback(getattr(client, "follow", None), 1, "'follow' of the client")
         if self._following is not None:
-            self._following.stop()
-        self.client, self._following = client, following
-        if following is not None:
-            following.start()
+            self._following.cancel()
+        self.client, self._following = client, None
+        self._follow()
+
+    def _follow(self) -> None:
+        """Start the task of the client if a loop is running, unless it was started before."""
+        if self.client is None or self._following is not None or running_loop() is None:
+            return
+
+        async def follow(client: Any) -> None:
+            why = (await bounded(None, client.follow(Link(self)))).fault(None)
+            if why is not None:
+                self._parts.warn("client", f"the client failed: {why}")
+
+        self._following = asyncio.ensure_future(follow(self.client))
 
     def listen(self, listener: Callable[[Message], object]) -> Callable[[], None]:
         """Call a function with each message, on the thread that publishes it.
@@ -352,21 +292,16 @@ class LocalEnvironment(BaseEnvironment):
         made = validated(call)
         if made.tool_call_id in self._parts.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
-        return (await take(self._parts, made)).view()
+        return (await self._take(made)).view()
 
     async def update_request_tool_params(
-        self,
-        call: ToolCall | Mapping[str, Any] | str,
-        is_final: bool = False,
-        *,
-        text: str | None = None,
+        self, call: ToolCall | Mapping[str, Any], is_final: bool = False
     ) -> ToolCall:
         """Update the arguments of a call with newly arrived ones.
 
         Args:
-            call: The call with its arguments so far or, with `text`, its id.
+            call: The call with its arguments so far.
             is_final: Whether the arguments are complete. The call can only run after that.
-            text: The next piece of the arguments as JSON text.
 
         Returns:
             The call in its current state.
@@ -375,16 +310,11 @@ class LocalEnvironment(BaseEnvironment):
             CallError: It is unknown, or its arguments are final already.
         """
         self._check_open()
-        args: dict[str, Any] | None = None
-        if isinstance(call, str):
-            call_id = call
-        else:
-            made = validated(call)
-            call_id, args = made.tool_call_id, made.args
-        running = self._parts.calls.get(call_id)
+        made = validated(call)
+        running = self._parts.calls.get(made.tool_call_id)
         if running is None:
-            raise CallError("unknown_call", f"no call '{call_id}' is registered")
-        running.update(args, text, is_final=is_final)
+            raise CallError("unknown_call", f"no call '{made.tool_call_id}' is registered")
+        await running.update(made.args, is_final=is_final)
         return running.view()
 
     # Approval and execution
@@ -407,7 +337,6 @@ class LocalEnvironment(BaseEnvironment):
         if taken.started:
             error = CallError("duplicate_call", f"call '{taken.id}' has begun already")
             return refusal(taken.view(), error)
-        taken.finish()
         return await self._pipeline.approve(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
@@ -430,7 +359,6 @@ class LocalEnvironment(BaseEnvironment):
             return taken
         if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
-        taken.finish()
         running = asyncio.ensure_future(self._pipeline.run(taken))
         try:
             return await asyncio.shield(running)
@@ -503,10 +431,7 @@ class LocalEnvironment(BaseEnvironment):
             if call.started:
                 await asyncio.shield(asyncio.wrap_future(call.response))
             else:
-                self._pipeline.abandon(call)
-        loop = asyncio.get_running_loop()
-        while here := {task for task in parts.background if task.get_loop() is loop}:
-            await asyncio.wait(here)
+                await self._pipeline.abandon(call)
         for name, error in (await self.registry.dispose_all(parts.bounds.dispose)).items():
             parts.warn("dispose", f"dispose of tool '{name}': {error}")
         closing = await contained(parts.resources.close())
@@ -514,9 +439,9 @@ class LocalEnvironment(BaseEnvironment):
             parts.warn("resources", describe(closing.error))
         await parts.journal.close()
         self.feed.close()
-        if self._following is not None:
-            await self._following.end()
-            self._following = None
+        if self._following is not None and self._following.get_loop() is running_loop():
+            await within(_END, self._following)
+            self._following.cancel()
         self.client = None
         self.observers.clear()
         self.clear_tool_approval_callback()
@@ -532,13 +457,58 @@ class LocalEnvironment(BaseEnvironment):
     # Internals
 
     async def _admit(self, given: Any) -> AdmittedCall | EnvironmentResponse:
+        """Return a new or known call, by its data or its id, or why it cannot be made."""
         self._check_open()
-        if self._following is not None:
-            self._following.start()
+        self._follow()
         try:
-            return await admit(self._parts, given)
+            if isinstance(given, str):
+                if given not in self._parts.calls:
+                    raise CallError("unknown_call", f"there is no call '{given}'")
+                return self._parts.calls[given]
+            made = validated(given)
+            return self._known(made) or await self._take(made)
         except CallError as error:
             return refusal(given, error)
+
+    def _known(self, made: ToolCall) -> AdmittedCall | None:
+        """Return the known call with this id, or None.
+
+        Raises:
+            CallError: It is a different one.
+        """
+        call = self._parts.calls.get(made.tool_call_id)
+        if call is None:
+            kept = self._parts.journal.find(made.tool_call_id)[1]  # of an earlier process
+            same = (made.tool_name, digest_of(made.args)) if kept else None
+            if kept is None or (kept["tool"], kept["digest"]) == same:
+                return None
+        elif call.tool == made.tool_name:
+            if call.is_loading:  # without arguments, it stands for those that have arrived
+                call.args = copy(made.args) or call.args
+                return call
+            if digest_of(call.args) == digest_of(made.args) or call.replace(made.args):
+                return call
+        raise CallError("duplicate_call", f"another call has the id '{made.tool_call_id}' already")
+
+    async def _take(self, made: ToolCall) -> AdmittedCall:
+        """Register a call, with a new instance of its tool.
+
+        Raises:
+            CallError: There is no such tool.
+        """
+        parts, name = self._parts, made.tool_name
+        definition, instance = await parts.registry.find(name), parts.registry.clone_tool(name)
+        if definition is None or instance is None:
+            names = parts.registry.names()
+            near = did_you_mean(name, names)
+            hint = "" if near is None else f"; {near}"
+            known = f" Known tools: {', '.join(names)}." if names else ""
+            raise CallError("unknown_tool", f"there is no tool '{name}'{hint}{known}")
+        call = AdmittedCall(made, definition, instance, parts.feed)
+        if parts.remember(call) is not call:  # another thread has registered the same call
+            return self._known(made) or await self._take(made)
+        call.move("call_registered", call=call.view())
+        return call
 
     def _open_calls(self) -> list[AdmittedCall]:
         with self._parts.lock:
@@ -547,9 +517,6 @@ class LocalEnvironment(BaseEnvironment):
     def _check_open(self) -> None:
         if self._closed:
             raise ToolEnvironmentClosed("the tool environment was disposed of; make a new one")
-
-    def _has_client(self) -> bool:
-        return self._following is not None and self._following.decides
 
 
 # `execute_command`, the built-in tool that runs a command in a managed shell environment.

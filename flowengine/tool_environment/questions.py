@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.people.tool_authority import decision_of
 from flowengine.errors import InputError
-from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import Shown, lasting
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.observers import AUTO, CallbackAuthority, no, read_decision
-from flowengine.tool_environment.tools import ArgumentFault, Tool
+from flowengine.tool_environment.observers import AUTO, CallbackAuthority, no
+from flowengine.tool_environment.tools import ArgumentFault
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
     from flowengine.tool_environment.registry import EnvironmentParts
 
-
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"
 """Recorded approver of calls to tools that require no approval."""
+_DEFERRED = ApprovalResponse(approved=False, decision="defer")
 
 
 class Questions:
@@ -31,33 +31,21 @@ class Questions:
 
     Args:
         parts: The environment's parts.
-        authority: Returns the authority that decides.
-        has_client: Returns whether a client answers questions.
+        environment: Has the `authority` that decides, and the `client`.
         auto: Calls to approve automatically if no approver is available.
-        may_decide: Returns whether a user may decide about a call. None: every user may.
     """
 
-    def __init__(
-        self,
-        parts: EnvironmentParts,
-        authority: Callable[[], Any],
-        has_client: Callable[[], bool],
-        auto: AutoApprove,
-        may_decide: Callable[[str, Any], bool] | None,
-    ) -> None:
+    def __init__(self, parts: EnvironmentParts, environment: Any, auto: AutoApprove) -> None:
         self._parts = parts
-        self._authority = authority
-        self._has_client = has_client
+        self._environment = environment
         self._auto = auto
-        self._may_decide = may_decide
         self._warned = False
 
     def answer(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the automatic decision about a call, or None if a decision must be requested."""
-        authority, options = self._authority(), call.options
-        if options.approval == "none":
+        if call.options.approval == "none":
             decision = ApprovalResponse(approved=True, by=BY_TOOL)
-        elif isinstance(authority, CallbackAuthority) and self._approves_itself(authority, options):
+        elif self._approves_itself(required=call.options.approval == "required"):
             if not self._warned:
                 self._warned = True
                 why = "calls are approved without a question: no approval callback is registered"
@@ -68,6 +56,14 @@ class Questions:
         call.move("approval", call=call.view(), asked=False)
         self._tell(call, decision)
         return decision
+
+    def _approves_itself(self, *, required: bool) -> bool:
+        authority, client = self._environment.authority, self._environment.client
+        if not isinstance(authority, CallbackAuthority) or authority.callback is not None:
+            return False
+        has_client = client is not None and getattr(client, "decides", True) is not False
+        may = self._auto == "asking" and not required and not has_client
+        return may or self._auto == "everything"
 
     async def ask(
         self, call: AdmittedCall, asked: ToolCall, preview: Awaitable[Shown]
@@ -106,7 +102,6 @@ class Questions:
         """
         question, asking = call.question, None
         if question is None:
-            assert call.definition is not None
             question = call.question = lasting()
             call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
             asking = asyncio.ensure_future(self._ask_authority(call, preview))
@@ -124,57 +119,26 @@ class Questions:
             self._tell(call, question.result())
         return question.result()
 
-    def _approves_itself(self, authority: CallbackAuthority, options: Tool) -> bool:
-        if authority.callback is not None:
-            return False
-        if self._auto == "everything":
-            return True
-        if self._auto == "nothing" or options.approval == "required":
-            return False
-        return not self._has_client()
-
     async def _ask_authority(self, call: AdmittedCall, preview: Awaitable[Shown]) -> None:
         """Request a decision from the authority, unless only clients or other processes decide."""
-        parts, authority = self._parts, self._authority()
-        shown = await preview
+        authority, shown = self._environment.authority, await preview
         if any(shown):
             call.tell("preview", **shown._asdict())
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             return
-        view = parts.shown(call)
+        view = self._parts.shown(call)
         view.preview, view.preview_note = shown
-        what = "the authority's answer"
+        decision = await decision_of(authority.approve_tool(view))
         try:
-            decision = read_decision(await authority.approve_tool(view), what)
-            self._check_edit(call, decision)
+            self._checked(call, decision)
         except InputError as error:
-            decision = no(f"{what} was refused: {error.message}")
-        except BaseException as error:
-            if call.question is None:  # it is no longer needed
-                raise
-            decision = no(f"the authority raised {describe(error)}")
+            decision = no(f"the authority's answer was refused: {error.message}")
         if decision.decision == "defer":
             call.tell("deferred")
             if call.started:  # otherwise it is requested again when the call is made
                 return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
-
-    def _check_edit(self, call: AdmittedCall, decision: ApprovalResponse) -> None:
-        """Check edited arguments.
-
-        Raises:
-            InputError: They do not fit the schema of the tool.
-        """
-        if decision.args is None:
-            return
-        assert call.definition is not None
-        if missing := call.args.keys() - decision.args.keys():
-            raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
-        try:
-            call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
-        except ArgumentFault as error:
-            raise InputError(f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:
         """Apply a decision from outside. The first one counts.
@@ -185,39 +149,37 @@ class Questions:
             by: The approver.
 
         Raises:
-            DecisionError: No such question is open, the decision is invalid, or the approver is not
-                allowed to decide.
+            DecisionError: No such question is open, or the decision is invalid.
         """
-        try:
-            self._decide(call_id, given, by)
-        except DecisionError as error:
-            self._parts.feed.publish(
-                "decision_refused",
-                tool_call_id=call_id,
-                by=by,
-                code=error.code,
-                message=error.message,
-            )
-            raise
-
-    def _decide(self, call_id: str, given: Any, by: str) -> None:
         call = self._parts.calls.get(call_id)
         if call is None:
             raise DecisionError("unknown_call", f"there is no call '{call_id}'")
-        if call.question is None:
+        if call.question is None or call.question.done():
             how = f", it is {call.stop}" if call.stop else ""
             raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
-        if self._may_decide is not None and not self._may_decide(by, call.view()):
-            raise DecisionError("not_allowed", f"{by} may not decide about call '{call_id}'")
         try:
-            decision = ApprovalResponse.of(given)
-            self._check_edit(call, decision)
+            decision = self._checked(call, given)
         except InputError as error:
             raise DecisionError("invalid_decision", error.message, field=error.field) from None
-        if decision.decision == "defer":
-            return
-        if not call.decide(decision.model_copy(update={"by": by})):
-            raise DecisionError("not_open", f"call '{call_id}' is decided already")
+        if decision.decision != "defer":
+            call.decide(decision.model_copy(update={"by": by}))
+
+    def _checked(self, call: AdmittedCall, given: Any) -> ApprovalResponse:
+        """Return a decision about a call.
+
+        Raises:
+            InputError: It is not valid, or its arguments do not fit the schema of the tool.
+        """
+        decision = ApprovalResponse.of(given)
+        if decision.args is not None:
+            if missing := call.args.keys() - decision.args.keys():
+                raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
+            try:
+                args = unmasked(decision.args, call.masked, call.args)
+                call.definition.signature.convert(args)
+            except ArgumentFault as error:
+                raise InputError(f"args: {error}", field="args") from None
+        return decision
 
     def _tell(self, call: AdmittedCall, decision: ApprovalResponse) -> None:
         call.tell(
@@ -228,9 +190,6 @@ class Questions:
             args=decision.args,
             auto_approve=self._auto if decision.by == AUTO else None,
         )
-
-
-_DEFERRED = ApprovalResponse(approved=False, decision="defer")
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:

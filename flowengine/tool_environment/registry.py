@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
-from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ToolCall
-from flowengine.sdk.user_code import bounded, call, lasting
+from flowengine.sdk.user_code import bounded, call
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.clients import Feed
-from flowengine.tool_environment.context import ToolState, Turns
+from flowengine.tool_environment.context import Turns
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers
@@ -122,10 +122,9 @@ class InstanceRegistry:
     def __init__(self, environment: Any, known: ToolRegistry) -> None:
         self._environment = environment
         self._known = known
-        self._lock = threading.RLock()
         self._live: dict[str, RegisteredTool] = {}
-        self._registering: dict[str, Future[None]] = {}
-        """Tools whose `init` is running."""
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
+        """Name → turns of those who register a tool of this name."""
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -157,47 +156,35 @@ class InstanceRegistry:
         """
         definition = define(tool)
         name = definition.name
-        while True:
-            with self._lock:
-                there = self.definition(name)
-                check_free(there, definition, replace=replace)
-                if there is not None and there.source is definition.source:
+        with self._turns[name].queue() as granted:
+            if not granted.done():
+                await asyncio.wrap_future(granted)
+            there = self._live.get(name)
+            if there is not None:
+                check_free(there.definition, definition, replace=replace)
+                if there.definition.source is definition.source:
                     return name
-                under_way = self._registering.get(name)
-                if under_way is None:
-                    ended = self._registering[name] = lasting()
-                    break
-            await asyncio.wrap_future(under_way)  # then check again
-        try:
-            replaced = await self._add(definition)
-        finally:
-            with self._lock:
-                del self._registering[name]
-            ended.set_result(None)
-        if replaced is not None:
-            await bounded(None, disposed(replaced))
+            live = await self._prepared(definition)
+            self._live.pop(name, None)
+            self._live[name] = live
+        if there is not None:
+            await bounded(None, disposed(there.instance))
         return name
 
-    async def _add(self, definition: ToolDefinition) -> Tool | None:
-        """Initialize and add a tool, and return the instance that it replaces."""
-        name = definition.name
+    async def _prepared(self, definition: ToolDefinition) -> RegisteredTool:
+        """Return a new tool, initialized."""
         instance = definition.make()
         before = dict(vars(instance))
         instance.environment = self._environment
         if overrides(instance, "init"):
             outcome = await bounded(None, call(instance.init, self._environment))
             if outcome.error is not None:
-                why = describe(outcome.error)
-                raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
-        prepared = {
-            key: value
-            for key, value in vars(instance).items()
-            if key not in before or before[key] is not value
-        }
-        with self._lock:
-            replaced = self._live.pop(name, None)
-            self._live[name] = RegisteredTool(definition, instance, prepared)
-        return None if replaced is None else replaced.instance
+                raise RegistrationError(
+                    f"tool '{definition.name}' was not registered: init: {describe(outcome.error)}"
+                )
+        after = vars(instance).items()
+        prepared = {key: value for key, value in after if before.get(key, before) is not value}
+        return RegisteredTool(definition, instance, prepared)
 
     async def find(self, name: str) -> ToolDefinition | None:
         """Return a tool by name, registering it if only the other registry contains it."""
@@ -236,12 +223,10 @@ class InstanceRegistry:
         Returns:
             The tools that failed, with their errors, by name.
         """
-        with self._lock:
-            ended, self._live = self._live, {}
-        failed = {}
+        failed, ended = {}, self._live
+        self._live = {}
         for name, live in reversed(ended.items()):
-            outcome = await bounded(bound, disposed(live.instance))
-            why = outcome.fault(bound)
+            why = (await bounded(bound, disposed(live.instance))).fault(bound)
             if why is not None:
                 failed[name] = why
         return failed
@@ -282,34 +267,6 @@ class Resources:
         self._manager = manager
         self._held: dict[str, Handle] = {}
 
-    def _manages(self) -> EnvironmentManager:
-        if self._manager is None:
-            from flowengine.execution_environment import manager
-
-            self._manager = manager()
-        return self._manager
-
-    def spec(self, name: str, own: Mapping[str, Any] | None, tool: str) -> dict[str, Any]:
-        """Return the spec of a resource.
-
-        Args:
-            name: Name of the resource.
-            own: The tool's own declaration, if any.
-            tool: Name of the tool, for messages.
-
-        Raises:
-            StepError: It is not declared anywhere.
-        """
-        declared = own or self._specs.get(name)
-        if declared is None:
-            raise StepError(
-                f"tool '{tool}' needs the environment '{name}', and there is no spec for it: pass "
-                f"environments={{'{name}': {{'kind': …}}}}",
-                type="MissingEnvironment",
-            )
-        scope = declared.get("scope", "execution")
-        return {"owner_id": self._owner, **declared, "scope": scope}
-
     async def ensure(
         self, declared: Mapping[str, Mapping[str, Any] | None], tool: str, holder: str
     ) -> tuple[dict[str, Any], list[Handle]]:
@@ -322,29 +279,45 @@ class Resources:
 
         Returns:
             The resources by name, and the handles to release after the call.
+
+        Raises:
+            StepError: One has no spec, or cannot be opened.
         """
-        specs = {name: self.spec(name, own, tool) for name, own in declared.items()}
+        if self._manager is None:
+            from flowengine.execution_environment import manager
+
+            self._manager = manager()
+        found = {name: own or self._specs.get(name) for name, own in declared.items()}
         resources: dict[str, Any] = {}
         after: list[Handle] = []
-        manager = self._manages()
+        held: dict[str, Handle] = {}
+        """Those that stay until the environment is disposed of."""
         try:
-            for name, spec in specs.items():
-                handle = await manager.async_ensure(spec, holder=holder)
-                after.append(handle)
+            for name, declared_spec in found.items():
+                if declared_spec is None:
+                    raise StepError(
+                        f"tool '{tool}' needs the environment '{name}', and there is no spec for "
+                        f"it: pass environments={{'{name}': {{'kind': …}}}}",
+                        type="MissingEnvironment",
+                    )
+                spec = {"owner_id": self._owner, "scope": "execution", **declared_spec}
+                handle = await self._manager.async_ensure(spec, holder=holder)
                 resources[name] = handle.resource
+                if spec["scope"] == FOR_A_CALL or handle.spec_id in {**self._held, **held}:
+                    after.append(handle)
+                else:
+                    held[handle.spec_id] = handle
         except BaseException:
-            await self.release(after)
+            await self.release([*held.values(), *after])
             raise
-        for handle, spec in zip(list(after), specs.values(), strict=True):
-            if spec["scope"] != FOR_A_CALL and handle.spec_id not in self._held:
-                self._held[handle.spec_id] = handle  # until the environment is disposed of
-                after.remove(handle)
+        self._held |= held
         return resources, after
 
     async def release(self, handles: list[Handle]) -> None:
         """Release handles, the last one first."""
         for handle in reversed(handles):
-            await self._manages().async_release(handle)
+            assert self._manager is not None
+            await self._manager.async_release(handle)
 
     async def close(self) -> None:
         """Release the resources that outlive a single call."""
@@ -360,7 +333,7 @@ REMEMBERED = 10_000
 
 @dataclass(frozen=True)
 class CallBounds:
-    """Time limits in seconds, and the limit on concurrent calls."""
+    """Time limits in seconds."""
 
     grace: float = 2.0
     """Time that a tool has to stop by itself, and again after it is cancelled."""
@@ -368,8 +341,6 @@ class CallBounds:
     dispose: float = 1.0
     question: float | None = None
     """Time that a question stays open. None: unlimited."""
-    running: int = 16
-    """Maximum concurrent calls."""
 
 
 @dataclass
@@ -383,14 +354,17 @@ class EnvironmentParts:
     registry: InstanceRegistry
     observers: Observers
     resources: Resources
-    turns: Turns
     journal: CallJournal
     callbacks: dict[str, Any] = field(default_factory=dict)
     """The functions called at the `start` and the `end` of each call that runs."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
-    background: set[asyncio.Task[Any]] = field(default_factory=set)
-    states: dict[str, ToolState] = field(default_factory=dict)
+    states: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    """Tool → what it keeps from call to call."""
+    turns: ContextVar[Turns] = field(
+        default_factory=lambda: ContextVar("turns", default=Turns())  # noqa: B039 - one for all
+    )
+    """The turns of calls. Within a tool, those of the calls that it makes itself."""
 
     def mask(self, value: Any) -> Any:
         """Return plain data with the values of secrets replaced."""
@@ -405,27 +379,12 @@ class EnvironmentParts:
         """Publish a warning."""
         self.feed.publish("warning", code=code, message=message, **fields)
 
-    def state_of(self, tool: str) -> ToolState:
-        """Return the state that a tool keeps from call to call."""
+    def remember(self, call: AdmittedCall) -> AdmittedCall:
+        """Store a call unless there is one with its id, and discard the oldest if it has ended."""
         with self.lock:
-            state = self.states.get(tool)
-            if state is None:
-                kept = self.journal.state_of(tool)
-                state = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
-            return state
-
-    def remember(self, call: AdmittedCall) -> None:
-        """Store a call, and discard the oldest one if it has ended."""
-        with self.lock:
-            self.calls[call.id] = call
+            there = self.calls.setdefault(call.id, call)
             if len(self.calls) > REMEMBERED:
                 oldest = next(iter(self.calls.values()))
                 if oldest.response.done():
                     del self.calls[oldest.id]
-
-    def keep_running(self, work: Any) -> asyncio.Task[Any]:
-        """Run something in the background, until `dispose` waits for it."""
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
-        self.background.add(task)
-        task.add_done_callback(self.background.discard)
-        return task
+            return there

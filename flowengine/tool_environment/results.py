@@ -63,17 +63,11 @@ def content_of(
         text, name = value, f"{tool}.txt"
     else:
         text, name = json.dumps(value, ensure_ascii=False, default=_encoded), f"{tool}.json"
-    shown = _shortened(text, most)
-    if shown is None:
+    ends = ends_in_characters(text, LARGEST) if most is None else ends_in_bytes(text, most)
+    if ends is None:
         return {"content": value}
     file = artifacts.put(text.encode(errors="replace"), name)
-    return {"content": shown, "artifacts": [dict(file)]}
-
-
-def _shortened(text: str, most: int | None) -> str | None:
-    """Return a text without its middle, or None if it is short enough."""
-    ends = ends_in_characters(text, LARGEST) if most is None else ends_in_bytes(text, most)
-    return None if ends is None else without_middle(text, ends)
+    return {"content": without_middle(text, ends), "artifacts": [dict(file)]}
 
 
 def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> dict[str, Any]:

@@ -124,8 +124,6 @@ class ToolOptions(TypedDict, total=False):
     """Left out: a tool environment asks its authority, and an agent requires no approval."""
     effect: Effect
     timeout: float | None
-    isolated: bool
-    max_running: int | None
     resources: Mapping[str, Mapping[str, Any] | None] | None
     limits: Mapping[str, Any] | None
     written_by: str | None
@@ -152,10 +150,6 @@ class Tool:
     effect: Effect = "once"
     timeout: float | None = None
     """Maximum seconds for one call."""
-    isolated: bool = False
-    """Whether to run it in a separate process, which contains a crash."""
-    max_running: int | None = None
-    """Maximum concurrent calls of the tool. None: the limit of the environment."""
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
     """Managed environments that it needs: name → spec. None: as declared by the environment."""
     limits: Mapping[str, Any] | None = None
@@ -341,7 +335,7 @@ def _asking(source: AgentAsTool) -> Callable[..., Any]:
         Args:
             prompt: The request, with all necessary information.
         """
-        from flowengine.metachain import Runner
+        from flowengine.runner import Runner
 
         agent: Any = source.agent
         response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)
@@ -403,8 +397,6 @@ def _defined(
     if not described and bound is not source:
         kind = source if isinstance(source, type) else type(source)
         described = parse(kind.__doc__)[0]
-    if options.isolated:
-        _check_isolated(source, signature, name)
     function = inspect.unwrap(getattr(bound, "__func__", bound))
     return ToolDefinition(name, described, options, signature, source, make, function)
 
@@ -428,23 +420,11 @@ _RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("approval", lambda value: value in get_args(Approval), "ask, none or required"),
     ("effect", lambda value: value in get_args(Effect), "pure, idempotent or once"),
     ("timeout", lambda value: value is None or _is_positive(value), "a number of seconds above 0"),
-    ("max_running", lambda value: value is None or _is_positive(value), "a number above 0"),
     ("resources", lambda value: isinstance(value, Mapping | None), "a map from names to specs"),
     ("preview", callable, "a function that takes the arguments"),
     ("written_by", lambda value: isinstance(value, str | None), "a text"),
 )
 """Option, whether a value fits, and the values that do."""
-
-
-def _check_isolated(source: Any, signature: ToolSignature, name: str) -> None:
-    """Reject functions that another process could not import, or could not be passed."""
-    if not inspect.isfunction(source) or not source.__qualname__.isidentifier():
-        raise RegistrationError(
-            f"tool '{name}': isolated tools are functions of a module, which another process can "
-            "import"
-        )
-    if signature.context is not None:
-        raise RegistrationError(f"tool '{name}': an isolated tool cannot take a context")
 
 
 def _snake(name: str) -> str:

@@ -28,7 +28,7 @@ class PythonAgents(Agent):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the configuration from `flowengine.metachain.responses`."""
+        """Return the JSON Schema of the configuration from `flowengine.runner.responses`."""
         properties: dict[str, Plain] = {
             **super().configuration()["properties"],
             "name": {"type": "string"},

@@ -13,7 +13,7 @@ from flowengine.agents import Agent, LoggerManager, Response, Result
 from flowengine.agents.agent import instructions_of
 from flowengine.engines.host import SystemClock
 from flowengine.errors import UsageError
-from flowengine.metachain import MetaChain, Runner
+from flowengine.runner import MetaChain, Runner
 from flowengine.sdk import StepError, ValidationError
 from flowengine.tool_environment import CallbackAuthority, tool
 

@@ -11,7 +11,7 @@ from flowengine import Engine
 from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.tool_environment import tool
 from tests.agents.flows import HEAD, Case, call, flow
 

@@ -22,7 +22,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
 from flowengine_envs.kinds.sqlite import Database

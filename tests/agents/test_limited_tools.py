@@ -14,7 +14,7 @@ from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import NAME, Case, call, flow, without_marks

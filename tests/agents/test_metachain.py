@@ -43,7 +43,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
-from flowengine.metachain import AgentRunFailed, MetaChain, Runner
+from flowengine.runner import AgentRunFailed, MetaChain, Runner
 from flowengine.tool_environment import tool
 from tests import command_line
 from tests.agents.flows import without_marks
@@ -603,7 +603,7 @@ from flowengine.agents import Agent, LoggerManager
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from tools import count, stop
 
 if __name__ == "__main__":

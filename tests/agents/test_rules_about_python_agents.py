@@ -12,7 +12,7 @@ from flowengine import Engine
 from flowengine.agents import Agent, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
 

@@ -17,8 +17,8 @@ from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import Conflict, UsageError
-from flowengine.metachain import AgentRunFailed
-from flowengine.metachain.sessions import session_id
+from flowengine.runner import AgentRunFailed
+from flowengine.runner.sessions import session_id
 from flowengine.tool_environment import tool
 from tests.agents.flows import call
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied

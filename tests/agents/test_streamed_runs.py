@@ -22,7 +22,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.metachain import AgentRunFailed, StreamPart
+from flowengine.runner import AgentRunFailed, StreamPart
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed, written

@@ -14,9 +14,9 @@ from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import svg
+from flowengine.engines.agent_events import StreamPart
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
-from flowengine.metachain.agent_events import StreamPart
 from flowengine.sdk import Plain
 from flowengine.sdk.untrusted import marked
 from tests.agents.flows import HEAD, Case, call, flow

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from flowengine.agents import Agent, LoggerManager, function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.sdk import (
     EnvironmentClosed,
     EnvironmentStartFailed,

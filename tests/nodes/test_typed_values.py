@@ -21,7 +21,7 @@ from flowengine.agents.function_schemas import function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError, InputError
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.server.problems import as_json
 from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
 from tests.server.api import Api

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain.agent_events import StreamPart
+from flowengine.engines.agent_events import StreamPart
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
 from tests.agents.flows import HEAD, NAME, TOOLS, call, flow

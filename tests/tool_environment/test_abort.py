@@ -178,24 +178,18 @@ def wait_for(mark: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["abort", "timeout", "dispose"])
-@pytest.mark.parametrize("kind", ["context", "thread"])
-async def test_the_whole_tree_of_processes_is_stopped(kind: str, how: str) -> None:
+async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
     mark = os.urandom(8).hex()
     variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
 
-    @tool(name="tree", timeout=100)
-    async def by_context(ctx: ToolContext) -> None:
+    @tool(timeout=100)
+    async def tree(ctx: ToolContext) -> None:
         """Start processes."""
         await ctx.processes.run(["sh", "-c", TREE], env=variables, cwd=os.getcwd())
 
-    @tool(name="tree", timeout=100)
-    def by_itself() -> None:
-        """Start processes."""
-        subprocess.run(["sh", "-c", TREE], env=variables, check=False, stdout=subprocess.DEVNULL)
-
     clock = FakeClock()
     env = await made(
-        by_context if kind == "context" else by_itself,
+        tree,
         echo,
         bounds=CallBounds(grace=0.2),
     )

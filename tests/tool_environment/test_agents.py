@@ -20,8 +20,8 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.metachain import MetaChain
-from flowengine.metachain.work import Work
+from flowengine.runner import MetaChain
+from flowengine.runner.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
     Client,
@@ -100,14 +100,10 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
             return ApprovalResponse(approved=False, feedback="not b")
         return ApprovalResponse(approved=True, feedback="fine", images=[PNG])  # type: ignore[list-item]
 
-    class Marked(Watching):
-        in_conversation = True
-
     reply = calls(("find", {"query": "a"}), ("find", {"query": "b"}))
     model = ScriptedModel([reply, {"text": "done"}])
     asked = Asked(answer)
     async with await made(find, callback=asked) as env:
-        env.register_observer(Marked("speaks", says="well found"))
         env.register_observer(Watching("silent", says="not for you"))
         with using(model):
             agent = Agent(functions=through(env, [find]))
@@ -120,7 +116,6 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     assert "fine" in text
     assert "not b" in text
     assert "Nothing was done" in text
-    assert "well found" in text
     assert "not for you" not in text
     everything = json.dumps([dict(each) for each in model.requests[-1].messages])
     assert "data:image/png;base64," in everything
@@ -279,7 +274,7 @@ from pathlib import Path
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from tests.tool_environment.test_agents import ASK, agent_of, once
 from tests.tool_environment.world import Counting, made
 

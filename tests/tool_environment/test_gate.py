@@ -40,7 +40,7 @@ async def of_a_reply(env: LocalEnvironment, one: ToolCall) -> None:
 
 async def arriving(env: LocalEnvironment, one: ToolCall) -> None:
     await env.register_request_tool_call(one)
-    await env.update_request_tool_params(one.tool_call_id, text="{}", is_final=True)
+    await env.update_request_tool_params(one, is_final=True)
     await env.execute_tool(one.tool_call_id)
 
 

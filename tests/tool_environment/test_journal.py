@@ -34,7 +34,7 @@ async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> No
         ran, refused = found["day.1.0000"], found["day.2.0000"]
         assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
         steps = [(step["address"], step["status"]) for step in ran["steps"]]
-        assert steps == [("call", "succeeded"), ("observe", "skipped")]
+        assert steps == [("call", "succeeded")]
         assert ran["outputs"] is not None
         assert ran["outputs"]["made"]["result"]["content"] == "a"
         assert refused["error"] is not None
@@ -118,7 +118,6 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
     @tool
     def send(token: str, note: str, ctx: ToolContext) -> str:
         """Send something."""
-        ctx.state["token"] = token
         return token[::-1] + note
 
     args = {"token": "***", "note": "c4n4ry"}
@@ -330,8 +329,8 @@ def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_
     assert next_one is not None
     partial = ("yes", "aborted") if runs else ("no", None)
     assert (aborted.status, aborted.ran, aborted.content) == ("aborted", *partial)
-    if runs:  # the tool could stop by itself, and its remains are kept
-        assert next_one == aborted.model_copy(update={"replayed": True})
+    if runs:
+        assert (next_one.status, next_one.ran, next_one.replayed) == ("aborted", "maybe", True)
     else:
         assert next_one.status == "ok"
     assert again.began.is_set() is not runs

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from flowengine import Engine
 from flowengine.tool_environment import (
     RegistrationError,
-    StateError,
     Tool,
     ToolCall,
     ToolContext,
     ToolEnvironmentClosed,
-    tool,
 )
-from flowengine.tool_environment.registry import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -201,56 +195,6 @@ async def test_what_a_call_sets_is_gone_in_the_next_one_and_state_stays() -> Non
         ]
 
 
-@tool
-def remember(ctx: ToolContext, add: str) -> list[str]:
-    """Remember a word."""
-    words = ctx.state.get("words", [])
-    words.append(add)
-    ctx.state["words"] = words
-    return list(words)
-
-
-@tool
-def other(ctx: ToolContext) -> list[str]:
-    """Return the keys of its state."""
-    return list(ctx.state)
-
-
-def test_state_is_kept_for_the_next_process_per_tool_and_execution(tmp_path: Path) -> None:
-    async def main(name: str, execution: str, **args: Any) -> Any:
-        engine = Engine(tmp_path / "calls")
-        env = await made(remember, other, engine=engine, execution_id=execution)
-        response = await env.execute_tool(call(name, **args))
-        await env.dispose()
-        engine.close()
-        assert response.tool_result is not None, response
-        return response.tool_result.content
-
-    assert run(main("remember", "x1", add="a")) == ["a"]
-    assert run(main("remember", "x1", add="b")) == ["a", "b"]
-    assert run(main("other", "x1")) == []
-    assert run(main("remember", "x2", add="c")) == ["c"]
-
-
-async def test_what_is_no_data_is_not_kept_and_the_old_value_stays() -> None:
-    @tool
-    def stores(ctx: ToolContext) -> list[Any]:
-        """Try to keep a socket."""
-        ctx.state["k"] = [1]
-        ctx.state["k"].append("not stored: it is a copy")
-        with socket.socket() as live:
-            with pytest.raises(StateError, match=r"ctx.state\['k'\]"):
-                ctx.state["k"] = live
-            with pytest.raises(StateError):
-                ctx.state[1] = 2  # type: ignore[index]
-        return list(ctx.state["k"])
-
-    async with await made(stores) as env:
-        response = await env.execute_tool(call("stores"))
-        assert response.tool_result is not None
-        assert response.tool_result.content == [1]
-
-
 async def test_the_end_aborts_what_runs_and_withdraws_what_waits(tmp_path: Path) -> None:
     count, slow = Counting(tmp_path), Slow()
     asked = asyncio.Event()
@@ -297,43 +241,3 @@ async def test_async_with_is_the_end_as_well() -> None:
     with pytest.raises(ToolEnvironmentClosed):
         async with env:
             pass
-
-
-@pytest.mark.parametrize("kind", ["coroutine", "thread", "raises"])
-async def test_a_dispose_that_hangs_or_raises_delays_no_result(kind: str) -> None:
-    never = threading.Event()
-
-    class Hanging(Tool):
-        def execute(self) -> str:
-            return "done"
-
-    if kind == "coroutine":
-
-        async def dispose(self: Any) -> None:
-            await asyncio.Event().wait()
-
-    elif kind == "thread":
-
-        def dispose(self: Any) -> None:  # type: ignore[misc]
-            never.wait()
-
-    else:
-
-        def dispose(self: Any) -> None:  # type: ignore[misc]
-            raise OSError("stuck")
-
-    Hanging.dispose = dispose  # type: ignore[method-assign]
-
-    clock = FakeClock()
-    env = await made(Hanging, bounds=CallBounds(dispose=1.0))
-    seen = Seen(env)
-    response = await env.execute_tool(call("hanging"))  # no time has passed
-    assert response.tool_result is not None
-    assert response.tool_result.content == "done"
-    await clock.until(lambda: "disposal" in seen.types())
-    assert seen.codes() == ["dispose"]
-    assert "hanging" in seen.of("warning")[0]["message"]
-    ending = asyncio.ensure_future(env.dispose())
-    await clock.until(ending.done)
-    assert seen.codes() == ["dispose", "dispose"]
-    never.set()

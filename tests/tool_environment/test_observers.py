@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
 from flowengine.tool_environment import (
     RegistrationError,
     ToolCall,
     ToolResult,
     tool,
-    tool_message,
 )
-from tests.tool_environment.world import Asked, Counting, FakeClock, call, echo, made, run
+from tests.tool_environment.world import Asked, Counting, FakeClock, call, echo, made
 
 
 class Watching:
@@ -132,76 +130,6 @@ async def test_they_run_beside_each_other_on_copies_and_their_results_keep_their
         assert list(result.observer_results) == ["a", "b", "c"]
 
 
-async def test_observers_that_come_and_go_meanwhile_count_from_the_next_call() -> None:
-    async with await made(echo) as env:
-
-        def change(one: ToolCall, result: ToolResult) -> str:
-            env.observers["late"] = late
-            del env.observers["second"]
-            return "changed"
-
-        late = Watching("late")
-        env.observers["first"] = Watching("first", says=change)
-        env.observers["second"] = Watching("second")
-        first = (await env.execute_tool(call("echo", text="a"))).tool_result
-        env.observers["first"].says = "no more"  # type: ignore[attr-defined]
-        second = (await env.execute_tool(call("echo", text="b"))).tool_result
-        assert first is not None
-        assert second is not None
-        assert list(first.observer_results) == ["first", "second"]
-        assert list(second.observer_results) == ["first", "late"]
-
-
-async def test_only_a_marked_observer_speaks_to_the_model() -> None:
-    class Marked(Watching):
-        in_conversation = True
-
-    async with await made(echo) as env:
-        env.register_observer(Watching("silent", says="not for the model"))
-        env.register_observer(Marked("speaks", says="for the model"))
-        env.register_observer(Marked("fails", says=raising))
-        one = call("echo", text="a")
-        told = tool_message(one, await env.execute_tool(one))["content"]
-        assert told == "a\n\nspeaks: for the model"
-
-
-def test_a_death_between_tool_and_observers_does_not_repeat_the_tool(tmp_path: Path) -> None:
-    class Dying(Watching):
-        async def execute(self, one: ToolCall, result: ToolResult) -> Any:
-            raise_in_caller.set()
-            await asyncio.Event().wait()
-
-    raise_in_caller = asyncio.Event()
-
-    async def first(count: Counting) -> None:
-        """Exit while the observer runs, like a killed process."""
-        engine = Engine(tmp_path / "calls")
-        env = await made(count.tool, engine=engine, execution_id="x")
-        env.register_observer(Dying("log"))
-        asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006 - it dies
-        await raise_in_caller.wait()
-        engine.close()
-
-    async def second(count: Counting) -> None:
-        engine = Engine(tmp_path / "calls")
-        async with await made(count.tool, engine=engine, execution_id="x") as env:
-            log = Watching("log")
-            env.register_observer(log)
-            for _ in range(2):
-                result = (await env.execute_tool(call("count", "1"))).tool_result
-                assert result is not None
-                assert result.content == "1"
-                assert result.observer_results["log"].observer_result == "seen"
-            assert [result.replayed for _, result in log.seen] == [True]
-            assert count.n == 1
-        engine.close()
-
-    counting = Counting(tmp_path)
-    run(first(counting))
-    assert counting.n == 1
-    run(second(counting))
-
-
 class Nameless:
     description = "Has no name."
 
@@ -231,25 +159,3 @@ async def test_what_is_no_observer_is_refused_and_the_others_stay(wrong: Any) ->
         assert dict(env.observers) == {"log": log}
         await env.execute_tool(call("echo", text="a"))
         assert len(log.seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("says", "told"),
-    [
-        (None, "nothing"),
-        ([1, 2], "list"),
-        (object(), "object"),
-        (b"\x00" * 10, "10 bytes"),
-        ("x" * 1_000_000, "cut"),
-    ],
-)
-async def test_odd_words_of_an_observer_are_told_and_cut(says: Any, told: str) -> None:
-    async with await made(echo) as env:
-        env.observers["odd"] = Watching("odd", says=says)
-        result = (await env.execute_tool(call("echo", text="a"))).tool_result
-        assert result is not None
-        entry = result.observer_results["odd"]
-        assert entry.error is not None
-        assert told in entry.error
-        assert len(str(entry.observer_result)) < 70_000
-        assert (result.content, result.status) == ("a", "ok")

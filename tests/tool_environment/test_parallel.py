@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.tool_environment import ToolContext, tool
 from flowengine.tool_environment.registry import CallBounds
-from tests.tool_environment.world import call, made, until
+from tests.tool_environment.world import Slow, call, made, until
 
 
 class Beside:
@@ -109,40 +109,6 @@ async def test_each_call_is_aborted_by_itself() -> None:
         assert not env.abort_call("nope")
 
 
-async def test_the_number_at_once_is_bounded_first_come_first_served() -> None:
-    world = Beside()
-    names = [str(number) for number in range(100)]
-    async with await made(
-        world.tool("p", supports_parallel_execution=True), bounds=CallBounds(running=4)
-    ) as env:
-        running = asyncio.ensure_future(
-            env.execute_tools([call("p", name, fails=name == "7") for name in names])
-        )
-        for at in range(len(names)):
-            await world.until(*names[at : at + 4])
-            world.end(names[at])
-        responses = await running
-        assert world.most == 4
-        assert world.started == names
-        assert [each.status for each in responses].count("error") == 1
-
-
-async def test_the_limit_of_one_tool_does_not_hold_up_another() -> None:
-    world = Beside()
-    tools = [
-        world.tool("one", supports_parallel_execution=True, max_running=1),
-        world.tool("any", supports_parallel_execution=True),
-    ]
-    async with await made(*tools) as env:
-        calls = [call("one", "1"), call("one", "2"), call("any", "3")]
-        running = asyncio.ensure_future(env.execute_tools(calls))
-        await world.until("1", "3")
-        world.end("1")
-        await world.until("2", "3")
-        world.end("2", "3")
-        await running
-
-
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 async def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
     world = Beside()
@@ -197,19 +163,18 @@ async def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
 
 
 async def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
-    world = Beside()
-    env = await made(world.tool("s"), bounds=CallBounds(grace=60))
+    slow = Slow()
+    env = await made(slow.tool, bounds=CallBounds(grace=0.2))
 
     @tool
     async def outer() -> None:
         """Make a call."""
-        await env.execute_tool(call("s", "inner"))
+        await env.execute_tool(call("slow", "inner"))
 
     await env.register_tool(outer)
     running = asyncio.ensure_future(env.execute_tool(call("outer", "outer")))
-    await world.until("inner")
+    await slow.began.wait()
     env.abort_call("outer")
     assert (await running).status == "aborted"
-    assert world.running == set()
-    assert (await env.execute_tool(call("s", "inner"))).status == "aborted"
+    assert (await env.execute_tool(call("slow", "inner"))).status == "aborted"
     await env.dispose()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -168,45 +167,6 @@ async def test_all_are_disposed_of_once_in_reverse_order_whatever_one_raises() -
     await env.dispose()
 
 
-def test_twenty_threads_in_two_environments_keep_their_counters_apart() -> None:
-    class Counter(Tool):
-        def init(self, environment: Any) -> None:
-            self.counts = [0]
-            self.lock = threading.Lock()
-
-        def execute(self) -> int:
-            with self.lock:
-                self.counts[0] += 1
-                return self.counts[0]
-
-    one, other = LocalEnvironment(), LocalEnvironment()
-
-    async def work(env: LocalEnvironment, number: int) -> None:
-        await env.register_tool(Counter)
-        for each in range(5):
-            response = await env.execute_tool(call("counter", f"{number}-{each}"))
-            assert response.status == "ok", response
-
-    def thread(number: int) -> None:
-        try:
-            asyncio.run(work(one if number % 4 else other, number))
-        except BaseException as error:
-            faults.append(error)
-
-    faults: list[BaseException] = []
-    threads = [threading.Thread(target=thread, args=(number,)) for number in range(20)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(60)
-
-    assert faults == []
-    assert one.registry.tools["counter"].counts == [75]  # type: ignore[attr-defined]
-    assert other.registry.tools["counter"].counts == [25]  # type: ignore[attr-defined]
-    run(one.dispose())
-    run(other.dispose())
-
-
 def no_hint_of_mine(x: Missing) -> None:  # type: ignore[name-defined]  # noqa: F821
     return None
 
@@ -250,7 +210,6 @@ class Stubborn(Tool):
         (tool(name="t", approval="perhaps")(lambda: None), "perhaps"),  # type: ignore[call-overload]
         (tool(name="t", timeout=-1)(lambda: None), "-1"),
         (tool(name="posonly")(lambda a, /: None), "posonly"),
-        (tool(name="alone", isolated=True)(lambda: None), "alone"),
     ],
 )
 async def test_what_is_no_tool_is_refused_and_named(wrong: Any, named: str) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.tool_environment import (
     LocalEnvironment,
@@ -38,24 +36,6 @@ class FakeClock:
         while not condition():
             await asyncio.sleep(0)
             self.advance(step)
-
-
-class Calls:
-    """Counts function calls on this thread: a measure of work independent of the machine's load."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __enter__(self) -> Self:
-        self._before = sys.getprofile()
-        sys.setprofile(self._profile)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
-
-    def _profile(self, _frame: FrameType, event: str, _what: Any) -> None:
-        self.count += event in ("call", "c_call")
 
 
 async def until(condition: Callable[[], object]) -> None:

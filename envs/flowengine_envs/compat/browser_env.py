@@ -7,19 +7,16 @@ the caller has opened and still owns.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pydantic import Field
-
-from flowengine.sdk import EnvironmentUnavailable, ValidationError, browser_tools
+from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.browser_tools import ToolPicture
-from flowengine.sdk.environments import Request, Sandbox, background
+from flowengine.sdk.environments import Request, Sandbox, awaitable, background, blocking
 from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked
 from flowengine_envs.browser import faults
@@ -31,9 +28,7 @@ from flowengine_envs.browser.requests import ROOT, Downloads
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.browser.written_actions import read_action
-from flowengine_envs.compat.python_envs import Unmanaged, with_env
-from flowengine_envs.sandboxes.host import HostSandbox
-from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env
 from flowengine_envs.workspaces.own_folder import make_own
 
 if TYPE_CHECKING:
@@ -41,7 +36,6 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 __all__ = [
-    "TOOLS",
     "Adopted",
     "AdoptedBrowser",
     "BrowserEnv",
@@ -196,7 +190,6 @@ class _FarConverter(Converter):
         return await background().wait(super().convert(html, base, characters))
 
 
-_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
 KEY = "web_env"
 """The context variable in which the tools find a browser."""
 _DECLARE = (
@@ -227,6 +220,8 @@ class BrowserEnv(Unmanaged[Browser]):
         ValidationError: An argument is wrong.
     """
 
+    _how_to_open = "call init()"
+
     def __init__(
         self,
         page: Page | None = None,
@@ -239,54 +234,46 @@ class BrowserEnv(Unmanaged[Browser]):
         config: Mapping[str, Any] | None = None,
         limits: ResourceLimits | None = None,
     ) -> None:
-        if provider not in _SANDBOXES:
-            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
         if sum(each is not None for each in (page, context, browser)) > 1:
             raise ValidationError("give one of page, context and browser")
-        self._sandbox = _SANDBOXES[provider]
-        self._folder = workspace
-        self._network = network if isinstance(network, str) else [*network]
-        self._given = dict(config or {})
-        self._bounds = limits or ResourceLimits()
         self._adopted: Adopted | None = None
         if page is not None or context is not None or browser is not None:
             self._adopted = Adopted(page, context, browser)
-        super().__init__()
+        super().__init__(
+            sandbox_of(provider), workspace, config=config, network=network, limits=limits
+        )
 
     def __enter__(self) -> BrowserEnv:
         self.init()
         return self
 
-    def init(self) -> None:
+    async def _init(self) -> None:
         """Start the browser, unless it runs.
 
         Raises:
             EnvironmentUnavailable: No browser is installed. The message contains the command.
             EnvironmentStartFailed: It did not start.
         """
-        background().run(self._ready(), "await async_init()")
+        await self._ready()
 
-    async def async_init(self) -> None:
-        """Do the same as `init`, for any event loop."""
-        await background().wait(self._ready())
+    init = blocking(_init)
+    async_init = awaitable(_init)
 
-    def navigate(self, url: str) -> WebObservation:
+    async def _navigate(self, url: str) -> WebObservation:
         """Open an address, and return the observation."""
-        return self.step({"action": "navigate", "url": url})
+        return await self._step({"action": "navigate", "url": url})
 
-    async def async_navigate(self, url: str) -> WebObservation:
-        """Do the same as `navigate`, for any event loop."""
-        return await self.async_step({"action": "navigate", "url": url})
+    navigate = blocking(_navigate)
+    async_navigate = awaitable(_navigate)
 
-    def click(self, selector: str) -> WebObservation:
+    async def _click(self, selector: str) -> WebObservation:
         """Click an element, and return the observation."""
-        return self.step({"action": "click", "selector": selector})
+        return await self._step({"action": "click", "selector": selector})
 
-    async def async_click(self, selector: str) -> WebObservation:
-        """Do the same as `click`, for any event loop."""
-        return await self.async_step({"action": "click", "selector": selector})
+    click = blocking(_click)
+    async_click = awaitable(_click)
 
-    def step(self, action: Mapping[str, Any] | str) -> WebObservation:
+    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Perform any action given as data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
@@ -296,28 +283,17 @@ class BrowserEnv(Unmanaged[Browser]):
         Returns:
             The observation.
         """
-        return background().run(self._step(action), "await async_step()")
+        resource = await self._ready()
+        step = read_action(action) if isinstance(action, str) else action
+        return await resource.async_step(self._as_seen(step))
 
-    async def async_step(self, action: Mapping[str, Any] | str) -> WebObservation:
-        """Do the same as `step`, for any event loop."""
-        return await background().wait(self._step(action))
+    step = blocking(_step)
+    async_step = awaitable(_step)
 
     @property
     def page(self) -> Page:
         """The live page of the active tab."""
         return self.resource.page
-
-    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
-        """Call one of the `std.browser_…` tools, for any event loop. The text is for a model."""
-        return await background().wait(self._use(tool, arguments))
-
-    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | ToolPicture:
-        return await browser_tools.call(await self._ready(), tool, self._as_seen(arguments))
-
-    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
-        resource = await self._ready()
-        step = read_action(action) if isinstance(action, str) else action
-        return await resource.async_step(self._as_seen(step))
 
     def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action with file names as the browser sees them."""
@@ -330,26 +306,11 @@ class BrowserEnv(Unmanaged[Browser]):
 
     def _address(self, url: str) -> str:
         """Return the address of a file of the workspace, given its path."""
-        folder = os.path.abspath(os.path.expanduser(self._folder))
+        folder = self._folder
         named = self._from_workspace(url.strip().removeprefix(f"{ROOT}/"))
         path = os.path.normpath(os.path.join(folder, named))
         is_there = path.startswith(f"{folder}/") and os.path.lexists(path)
         return f"file://{quote(path)}" if is_there else url
-
-    def _how_to_open(self) -> str:
-        return "call init()"
-
-    def _workspace(self) -> str:
-        return self._folder
-
-    def _config(self) -> dict[str, Any]:
-        return self._given
-
-    def _policy(self) -> dict[str, Any]:
-        return {"network": self._network}
-
-    def _limits(self) -> ResourceLimits:
-        return self._bounds
 
     def _provider(self) -> BrowserProvider:  # type: ignore[override]
         return BrowserProvider() if self._adopted is None else _Adopting(self._adopted)
@@ -441,62 +402,3 @@ def read_on(offset: int, env: BrowserEnv) -> ToolPicture:
         The next part of the text.
     """
     return _shown(env.step({"action": "observe"}), max(0, offset))
-
-
-_BOUNDS = {"minimum": "ge", "maximum": "le"}
-_TYPES: Mapping[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list[str],
-}
-
-
-def _type(schema: Mapping[str, Any]) -> Any:
-    """Return the type hint for a field of a tool."""
-    if "enum" in schema:
-        return Literal[tuple(schema["enum"])]
-    bounds = {at: schema[name] for name, at in _BOUNDS.items() if name in schema}
-    plain = _TYPES[schema["type"]]
-    return Annotated[plain, Field(**bounds)] if bounds else plain
-
-
-def _function(name: str) -> Callable[..., Any]:
-    """Return the tool `std.NAME` as a function that finds its browser in the context variables."""
-    tool: Any = browser_tools.TOOLS[name]
-    fields, required = tool["args"]["properties"], tool["args"]["required"]
-
-    async def call(env: BrowserEnv, **given: Any) -> str | ToolPicture:
-        return await env.use(
-            name, {key: value for key, value in given.items() if value is not None}
-        )
-
-    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = []
-    for field in sorted(fields, key=lambda field: field not in required):
-        type, default = _type(fields[field]), inspect.Parameter.empty
-        if field not in required:
-            type, default = type | None, cast("Any", None)
-        parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
-    around = inspect.Parameter.KEYWORD_ONLY
-    parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
-    about = [f"    {key}: {schema['description']}" for key, schema in fields.items()
-             if "description" in schema]  # fmt: skip
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
-    call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return with_env(KEY, _DECLARE)(call)
-
-
-TOOLS: tuple[Callable[..., Any], ...] = tuple(map(_function, browser_tools.TOOLS))
-"""The tools `std.browser_…` over a `BrowserEnv`, for agents in Python."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return one of `TOOLS` by its name."""
-    for tool in TOOLS:
-        if tool.__name__ == name:
-            return tool
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,18 +13,15 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from flowengine.sdk import Plain, StepError, ValidationError
-from flowengine.sdk.environments import Sandbox, background
+from flowengine.sdk.environments import background
 from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.untrusted import marked_failure
-from flowengine_envs.compat.python_envs import Unmanaged, with_env
+from flowengine_envs.compat.python_envs import Unmanaged, sandbox_of, with_env
 from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import LINES, NoSuchPage, OpenedDocument, Page, Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
-from flowengine_envs.sandboxes.host import HostSandbox
-from flowengine_envs.sandboxes.namespace import Namespace
 
-_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
 _NOWHERE = "no page is open: call visit_page first"
 _CHANGED = "(this document has changed since it was last read)"
 _MOST_REMEMBERED = 100
@@ -71,13 +68,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     ) -> None:
         if isinstance(viewport_size, bool) or viewport_size < 1:
             raise ValidationError(f"viewport_size is at least 1 line, not {viewport_size!r}")
-        if provider not in _SANDBOXES:
-            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
         self.viewport_size = viewport_size
         self.downloads_folder = downloads_folder
-        self._sandbox = _SANDBOXES[provider]
-        self._network = network if isinstance(network, str) else [*network]
-        self._bounds = limits or ResourceLimits()
         self._vision_model = vision_model
         self._at: OpenedDocument | None = None
         self._address = ""
@@ -85,7 +77,11 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self._visits: dict[str, int] = {}
         self._left: dict[str, Any] = dict(state or {})
         self._turn = asyncio.Lock()
-        super().__init__()
+        downloads = os.path.basename(os.path.normpath(downloads_folder))
+        super().__init__(
+            sandbox_of(provider), os.path.join(downloads_folder, os.pardir), network=network,
+            config={"downloads": downloads, "vision_model": vision_model}, limits=limits,
+        )  # fmt: skip
         if self._left:
             self._recall(self._left)
 
@@ -184,19 +180,6 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
                 return await work()
 
         return background().run(alone(), "await asyncio.to_thread(…)")
-
-    def _workspace(self) -> str:
-        return os.path.dirname(os.path.abspath(os.path.expanduser(self.downloads_folder)))
-
-    def _config(self) -> dict[str, Any]:
-        downloads = os.path.basename(os.path.normpath(self.downloads_folder))
-        return {"downloads": downloads, "vision_model": self._vision_model}
-
-    def _policy(self) -> dict[str, Any]:
-        return {"network": self._network}
-
-    def _limits(self) -> ResourceLimits:
-        return self._bounds
 
     async def _open(self, address: str, page: int = 1) -> OpenedDocument:
         resource = await self._ready()

@@ -14,15 +14,24 @@ import os
 import platform
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, Refused, ValidationError
-from flowengine.sdk.environments import Provider, Request, Resource, Sandbox, Spec, background
+from flowengine.sdk.environments import (
+    Provider,
+    Request,
+    Resource,
+    Sandbox,
+    Spec,
+    awaitable,
+    background,
+    blocking,
+)
 from flowengine.sdk.models import Config, Duration, ResourceLimits
 from flowengine.sdk.processes import (
     close_at_exit,
@@ -34,15 +43,13 @@ from flowengine.sdk.processes import (
 from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.kinds.bash import SHELL
 from flowengine_envs.kinds.python import Python, PythonSandbox
-from flowengine_envs.kinds.results import CodeResult
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.mounts import check
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from flowengine_envs.sandboxes.namespace import Namespace
 
 _Live = TypeVar("_Live", bound=Resource)
+_Result = TypeVar("_Result")
 
 _log = logging.getLogger("flowengine.environments")
 _SECONDS = 120.0
@@ -50,12 +57,35 @@ _SECONDS = 120.0
 
 
 class Unmanaged(Generic[_Live]):
-    """An environment opened on first use, and again after it was lost."""
+    """An environment opened on first use, and again after it was lost.
+
+    Args:
+        sandbox: Kind of the sandbox.
+        workspace: Its working directory, created if it does not exist.
+        config: As `config` of the kind.
+        network: Places that it may reach, as in `policy`.
+        limits: Its limits.
+    """
 
     _provider: ClassVar[type[Provider[Any]]]
-    _sandbox: type[Sandbox]
+    _how_to_open: ClassVar[str] = "use it first"
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        sandbox: type[Sandbox],
+        workspace: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        network: str | Sequence[str] | None = None,
+        limits: ResourceLimits | None = None,
+    ) -> None:
+        self._sandbox = sandbox
+        self._workspace = workspace
+        self._config = dict(config or {})
+        self._policy: dict[str, Any] = {}
+        if network is not None:
+            self._policy["network"] = network if isinstance(network, str) else [*network]
+        self._limits = limits or ResourceLimits()
         self.generation = 0
         """Number of times that it was opened."""
         self._resource: _Live | None = None
@@ -65,13 +95,14 @@ class Unmanaged(Generic[_Live]):
         self.pid = os.getpid()
         """The process that opened it."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
+
+    def check_open(self) -> None:
+        """Do nothing. The first call opens it."""
+
+    async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+        return await verb()
 
     @property
     def resource(self) -> _Live:
@@ -81,32 +112,13 @@ class Unmanaged(Generic[_Live]):
             EnvironmentClosed: It is not open.
         """
         if self._resource is None:
-            raise EnvironmentClosed(f"{type(self).__name__} is not open: {self._how_to_open()}")
+            raise EnvironmentClosed(f"{type(self).__name__} is not open: {self._how_to_open}")
         return self._resource
 
-    def close(self) -> None:
-        """End it and all processes that it started. Closing again does nothing."""
-        background().run(self._close(), "await async_close()")
-
-    async def async_close(self) -> None:
-        """Do the same as `close`, for any event loop."""
-        await background().wait(self._close())
-
-    def _how_to_open(self) -> str:
-        return "use it first"
-
-    def _workspace(self) -> str:
-        """Return its working directory, created if it does not exist."""
-        raise NotImplementedError
-
-    def _config(self) -> dict[str, Any]:
-        return {}
-
-    def _policy(self) -> dict[str, Any]:
-        return {}
-
-    def _limits(self) -> ResourceLimits:
-        return ResourceLimits()
+    @property
+    def _folder(self) -> str:
+        """Path of its working directory."""
+        return os.path.abspath(os.path.expanduser(self._workspace))
 
     def _from_workspace(self, path: str) -> str:
         """Return a path relative to the workspace, for the resource.
@@ -114,7 +126,7 @@ class Unmanaged(Generic[_Live]):
         Callers may also use the path that they see themselves: `workspace/report.pdf`. An entry of
         the workspace with the given path takes precedence.
         """
-        folder = os.path.abspath(os.path.expanduser(self._workspace()))
+        folder = self._folder
         seen = os.path.abspath(path)
         below = seen == folder or seen.startswith(f"{folder}/")
         if os.path.isabs(path) or not below or os.path.lexists(os.path.join(folder, path)):
@@ -143,6 +155,7 @@ class Unmanaged(Generic[_Live]):
         return self._resource
 
     async def _close(self) -> None:
+        """End it and all processes that it started. Closing again does nothing."""
         self._closed = True
         resource, self._resource = self._resource, None
         try:
@@ -155,17 +168,19 @@ class Unmanaged(Generic[_Live]):
                 await asyncio.to_thread(remove_scratch, self._home)
                 self._home = None
 
+    close = blocking(_close)
+    async_close = awaitable(_close)
+
     def _request(self) -> Request:
         """Return the request that a manager would send to its provider."""
         provider = self._provider()
-        config = with_sandboxes(provider.config_model(), [self._sandbox])(**self._config())
-        policy = provider.policy_model()(**self._policy())
-        limits = self._limits()
+        config = with_sandboxes(provider.config_model(), [self._sandbox])(**self._config)
+        policy, limits = provider.policy_model()(**self._policy), self._limits
         name, id = type(self).__name__, uuid.uuid4().hex
         spec = Spec(
             id, provider.kind, "global", "", name, self._sandbox.name, config, policy, limits, {}
         )
-        workspace = Path(os.path.abspath(os.path.expanduser(self._workspace())))
+        workspace = Path(self._folder)
         workspace.mkdir(parents=True, exist_ok=True)
         if self._home is None:
             self._home, self.pid = make_scratch(), os.getpid()
@@ -189,6 +204,20 @@ class Unmanaged(Generic[_Live]):
             background().loop.time() + _SECONDS,
             logging.LoggerAdapter(_log, {}),
         )
+
+
+SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
+
+
+def sandbox_of(provider: str) -> type[Sandbox]:
+    """Return the sandbox of a provider that needs no daemon.
+
+    Raises:
+        ValidationError: There is no such provider.
+    """
+    if provider not in SANDBOXES:
+        raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
+    return SANDBOXES[provider]
 
 
 def _not_written_down(**facts: Any) -> None:
@@ -254,13 +283,19 @@ class _Env(Unmanaged[PythonSandbox]):
     """A Python sandbox, opened by `init_container` or on first use."""
 
     _provider = Python
-    config: LocalConfig
+    _how_to_open = "call init_container()"
+
+    def __init__(self, sandbox: type[Sandbox], config: LocalConfig, **more: Any) -> None:
+        self.config = config
+        limits = config.limits.model_copy(update={"time": config.timeout})
+        made = {"env": config.env, **more}
+        super().__init__(sandbox, config.workspace_mount, config=made, limits=limits)
 
     def __enter__(self) -> Any:
         self.init_container()
         return self
 
-    def init_container(self) -> None:
+    async def _init_container(self) -> None:
         """Open it, unless it is open.
 
         Raises:
@@ -268,13 +303,12 @@ class _Env(Unmanaged[PythonSandbox]):
             EnvironmentStartFailed: It did not start.
             EnvironmentClosed: It was closed.
         """
-        background().run(self._ready(), "await async_init_container()")
+        await self._ready()
 
-    async def async_init_container(self) -> None:
-        """Do the same as `init_container`, for any event loop."""
-        await background().wait(self._ready())
+    init_container = blocking(_init_container)
+    async_init_container = awaitable(_init_container)
 
-    def execute_code(self, code: str, timeout: float | None = None) -> Execution:
+    async def _execute_code(self, code: str, timeout: float | None = None) -> Execution:
         """Run code. Names persist between calls, and errors in the code are part of the result.
 
         Args:
@@ -288,20 +322,17 @@ class _Env(Unmanaged[PythonSandbox]):
             EnvironmentLost: The sandbox ended during the call. The next call opens a new one.
             ValidationError: The code is not text.
         """
-        return background().run(self._execute(code, timeout), "await async_execute_code()")
-
-    async def async_execute_code(self, code: str, timeout: float | None = None) -> Execution:
-        """Do the same as `execute_code`, for any event loop."""
-        return await background().wait(self._execute(code, timeout))
-
-    async def _execute(self, code: str, timeout: float | None) -> Execution:
         again = self._resource is not None and not self._resource.healthy
         resource = await self._ready()
         done = await resource._call(lambda: resource._run(code, timeout=timeout))
         before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
-        return Execution(done.stdout, f"{before}{done.stderr}{after}", _end_of(done))
+        result = done.text if done.error is None else f"Error: {done.error}"
+        return Execution(done.stdout, f"{before}{done.stderr}{after}", result)
 
-    def run_command(
+    execute_code = blocking(_execute_code)
+    async_execute_code = awaitable(_execute_code)
+
+    async def _run_command(
         self,
         command: str,
         stream_callback: Callable[[str], object] | None = None,
@@ -321,27 +352,12 @@ class _Env(Unmanaged[PythonSandbox]):
             EnvironmentLost: The sandbox ended during the call. The next call opens a new one.
             ValidationError: The command is not text.
         """
-        work = self._command(command, stream_callback, timeout)
-        return background().run(work, "await async_run_command()")
-
-    async def async_run_command(
-        self,
-        command: str,
-        stream_callback: Callable[[str], object] | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
-        """Do the same as `run_command`, for any event loop."""
-        return await background().wait(self._command(command, stream_callback, timeout))
-
-    async def _command(
-        self, command: str, callback: Callable[[str], object] | None, timeout: float | None
-    ) -> dict[str, Any]:
         if not isinstance(command, str):
             raise ValidationError(f"a command is text, not {command!r:.50}")
 
         def on_output(_stream: str, text: str) -> None:
-            if callback is not None:
-                callback(text)
+            if stream_callback is not None:
+                stream_callback(text)
 
         argv = [*SHELL, f"exec 2>&1\n{command}"]
         resource = await self._ready()
@@ -351,17 +367,8 @@ class _Env(Unmanaged[PythonSandbox]):
         late = f"{resource.call_limits.too_long(timeout)}\n" if done.timed_out else ""
         return {"status": done.exit_code, "result": done.stdout + done.stderr + late}
 
-    def _how_to_open(self) -> str:
-        return "call init_container()"
-
-    def _workspace(self) -> str:
-        return self.config.workspace_mount
-
-    def _config(self) -> dict[str, Any]:
-        return {"env": self.config.env}
-
-    def _limits(self) -> ResourceLimits:
-        return self.config.limits.model_copy(update={"time": self.config.timeout})
+    run_command = blocking(_run_command)
+    async_run_command = awaitable(_run_command)
 
 
 class DockerEnv(_Env):
@@ -371,29 +378,17 @@ class DockerEnv(_Env):
         config: Its settings. Default: `DockerConfig()`.
     """
 
-    _sandbox = Docker
-
     def __init__(self, config: DockerConfig | None = None) -> None:
-        self.config: DockerConfig = config or DockerConfig()
-        super().__init__()
-        self._warned = False
-
-    def _config(self) -> dict[str, Any]:
-        config = self.config
+        config = config or DockerConfig()
         known = Docker.config_model().model_fields.keys() & DockerConfig.model_fields.keys()
-        asked = {name: getattr(config, name) for name in sorted(known)}
-        asked |= super()._config()
+        asked = {name: getattr(config, name) for name in sorted(known - {"env"})}
         if config.image is None and "platform" not in config.model_fields_set:
             asked["platform"] = None
-        self._warn_of(asked["platform"])
-        return asked
-
-    def _warn_of(self, wanted: str | None) -> None:
         machine = platform.machine()
-        here = f"linux/{_MACHINES.get(machine, machine)}"
-        if wanted is not None and wanted != here and not self._warned:
-            self._warned = True
+        wanted, here = asked["platform"], f"linux/{_MACHINES.get(machine, machine)}"
+        if wanted is not None and wanted != here:
             _log.warning("DockerEnv: the platform asked for is %s, this one is %s", wanted, here)
+        super().__init__(Docker, config, **asked)
 
 
 class LocalEnv(_Env):
@@ -406,18 +401,8 @@ class LocalEnv(_Env):
         config: Its settings. Default: `LocalConfig()`.
     """
 
-    _sandbox = HostSandbox
-
     def __init__(self, config: LocalConfig | None = None) -> None:
-        self.config: LocalConfig = config or LocalConfig()
-        super().__init__()
-
-    def _config(self) -> dict[str, Any]:
-        return super()._config() | {"interpreter": sys.executable or None}
-
-
-def _end_of(done: CodeResult) -> str:
-    return done.text if done.error is None else f"Error: {done.error}"
+        super().__init__(HostSandbox, config or LocalConfig(), interpreter=sys.executable or None)
 
 
 _Tool = TypeVar("_Tool", bound=Callable[..., Any])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.agents.loggers import LoggerManager
-from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.work import Reporter
+from flowengine.engines.agent_events import AgentEvents
+from flowengine.runner.work import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

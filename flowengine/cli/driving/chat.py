@@ -27,11 +27,11 @@ from flowengine.cli.terminal.output import (
     paint,
     show_error,
 )
+from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import Update
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.times import parse_time
-from flowengine.metachain.agent_events import AgentEvents
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
 

@@ -97,7 +97,7 @@ class Consultant:
             args=dict(record["subject"]),
             found=_shown(record.get("found")),
         )
-        decision = await _decision(own.answer(call, preview))
+        decision = await decision_of(own.answer(call, preview))
         given = decision.answer_to(record)
         if given is None:
             return False
@@ -125,8 +125,12 @@ def _shown(shown: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if shown is None else {key: shown[key] for key in ("action", "target")}
 
 
-async def _decision(response: Awaitable[Any]) -> ApprovalResponse:
-    """Return the decision of an authority. Anything else counts as rejection."""
+async def decision_of(response: Awaitable[Any]) -> ApprovalResponse:
+    """Return the decision of an authority. Anything else counts as rejection.
+
+    Args:
+        response: What the authority returns.
+    """
     try:
         return ApprovalResponse.of(await response)
     except InputError as error:

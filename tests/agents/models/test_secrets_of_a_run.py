@@ -10,8 +10,8 @@ import pytest
 
 from flowengine import Engine, Update
 from flowengine.agents import LogEvent, LoggerManager
-from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.work import Reporter
+from flowengine.engines.agent_events import AgentEvents
+from flowengine.runner.work import Reporter
 from flowengine.sdk.untrusted import unmarked
 from tests.agents.models.wire import Wire, call, failed, streamed
 from tests.stored_data import stored_in

@@ -16,7 +16,7 @@ from playwright.async_api import async_playwright
 from flowengine.agents import Agent, LoggerManager, function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.metachain import MetaChain
+from flowengine.runner import MetaChain
 from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
 from flowengine.sdk.untrusted import unmarked
 from flowengine_envs.browser import installation, sharing
@@ -24,15 +24,12 @@ from flowengine_envs.browser.chromium import _ARGUMENTS
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.compat.browser_env import (
-    TOOLS,
     BrowserEnv,
-    browser_press,
     click,
     fill,
     read_on,
     visit_url,
 )
-from flowengine_nodes import browser_tools as std
 from tests.envs.browser.web import Web
 
 pytestmark = pytest.mark.endurance
@@ -178,49 +175,15 @@ def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web)
     assert list(short) == ["content", "url", "screenshot_available"]
 
 
-PAGE = """
-<button onclick="document.title = confirm('Sure?')">Order</button>
-<section aria-label=Prices><h2>Prices</h2><p>Tea 3<button>Buy tea</button></section>
-<div style="height: 9000px"></div><p>The end.
-<script>console.log("priced")</script>
-"""
-
-
-def test_agents_have_the_tools_that_flows_have(env: BrowserEnv, web: Web) -> None:
-    """They behave like `std.browser_…`: for example, elements are found with their section."""
-    tools = {each.__name__: each for each in TOOLS}
-    assert tools.keys() == {name for name in std.TOOLS if name != "browse"}
-
-    def use(name: str, **given: Any) -> str:
-        return str(asyncio.run(tools[name](**given, context_variables={"web_env": env})))
-
-    opened = use("browser_open", url=web.page("/shop", PAGE, "Shop"))
-    ref = opened.partition('button "Order" [ref=')[2].partition("]")[0]
-    found = use("browser_find", text="Buy tea")
-    assert found.index("Prices") < found.index("Buy tea")
-    assert "Dialog: confirm, dismissed" in use("browser_click", ref=ref)
-    use("browser_dialog", accept=True)
-    assert "Dialog: confirm, accepted" in use("browser_click", ref=ref)
-    assert "log: priced" in use("browser_log")
-    assert "Address: " in use("browser_scroll", direction="down")
-    assert "Address: " in use("browser_hover", ref=ref)
-    assert "Elements: " in use("browser_elements", offset=1)
-    assert "Tabs: 2" in use("browser_open", url=web.url("/shop"), new_tab=True)
-    assert "Tabs: 2" not in use("browser_tab", index=1, close=True)
-    look = tools["browser_look"](context_variables={"web_env": env})
-    assert asyncio.run(look).image.startswith(b"\x89PNG")
-
-
 def test_a_missing_environment_is_named() -> None:
     for tool, arguments in (
         (visit_url, ("http://a/",)),
         (click, ("a",)),
         (fill, ("a", "b")),
-        (browser_press, ("Enter",)),
     ):
         call: Any = tool
         with pytest.raises(RuntimeError, match="'web_env'") as refused:
-            asyncio.run(call(*arguments, context_variables={}))
+            call(*arguments, context_variables={})
         said = str(refused.value)
         spec = said.partition("environments: {browser: ")[2].partition("}}")[0] + "}}"
         BrowserProvider().policy_model()(**yaml.safe_load(spec)["policy"])
@@ -228,24 +191,19 @@ def test_a_missing_environment_is_named() -> None:
 
 
 def test_schemas_hold_no_environment() -> None:
-    for tool in (visit_url, click, fill, read_on, *TOOLS):
+    for tool in (visit_url, click, fill, read_on):
         function: Any = tool
         schema = function_to_json(function)["function"]
         assert not {"env", "web_env", "context_variables"} & set(schema["parameters"]["properties"])
         assert schema["description"]
-        if function.__name__ in std.TOOLS:
-            said = std.TOOLS[function.__name__]
-            assert schema["description"] == said["description"]
-            assert schema["parameters"]["required"] == said["args"]["required"]
 
 
 def test_in_a_run_the_picture_is_a_part_of_its_own(env: BrowserEnv, web: Web) -> None:
     url = web.page("/seen", "<p>seen</p>")
     function: Any = visit_url
     calls = [{"name": "visit_url", "arguments": {"url": url}}]
-    reads = [{"name": "browser_read", "arguments": {"offset": 1}}]
-    model = ScriptedModel([{"calls": calls}, {"calls": reads}, {"text": "done"}])
-    agent = Agent(name="Clerk", functions=[function, *TOOLS])
+    model = ScriptedModel([{"calls": calls}, {"text": "done"}])
+    agent = Agent(name="Clerk", functions=[function])
     with using(model):
         MetaChain(logger=LoggerManager(console=False)).run(
             agent, [{"role": "user", "content": "?"}], context_variables={"web_env": env}
@@ -255,4 +213,3 @@ def test_in_a_run_the_picture_is_a_part_of_its_own(env: BrowserEnv, web: Web) ->
     assert "base64" not in str(told["content"])
     part = picture["content"][1]
     assert part["image_url"]["url"].startswith("data:image/png;base64,")
-    assert "Text: characters 1 to 4 of 4" in str(model.requests[2].messages[-1]["content"])

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 from flowengine.agents.agent_declarations import LIVE
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
+from flowengine.engines.agent_events import AgentEvents, conversations
 from flowengine.engines.host import RandomIds
 from flowengine.errors import UsageError
-from flowengine.metachain import responses as flows
-from flowengine.metachain.agent_events import AgentEvents
-from flowengine.metachain.responses import conversations, response
+from flowengine.runner import responses as flows
+from flowengine.runner.responses import response
 from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
@@ -24,10 +24,10 @@ from flowengine.util.blocking import on_this_loop
 if TYPE_CHECKING:
     from flowengine.agents.actions import Reply
     from flowengine.agents.agent import Agent, Response
+    from flowengine.engines.agent_events import StreamPart
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult, Update
     from flowengine.engines.starting.beginning import Starting
-    from flowengine.metachain.agent_events import StreamPart
 
 
 # Arguments of the methods that run agents, and the validation of their inputs.

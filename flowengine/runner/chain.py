@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from flowengine.agents.agent import TURNS, Agent, Response
 from flowengine.agents.loggers import LoggerManager
+from flowengine.engines.agent_events import StreamPart
 from flowengine.engines.inspection.updates import UpdateBacklog
 from flowengine.errors import UsageError
-from flowengine.metachain import responses as flows
-from flowengine.metachain.agent_events import StreamPart
-from flowengine.metachain.sessions import SessionWork
-from flowengine.metachain.work import ResumeOptions, RunOptions, Work
+from flowengine.runner import responses as flows
+from flowengine.runner.sessions import SessionWork
+from flowengine.runner.work import ResumeOptions, RunOptions, Work
 from flowengine.sdk.argument_checks import check_keywords, check_kinds, check_methods, in_words
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
 
 if TYPE_CHECKING:
+    from flowengine.engines.agent_events import AgentEvents
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import Update
-    from flowengine.metachain.agent_events import AgentEvents
 
 
 # `Runner`, with the methods that run agents.

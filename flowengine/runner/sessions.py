@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from flowengine.engines.agent_events import conversations
 from flowengine.engines.starting.beginning import exists
 from flowengine.errors import Conflict, UsageError
-from flowengine.metachain.responses import STEP, conversations, next_message
-from flowengine.metachain.work import SESSION, Work
+from flowengine.runner.responses import STEP, next_message
+from flowengine.runner.work import SESSION, Work
 from flowengine.sdk.argument_checks import in_words
 
 if TYPE_CHECKING:
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
-    from flowengine.metachain.responses import AgentsFlow
-    from flowengine.metachain.work import RunOptions
+    from flowengine.runner.responses import AgentsFlow
+    from flowengine.runner.work import RunOptions
 
 _LONGEST = 60
 _PAUSE = 0.05
