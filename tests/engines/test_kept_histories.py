@@ -240,7 +240,7 @@ def check_next_process(whole: Any, expected: Folds) -> None:
     with next_process() as engine, engine.folds(id) as (info, folds):
         assert bars(folds, begun) == bars(expected, begun)
         assert addresses(folds.failures()[0]) == addresses(expected.failures()[0])
-                    assert folds.failures()[1] == expected.failures()[1]
+        assert folds.failures()[1] == expected.failures()[1]
         assert folds.statuses() == expected.statuses()
     for step in whole["steps"][::4]:
         with next_process() as engine:
