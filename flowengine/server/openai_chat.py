@@ -103,7 +103,7 @@ class _Door:
 
 async def _models(application: Application, principal: Any, request: Request) -> Any:
     """Return the deployed flows that the user may see."""
-    flows = await application.ask(principal, "GET", "/v1/flows")
+    flows = await application.ask(principal, "list_flows")
     data = [
         {"id": item["flow"], "object": "model", "created": 0, "owned_by": "flowengine"}
         for item in flows["items"]

@@ -81,7 +81,6 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
 
 # Waiting until an execution has ended or needs a person, for protocols with one answer a call.
 
-EXECUTION = "/v1/executions/{execution}"
 _HELD = ("stalled", "quarantined")
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.5
@@ -113,7 +112,7 @@ async def settled(
     Returns:
         As `GET /v1/executions/{execution}?brief=true`.
     """
-    status_of, changes = find_route("GET", EXECUTION), application.changes
+    status_of, changes = find_route("show_execution"), application.changes
     ids = {"execution": execution}
     pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
     while True:
@@ -126,7 +125,7 @@ async def settled(
         is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
         if is_last or status == "waiting":
             view: Mapping[str, Any] = await application.ask(
-                principal, "GET", EXECUTION, ids=ids, query={"brief": True}
+                principal, "show_execution", ids=ids, query={"brief": True}
             )
             if is_last or open_questions(view, decided):
                 return view
@@ -145,9 +144,6 @@ def _status(call: ApiCall) -> str:
     return call.engine.summary(call.path["execution"])["status"]
 
 
-_EVENTS = f"{EXECUTION}/events"
-_EXECUTIONS = "/v1/executions"
-_DECISION = "/v1/approvals/{approval}/decision"
 _log = logging.getLogger("flowengine.server")
 
 
@@ -202,7 +198,7 @@ class Talk:
 
         await self._find()
         ids = {"execution": self.execution}
-        route = find_route("GET", _EVENTS)
+        route = find_route("list_events")
         view = await self._application.view(route, self._principal, ids, read)
         self.found = view
         return view
@@ -230,7 +226,7 @@ class Talk:
             return id
 
         if not self.execution:
-            route = find_route("GET", _EXECUTIONS)
+            route = find_route("list_executions")
             application, principal = self._application, self._principal
             self.execution = await application.view(route, principal, {}, find)
 
@@ -238,7 +234,7 @@ class Talk:
         """Start the execution."""
         await self._find()
         body = {"flow": self._flow, "inputs": inputs}
-        await self._change(_EXECUTIONS, {}, body, self.execution)
+        await self._change("start_execution", {}, body, self.execution)
 
     async def decide(self, parts: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
         """Decide on a wait of this execution.
@@ -248,7 +244,7 @@ class Talk:
         """
         if wait not in {id_of(question) for question in parts.questions}:
             raise InputError(f"{wait!r} is not an open interrupt of this thread")
-        await self._change(_DECISION, {"approval": wait}, body)
+        await self._change("decide", {"approval": wait}, body)
         self._decided.add(wait)
 
     async def follow(
@@ -306,13 +302,11 @@ class Talk:
         await asyncio.sleep(pause)
 
     async def _change(
-        self, path: str, ids: Mapping[str, str], body: Mapping[str, Any], seed: str | None = None
+        self, name: str, ids: Mapping[str, str], body: Mapping[str, Any], seed: str | None = None
     ) -> None:
-        """Make a change by a route of the table, and record it or its refusal."""
-        application, principal, via = self._application, self._principal, self._via
-        named = path.format(**ids)
-        async with application.recorded(principal, via.upper(), named, self._address):
-            await application.ask(principal, "POST", path, ids=ids, body=body, seed=seed, via=via)
+        await self._application.change(
+            self._principal, self._address, name, ids=ids, body=body, seed=seed, via=self._via
+        )
 
 
 def id_of(question: StreamPart) -> str:

@@ -22,7 +22,7 @@ from flowengine.server.mcp.tools import QuestionForm, decision_of, question_of
 from flowengine.server.problems import as_json, problem_of
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
-from flowengine.server.talks import EXECUTION, open_questions, settled
+from flowengine.server.talks import open_questions, settled
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application
@@ -40,8 +40,6 @@ _LONGEST_STATE = 4096
 _LOOK_SECONDS = 30.0
 _REST_SECONDS = 0.2
 """Seconds between two looks at a wait, at most and at least."""
-_EXECUTIONS = "/v1/executions"
-_APPROVAL = "/v1/approvals/{approval}"
 
 
 class Caller(NamedTuple):
@@ -154,7 +152,7 @@ class ToolCalls:
 
     async def tools(self, caller: Caller, after: str | None) -> tools.ToolPage:
         """Return a page of the flows that the user may start."""
-        route = find_route("GET", "/v1/flows")
+        route = find_route("list_flows")
         try:
             return await self._application.view(
                 route,
@@ -167,7 +165,7 @@ class ToolCalls:
 
     async def is_tool(self, caller: Caller, name: str) -> bool:
         """Return whether a tool is a flow that the user may start."""
-        route = find_route("GET", "/v1/flows")
+        route = find_route("list_flows")
         try:
             return await self._application.view(
                 route,
@@ -180,16 +178,9 @@ class ToolCalls:
 
     async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> CallProgress:
         """Start an execution, and return the state of the call."""
-        started = await self._change(
-            caller,
-            _EXECUTIONS,
-            lambda: self._application.ask(
-                caller.principal,
-                "POST",
-                _EXECUTIONS,
-                body={"flow": flow, "inputs": dict(inputs)},
-                via=VIA,
-            ),
+        body = {"flow": flow, "inputs": dict(inputs)}
+        started = await self._application.change(
+            caller.principal, caller.address, "start_execution", body=body, via=VIA
         )
         return CallProgress(started["execution"])
 
@@ -213,7 +204,7 @@ class ToolCalls:
     async def newest(self, caller: Caller) -> dict[str, Any]:
         """Return the newest executions that the user has started."""
         page = await self._application.ask(
-            caller.principal, "GET", _EXECUTIONS, query={"limit": 20 * _LISTED}
+            caller.principal, "list_executions", query={"limit": 20 * _LISTED}
         )
         own = [
             {key: item[key] for key in ("execution", "flow", "status", "started_at")}
@@ -231,24 +222,15 @@ class ToolCalls:
             InputError: The wait is of another execution.
         """
         ids = {"approval": wait}
-        found = await self._application.ask(caller.principal, "GET", _APPROVAL, ids=ids)
+        found = await self._application.ask(caller.principal, "show_approval", ids=ids)
         if found["execution"] != progress.execution:
             raise InputError("the answer is to a question of another execution")
         if found["status"] != "pending" or not found.get("choices"):
             return ""  # it was decided elsewhere
-        path = f"{_APPROVAL}/decision"
         try:
-            await self._change(
-                caller,
-                path.format(**ids),
-                lambda: self._application.ask(
-                    caller.principal,
-                    "POST",
-                    path,
-                    ids=ids,
-                    body=decision_of(found, answer.content),
-                    via=VIA,
-                ),
+            body = decision_of(found, answer.content)
+            await self._application.change(
+                caller.principal, caller.address, "decide", ids=ids, body=body, via=VIA
             )
         except FlowEngineError as error:
             return error.with_hint
@@ -324,7 +306,7 @@ class ToolCalls:
 
         if not waits:
             return None
-        route = find_route("GET", "/v1/approvals")
+        route = find_route("list_approvals")
         return await self._application.view(route, caller.principal, {}, fits)
 
     async def _closed(self, caller: Caller, wait: str) -> None:
@@ -333,7 +315,7 @@ class ToolCalls:
         while not application.is_closing:
             number = changes.number
             answer = await application.ask(
-                caller.principal, "GET", _APPROVAL, ids={"approval": wait}
+                caller.principal, "show_approval", ids={"approval": wait}
             )
             if answer["status"] != "pending":
                 return
@@ -343,16 +325,10 @@ class ToolCalls:
     async def _show(self, caller: Caller, execution: str) -> Any:
         return await self._application.ask(
             caller.principal,
-            "GET",
-            EXECUTION,
+            "show_execution",
             ids={"execution": execution},
             query={"brief": True},
         )
-
-    async def _change(self, caller: Caller, path: str, change: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a change, and record it or its refusal."""
-        async with self._application.recorded(caller.principal, "MCP", path, caller.address):
-            return await change()
 
     def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""
