@@ -15,14 +15,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
-from functools import wraps
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+)
+from contextlib import asynccontextmanager, suppress
+from functools import partial, wraps
 from ipaddress import ip_address
 from os import PathLike
 from ssl import SSLCertVerificationError, SSLError
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from urllib.parse import urlsplit
 
 import httpx2
@@ -38,6 +44,7 @@ from flowengine.sdk.argument_checks import check_kind, check_kinds, check_method
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain
+from flowengine.util.blocking import Either, finished, items, items_on_loop, on_this_loop, pause
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
@@ -64,29 +71,226 @@ _BY_STATUS: dict[int, type[FlowEngineError]] = {
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 
-def _blocking(
-    build: Callable[_Args, ApiRequest[_Result]],
-) -> Callable[Concatenate[Client, _Args], _Result]:
-    @wraps(build)
-    def send(self: Client, *args: _Args.args, **given: _Args.kwargs) -> _Result:
-        return self._send(build(*args, **given))
+class Operation(Generic[_Args, _Result]):
+    """A request as a method of both clients: it blocks, or is a coroutine.
 
-    return cast("Callable[Concatenate[Client, _Args], _Result]", send)
+    Args:
+        build: Returns the request.
+    """
+
+    def __init__(self, build: Callable[_Args, ApiRequest[_Result]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: object) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: object) -> Callable[_Args, _Result]: ...
+    @overload
+    def __get__(
+        self, client: AsyncClient, owner: object
+    ) -> Callable[_Args, Coroutine[Any, Any, _Result]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: object) -> Any:
+        """Return the method of a client."""
+        if client is None:
+            return self
+
+        @wraps(self._build)
+        def send(*args: _Args.args, **given: _Args.kwargs) -> Any:
+            return client._run(_sent(client, self._build(*args, **given)))
+
+        return send
 
 
-def _async(
-    build: Callable[_Args, ApiRequest[_Result]],
-) -> Callable[Concatenate[AsyncClient, _Args], Coroutine[Any, Any, _Result]]:
-    @wraps(build)
-    async def send(self: AsyncClient, *args: _Args.args, **given: _Args.kwargs) -> _Result:
-        return await self._send(build(*args, **given))
+class Listing(Generic[_Args, _Item]):
+    """An operation that yields items, as a method of both clients.
 
-    return cast("Callable[Concatenate[AsyncClient, _Args], Coroutine[Any, Any, _Result]]", send)
+    Args:
+        source: Yields the items.
+    """
+
+    def __init__(
+        self,
+        source: Callable[Concatenate[ServerOperations, _Args], AsyncGenerator[_Item]],
+    ) -> None:
+        self._source = source
+        self.__doc__ = source.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: object) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: object) -> Callable[_Args, Iterator[_Item]]: ...
+    @overload
+    def __get__(
+        self, client: AsyncClient, owner: object
+    ) -> Callable[_Args, AsyncIterator[_Item]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: object) -> Any:
+        """Return the method of a client."""
+        if client is None:
+            return self
+
+        @wraps(self._source)
+        def listed(*args: _Args.args, **given: _Args.kwargs) -> Any:
+            return client._items(self._source(client, *args, **given))
+
+        return listed
 
 
-class Client:
+class ServerOperations:
+    """The operations of a server."""
+
+    url: str
+    _http: Any
+
+    user = Operation(requests.user)
+    tokens = Operation(requests.tokens)
+    create_token = Operation(requests.create_token)
+    revoke_token = Operation(requests.revoke_token)
+    upload = Operation(requests.upload)
+    flows = Operation(requests.flows)
+    check = Operation(requests.check)
+    deploy = Operation(requests.deploy)
+    deploy_version = Operation(requests.deploy_version)
+    undeploy = Operation(requests.undeploy)
+    deployed = Operation(requests.deployed)
+    starts = Operation(requests.starts)
+    pause_schedules = Operation(requests.pause_schedules)
+    resume_schedules = Operation(requests.resume_schedules)
+    trigger = Operation(requests.trigger)
+    record_past = Operation(requests.record_past)
+    flow = Operation(requests.flow)
+    flow_graph = Operation(requests.flow_graph)
+    definition = Operation(requests.definition)
+    start = Operation(requests.start)
+    executions = Operation(requests.executions)
+    find = Operation(requests.find)
+    show = Operation(requests.show)
+    result = Operation(requests.result)
+    why = Operation(requests.why)
+    graph = Operation(requests.graph)
+    diff = Operation(requests.diff)
+    cancel = Operation(requests.cancel)
+    resume = Operation(requests.resume)
+    retry = Operation(requests.retry)
+    fork = Operation(requests.fork)
+    upgrade = Operation(requests.upgrade)
+    signal = Operation(requests.signal)
+    waits = Operation(requests.waits)
+    wait = Operation(requests.wait)
+    decide = Operation(requests.decide)
+    approve = Operation(requests.approve)
+    reject = Operation(requests.reject)
+    respond = Operation(requests.respond)
+    claim = Operation(requests.claim)
+    release = Operation(requests.release)
+    delegate = Operation(requests.delegate)
+    grants = Operation(requests.grants)
+    revoke = Operation(requests.revoke)
+    open_environments = Operation(requests.open_environments)
+    open_environment = Operation(requests.open_environment)
+    look_into_environment = Operation(requests.look_into_environment)
+    release_environment = Operation(requests.release_environment)
+
+    @Listing
+    async def events(
+        self, execution: str, *, from_seq: int = 0, follow: bool = False
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the entries of a journal. See `Engine.events`.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            from_seq: Number of the first entry.
+            follow: Continue with new entries until the execution has ended.
+        """
+        has_ended = False
+        while True:
+            part = await _sent(self, requests.part_of_journal(execution, from_seq))
+            for entry in part:
+                yield entry
+            if part:
+                from_seq = part[-1]["seq"] + 1
+            elif has_ended or not follow:
+                return
+            else:
+                has_ended = (await _sent(self, requests.result(execution))).status in ENDED
+                await pause(0 if has_ended else _FOLLOW_SECONDS)
+
+    @Listing
+    async def all_events(
+        self,
+        *,
+        after: int | None = None,
+        flow: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: int | None = None,
+        follow: bool = False,
+    ) -> AsyncGenerator[StoreEvent]:
+        """Yield the events of all executions that the user may see. See `Engine.all_events`.
+
+        Without the right `content`, an entry has only `seq`, `at` and `type`.
+        """
+        filters = requests.filters_of(flow, status, labels, since)
+        while True:
+            events, following = await _sent(self, requests.part_of_all_events(after, filters))
+            for event in events:
+                yield event
+            if events or following != after:
+                after = following
+            elif not follow:
+                return
+            else:
+                await pause(_FOLLOW_SECONDS)
+
+    @Listing
+    async def stream(self, execution: str, *, from_seq: int = 0) -> AsyncGenerator[StreamedEvent]:
+        """Yield the entries of a journal, and parts of replies that models are writing.
+
+        It ends with the execution. A stream that breaks off is continued behind the last entry.
+        Parts can be missed, but the journal has the complete replies.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            from_seq: Number of the first entry.
+        """
+        path, lines = requests.stream_of(execution), EventLines(from_seq)
+        while True:
+            given: dict[str, Any] = {"params": {"from_seq": lines.next}, "headers": STREAMED}
+            try:
+                async with _answered(self._http, method="GET", url=path, **given) as response:
+                    if not _streams(response):
+                        _read(response, await _content(response))  # raises what it describes
+                        raise StoreError("the server's answer is no stream of events", hint=_OURS)
+                    async for part in _parts(response):
+                        for event in lines.take(part):
+                            yield event
+            except httpx2.TransportError as error:
+                if lines.failed():
+                    raise _unreachable(self.url, error) from None
+            if lines.has_ended:
+                return
+            lines.break_off()
+            await pause(_FOLLOW_SECONDS)
+
+    @Listing
+    async def download(self, execution: str, sha256: str) -> AsyncGenerator[bytes]:
+        """Yield the content of a file that an execution keeps. See `Engine.download`."""
+        path = requests.kept_file(await _sent(self, requests.find(execution)), sha256)
+        try:
+            async with _answered(self._http, method="GET", url=path) as response:
+                if not _is_file(response):
+                    _read(response, await _content(response))
+                    raise StoreError("the server's answer is not a file", hint=_OURS)
+                async for part in _parts(response):
+                    yield part
+        except httpx2.TransportError as error:
+            raise _unreachable(self.url, error) from None
+
+
+class Client(ServerOperations):
     """A server, for plain code. A context manager.
 
     Args:
@@ -99,6 +303,9 @@ class Client:
         UsageError: The address or the token is missing, or the token would be sent to another
             machine in plain text.
     """
+
+    _run = staticmethod(finished)
+    _items = staticmethod(items)
 
     def __init__(
         self,
@@ -122,161 +329,8 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    user = _blocking(requests.user)
-    tokens = _blocking(requests.tokens)
-    create_token = _blocking(requests.create_token)
-    revoke_token = _blocking(requests.revoke_token)
-    upload = _blocking(requests.upload)
-    flows = _blocking(requests.flows)
-    check = _blocking(requests.check)
-    deploy = _blocking(requests.deploy)
-    deploy_version = _blocking(requests.deploy_version)
-    undeploy = _blocking(requests.undeploy)
-    deployed = _blocking(requests.deployed)
-    starts = _blocking(requests.starts)
-    pause_schedules = _blocking(requests.pause_schedules)
-    resume_schedules = _blocking(requests.resume_schedules)
-    trigger = _blocking(requests.trigger)
-    record_past = _blocking(requests.record_past)
-    flow = _blocking(requests.flow)
-    flow_graph = _blocking(requests.flow_graph)
-    definition = _blocking(requests.definition)
-    start = _blocking(requests.start)
-    executions = _blocking(requests.executions)
-    find = _blocking(requests.find)
-    show = _blocking(requests.show)
-    result = _blocking(requests.result)
-    why = _blocking(requests.why)
-    graph = _blocking(requests.graph)
-    diff = _blocking(requests.diff)
-    cancel = _blocking(requests.cancel)
-    resume = _blocking(requests.resume)
-    retry = _blocking(requests.retry)
-    fork = _blocking(requests.fork)
-    upgrade = _blocking(requests.upgrade)
-    signal = _blocking(requests.signal)
-    waits = _blocking(requests.waits)
-    wait = _blocking(requests.wait)
-    decide = _blocking(requests.decide)
-    approve = _blocking(requests.approve)
-    reject = _blocking(requests.reject)
-    respond = _blocking(requests.respond)
-    claim = _blocking(requests.claim)
-    release = _blocking(requests.release)
-    delegate = _blocking(requests.delegate)
-    grants = _blocking(requests.grants)
-    revoke = _blocking(requests.revoke)
-    open_environments = _blocking(requests.open_environments)
-    open_environment = _blocking(requests.open_environment)
-    look_into_environment = _blocking(requests.look_into_environment)
-    release_environment = _blocking(requests.release_environment)
 
-    def events(
-        self, execution: str, *, from_seq: int = 0, follow: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the entries of a journal. See `Engine.events`.
-
-        Args:
-            execution: Its id, or an unambiguous prefix of it.
-            from_seq: Number of the first entry.
-            follow: Continue with new entries until the execution has ended.
-        """
-        has_ended = False
-        while True:
-            part = self._send(requests.part_of_journal(execution, from_seq))
-            yield from part
-            if part:
-                from_seq = part[-1]["seq"] + 1
-            elif has_ended or not follow:
-                return
-            else:
-                has_ended = self.result(execution).status in ENDED
-                time.sleep(0 if has_ended else _FOLLOW_SECONDS)
-
-    def all_events(
-        self,
-        *,
-        after: int | None = None,
-        flow: str | None = None,
-        status: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        since: int | None = None,
-        follow: bool = False,
-    ) -> Iterator[StoreEvent]:
-        """Yield the events of all executions that the user may see. See `Engine.all_events`.
-
-        Without the right `content`, an entry has only `seq`, `at` and `type`.
-        """
-        filters = requests.filters_of(flow, status, labels, since)
-        while True:
-            events, following = self._send(requests.part_of_all_events(after, filters))
-            yield from events
-            if events or following != after:
-                after = following
-            elif not follow:
-                return
-            else:
-                time.sleep(_FOLLOW_SECONDS)
-
-    def stream(self, execution: str, *, from_seq: int = 0) -> Iterator[StreamedEvent]:
-        """Yield the entries of a journal, and parts of replies that models are writing.
-
-        It ends with the execution. A stream that breaks off is continued behind the last entry.
-        Parts can be missed, but the journal has the complete replies.
-
-        Args:
-            execution: Its id, or an unambiguous prefix of it.
-            from_seq: Number of the first entry.
-        """
-        path, lines = requests.stream_of(execution), EventLines(from_seq)
-        while True:
-            query = {"from_seq": lines.next}
-            try:
-                with self._http.stream("GET", path, params=query, headers=STREAMED) as response:
-                    if not _streams(response):
-                        _refuse_stream(response, _Bounded(response).all(response.iter_bytes()))
-                    for part in response.iter_bytes():
-                        yield from lines.take(part)
-            except httpx2.TransportError as error:
-                if lines.failed():
-                    raise _unreachable(self.url, error) from None
-            if lines.has_ended:
-                return
-            lines.break_off()
-            time.sleep(_FOLLOW_SECONDS)
-
-    def download(self, execution: str, sha256: str) -> Iterator[bytes]:
-        """Yield the content of a file that an execution keeps. See `Engine.download`."""
-        path = requests.kept_file(self.find(execution), sha256)
-        try:
-            with self._http.stream("GET", path) as response:
-                if not _is_file(response):
-                    _refuse_file(response, _Bounded(response).all(response.iter_bytes()))
-                yield from response.iter_bytes()
-        except httpx2.TransportError as error:
-            raise _unreachable(self.url, error) from None
-
-    def _send(self, request: ApiRequest[_Result]) -> _Result:
-        while True:
-            result = request.result(self._answer(request))
-            if not isinstance(result, ApiRequest):
-                return result
-            request = result
-
-    def _answer(self, request: ApiRequest[Any]) -> Any:
-        given = _arguments(request)
-        for pause in (*_PAUSES, None):
-            try:
-                with self._http.stream(**given, content=_pieces(request)) as response:
-                    return _read(response, _Bounded(response).all(response.iter_bytes()))
-            except httpx2.TransportError as error:
-                if pause is None or _of_tls(error) is not None:
-                    raise _unreachable(self.url, error) from None
-                time.sleep(pause)
-        raise AssertionError
-
-
-class AsyncClient:
+class AsyncClient(ServerOperations):
     """A server, for code on an event loop: the methods of `Client` as coroutines.
 
     Args:
@@ -288,6 +342,9 @@ class AsyncClient:
     Raises:
         UsageError: As for `Client`.
     """
+
+    _run = staticmethod(on_this_loop)
+    _items = staticmethod(items_on_loop)
 
     def __init__(
         self,
@@ -311,167 +368,76 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
-    user = _async(requests.user)
-    tokens = _async(requests.tokens)
-    create_token = _async(requests.create_token)
-    revoke_token = _async(requests.revoke_token)
-    upload = _async(requests.upload)
-    flows = _async(requests.flows)
-    check = _async(requests.check)
-    deploy = _async(requests.deploy)
-    deploy_version = _async(requests.deploy_version)
-    undeploy = _async(requests.undeploy)
-    deployed = _async(requests.deployed)
-    starts = _async(requests.starts)
-    pause_schedules = _async(requests.pause_schedules)
-    resume_schedules = _async(requests.resume_schedules)
-    trigger = _async(requests.trigger)
-    record_past = _async(requests.record_past)
-    flow = _async(requests.flow)
-    flow_graph = _async(requests.flow_graph)
-    definition = _async(requests.definition)
-    start = _async(requests.start)
-    executions = _async(requests.executions)
-    find = _async(requests.find)
-    show = _async(requests.show)
-    result = _async(requests.result)
-    why = _async(requests.why)
-    graph = _async(requests.graph)
-    diff = _async(requests.diff)
-    cancel = _async(requests.cancel)
-    resume = _async(requests.resume)
-    retry = _async(requests.retry)
-    fork = _async(requests.fork)
-    upgrade = _async(requests.upgrade)
-    signal = _async(requests.signal)
-    waits = _async(requests.waits)
-    wait = _async(requests.wait)
-    decide = _async(requests.decide)
-    approve = _async(requests.approve)
-    reject = _async(requests.reject)
-    respond = _async(requests.respond)
-    claim = _async(requests.claim)
-    release = _async(requests.release)
-    delegate = _async(requests.delegate)
-    grants = _async(requests.grants)
-    revoke = _async(requests.revoke)
-    open_environments = _async(requests.open_environments)
-    open_environment = _async(requests.open_environment)
-    look_into_environment = _async(requests.look_into_environment)
-    release_environment = _async(requests.release_environment)
 
-    async def events(
-        self, execution: str, *, from_seq: int = 0, follow: bool = False
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the entries of a journal. See `Client.events`."""
-        has_ended = False
-        while True:
-            part = await self._send(requests.part_of_journal(execution, from_seq))
-            for entry in part:
-                yield entry
-            if part:
-                from_seq = part[-1]["seq"] + 1
-            elif has_ended or not follow:
-                return
-            else:
-                has_ended = (await self.result(execution)).status in ENDED
-                await asyncio.sleep(0 if has_ended else _FOLLOW_SECONDS)
+async def _sent(client: ServerOperations, request: ApiRequest[_Result]) -> _Result:
+    """Send a request, and those that follow, and return the result."""
+    while True:
+        result = request.result(await _data(client, request))
+        if not isinstance(result, ApiRequest):
+            return result
+        request = result
 
-    async def all_events(
-        self,
-        *,
-        after: int | None = None,
-        flow: str | None = None,
-        status: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        since: int | None = None,
-        follow: bool = False,
-    ) -> AsyncIterator[StoreEvent]:
-        """Yield the events of all executions that the user may see. See `Engine.all_events`.
 
-        Without the right `content`, an entry has only `seq`, `at` and `type`.
-        """
-        filters = requests.filters_of(flow, status, labels, since)
-        while True:
-            events, following = await self._send(requests.part_of_all_events(after, filters))
-            for event in events:
-                yield event
-            if events or following != after:
-                after = following
-            elif not follow:
-                return
-            else:
-                await asyncio.sleep(_FOLLOW_SECONDS)
-
-    async def stream(self, execution: str, *, from_seq: int = 0) -> AsyncIterator[StreamedEvent]:
-        """Yield entries and parts of replies as they arrive. See `Client.stream`."""
-        path, lines = requests.stream_of(execution), EventLines(from_seq)
-        while True:
-            query = {"from_seq": lines.next}
-            try:
-                async with self._http.stream(
-                    "GET", path, params=query, headers=STREAMED
-                ) as response:
-                    if not _streams(response):
-                        _refuse_stream(response, await _all(response))
-                    async for part in response.aiter_bytes():
-                        for event in lines.take(part):
-                            yield event
-            except httpx2.TransportError as error:
-                if lines.failed():
-                    raise _unreachable(self.url, error) from None
-            if lines.has_ended:
-                return
-            lines.break_off()
-            await asyncio.sleep(_FOLLOW_SECONDS)
-
-    async def download(self, execution: str, sha256: str) -> AsyncIterator[bytes]:
-        """Yield the content of a file that an execution keeps. See `Client.download`."""
-        path = requests.kept_file(await self.find(execution), sha256)
+async def _data(client: ServerOperations, request: ApiRequest[Any]) -> Any:
+    """Return the data of the answer to a request, which is repeated if there is none."""
+    given = _arguments(request)
+    for seconds in (*_PAUSES, None):
         try:
-            async with self._http.stream("GET", path) as response:
-                if not _is_file(response):
-                    _refuse_file(response, await _all(response))
-                async for part in response.aiter_bytes():
-                    yield part
+            async with _answered(client._http, **given, file=request.file) as response:
+                return _read(response, await _content(response))
         except httpx2.TransportError as error:
-            raise _unreachable(self.url, error) from None
-
-    async def _send(self, request: ApiRequest[_Result]) -> _Result:
-        while True:
-            result = request.result(await self._answer(request))
-            if not isinstance(result, ApiRequest):
-                return result
-            request = result
-
-    async def _answer(self, request: ApiRequest[Any]) -> Any:
-        given = _arguments(request)
-        for pause in (*_PAUSES, None):
-            try:
-                async with self._http.stream(**given, content=_later(request)) as response:
-                    return _read(response, await _all(response))
-            except httpx2.TransportError as error:
-                if pause is None or _of_tls(error) is not None:
-                    raise _unreachable(self.url, error) from None
-                await asyncio.sleep(pause)
-        raise AssertionError
+            if seconds is None or _of_tls(error) is not None:
+                raise _unreachable(client.url, error) from None
+            await pause(seconds)
+    raise AssertionError
 
 
-def _pieces(request: ApiRequest[Any]) -> Iterator[bytes] | None:
-    """Return the parts of a file to upload. None: the request has none.
+@asynccontextmanager
+async def _answered(
+    http: Any, *, file: PathLike[str] | None = None, **given: Any
+) -> AsyncIterator[httpx2.Response]:
+    """Send a request whose body may be a file, and close its answer in the end."""
+    if file is not None:
+        is_plain = isinstance(http, httpx2.Client)
+        given["content"] = _chunks(file) if is_plain else _async_chunks(file)
+    send = partial(http.send, http.build_request(**given), stream=True)
+    response: httpx2.Response = await Either(send, send)
+    try:
+        yield response
+    finally:
+        await Either(response.close, response.aclose)
+
+
+async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the bytes of an answer as they arrive."""
+    plain, awaited = response.iter_bytes(), response.aiter_bytes()
+    either = Either(partial(next, plain, None), partial(anext, awaited, None))
+    while (part := await either) is not None:
+        yield part
+
+
+async def _content(response: httpx2.Response) -> bytes:
+    """Return all bytes of an answer.
+
+    Raises:
+        StoreError: It is too large, or compressed: a small part of it could become large.
+    """
+    content = bytearray()
+    if not _is_plain(response):
+        raise StoreError("the server's answer is compressed, which was not asked for")
+    async for part in _parts(response):
+        content += part
+        if len(content) > LARGEST_ANSWER:
+            raise StoreError(f"the server's answer has more than {size_text(LARGEST_ANSWER)}")
+    return bytes(content)
+
+
+def _chunks(path: PathLike[str]) -> Iterator[bytes]:
+    """Yield the parts of a file.
 
     Raises:
         InputError: It cannot be read.
     """
-    return None if request.file is None else _chunks(request.file)
-
-
-def _later(request: ApiRequest[Any]) -> AsyncIterator[bytes] | None:
-    """Return the same for an event loop, which reading does not block."""
-    return None if request.file is None else _async_chunks(request.file)
-
-
-def _chunks(path: PathLike[str]) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             while chunk := file.read(_CHUNK):
@@ -481,76 +447,26 @@ def _chunks(path: PathLike[str]) -> Iterator[bytes]:
 
 
 async def _async_chunks(path: PathLike[str]) -> AsyncIterator[bytes]:
+    """Yield the same for an event loop, which reading does not block."""
     chunks = _chunks(path)
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
         yield chunk
 
 
-class _Bounded:
-    """The bytes of an answer, up to the largest size.
-
-    Args:
-        response: The answer. A compressed one is refused: a small part of it could become large.
-    """
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self._content = bytearray()
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise StoreError("the server's answer is compressed, which was not asked for")
-
-    def add(self, part: bytes) -> None:
-        """Add a part.
-
-        Raises:
-            StoreError: The answer is too large.
-        """
-        self._content += part
-        if len(self._content) > LARGEST_ANSWER:
-            raise StoreError(f"the server's answer has more than {size_text(LARGEST_ANSWER)}")
-
-    def all(self, parts: Iterator[bytes]) -> bytes:
-        """Add all parts, and return them."""
-        for part in parts:
-            self.add(part)
-        return self.joined()
-
-    def joined(self) -> bytes:
-        """Return all parts."""
-        return bytes(self._content)
-
-
-async def _all(response: httpx2.Response) -> bytes:
-    """Return all bytes of an answer."""
-    parts = _Bounded(response)
-    async for part in response.aiter_bytes():
-        parts.add(part)
-    return parts.joined()
+def _is_plain(response: httpx2.Response) -> bool:
+    return response.headers.get("content-encoding", "identity").lower() == "identity"
 
 
 def _streams(response: httpx2.Response) -> bool:
     """Return whether an answer is a stream of events."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
-    is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
-    return response.status_code == 200 and kind == STREAMED["accept"] and is_plain
+    return response.status_code == 200 and kind == STREAMED["accept"] and _is_plain(response)
 
 
 def _is_file(response: httpx2.Response) -> bool:
     """Return whether an answer is the content of a file."""
-    is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
     is_attached = response.headers.get("content-disposition", "").startswith("attachment")
-    return response.status_code == 200 and is_attached and is_plain
-
-
-def _refuse_file(response: httpx2.Response, content: bytes) -> NoReturn:
-    """Raise the error that an answer describes instead of a file."""
-    _read(response, content)
-    raise StoreError("the server's answer is not a file", hint=_OURS)
-
-
-def _refuse_stream(response: httpx2.Response, content: bytes) -> NoReturn:
-    """Raise the error that an answer describes instead of a stream."""
-    _read(response, content)
-    raise StoreError("the server's answer is no stream of events", hint=_OURS)
+    return response.status_code == 200 and is_attached and _is_plain(response)
 
 
 def _checked(url: str | None, token: str | None, timeout: float) -> tuple[str, dict[str, Any]]:

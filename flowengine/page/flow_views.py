@@ -21,11 +21,11 @@ from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.fields import MORE
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.timeline import duration
-from flowengine.page.view import PageView
+from flowengine.page.view import PageView, checked
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
 from flowengine.server.calls import ApiCall, deployed_flow, flow_of_execution
-from flowengine.server.models import FlowsQuery, StartBody
+from flowengine.server.models import FlowsQuery, StartBody, TriggerBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
@@ -249,23 +249,21 @@ def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> Page
 
 def pause(call: ApiCall, given: dict[str, str]) -> PageView:
     """Pause the schedules of a flow."""
-    flow = _operated(call)
-    call.engine.pause_schedules(flow)
-    return _shown(flow)
+    deployed_flows.pause_schedules(call)
+    return _shown(call)
 
 
 def resume(call: ApiCall, given: dict[str, str]) -> PageView:
     """Resume the schedules of a flow."""
-    flow = _operated(call)
-    call.engine.resume_schedules(flow)
-    return _shown(flow)
+    deployed_flows.resume_schedules(call)
+    return _shown(call)
 
 
 def run_now(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record an execution with the inputs of a schedule, out of turn, and show it."""
-    flow = _operated(call)
-    execution = call.engine.trigger(flow, schedule=given.get("schedule") or None)
-    return PageView("", {}, redirect=f"/executions/{quote(execution)}")
+    body = checked(TriggerBody, {"schedule": given.get("schedule") or None})
+    started = deployed_flows.trigger(call._replace(body=body))
+    return PageView("", {}, redirect=f"/executions/{quote(started['execution'])}")
 
 
 def compare(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -289,15 +287,8 @@ def compare(call: ApiCall, given: dict[str, str]) -> PageView:
     return PageView("flow_versions.html", context)
 
 
-def _operated(call: ApiCall) -> str:
-    """Return the id of the flow in the path, whose schedules the user may operate."""
-    flow = deployed_flow(call, call.path["flow"])
-    call.need(Right.OPERATE, flow.id)
-    return flow.id
-
-
-def _shown(flow: str) -> PageView:
-    return PageView("", {}, redirect=f"/flows/{quote(flow)}")
+def _shown(call: ApiCall) -> PageView:
+    return PageView("", {}, redirect=f"/flows/{quote(deployed_flow(call, call.path['flow']).id)}")
 
 
 def address_again(call: ApiCall, execution: str, flow: str) -> str | None:

@@ -35,12 +35,12 @@ from flowengine.page.timeline import FILTERS, between, is_past
 from flowengine.page.view import PageView
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
-from flowengine.server.calls import FLOWS
-from flowengine.server.flows import LONG_WAIT
+from flowengine.server.calls import subject_of
 from flowengine.server.hooks import Act
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
 from flowengine.server.problems import RequestRefused, problem_of, status_of
 from flowengine.server.rights import Principal, Right
+from flowengine.server.routes import Need, find_route
 from flowengine.server.sent_values import TakesFiles
 from flowengine.server.sign_in import COOKIE, SECONDS
 
@@ -68,89 +68,87 @@ class PageRoute(NamedTuple):
 
     method: Literal["GET", "POST"]
     path: str
-    need: Right
+    operation: str
+    """The operation of the API that it performs or shows, whose right it needs."""
     view: Callable[[Any, dict[str, str]], PageView]
     refuse: Callable[[Any, dict[str, str], FlowEngineError], PageView] | None = None
     """Shows the form again when one of its files is refused. None: it takes no files."""
     keep: Callable[[Any, Sequence[SentFile]], dict[str, str]] = kept_files
     """Returns the fields that its files stand for."""
-    check_patience: float | None = None
-    """As of a route of the API."""
+
+    @property
+    def need(self) -> Need:
+        """The right that it needs."""
+        return find_route(self.operation).need
+
+    @property
+    def check_patience(self) -> float | None:
+        """As of the operation, which only a form performs."""
+        return find_route(self.operation).check_patience if self.method == "POST" else None
 
     @property
     def subject(self) -> str | None:
         """The object in the path on whose flow the right is needed."""
-        return next((name for name in FLOWS if f"{{{name}}}" in self.path), None)
+        return subject_of(self.path)
 
 
 PAGES = (
-    PageRoute("GET", "/executions", Right.SEE, execution_list.list_executions),
-    PageRoute("GET", "/executions/{execution}", Right.SEE, execution_views.show_execution),
-    PageRoute("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
-    PageRoute("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
+    PageRoute("GET", "/executions", "list_executions", execution_list.list_executions),
+    PageRoute("GET", "/executions/{execution}", "show_execution", execution_views.show_execution),
+    PageRoute("GET", "/executions/{execution}/step", "show_execution", execution_views.show_step),
     PageRoute(
-        "GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history
+        "GET", "/executions/{execution}/timeline", "show_execution", execution_views.show_timeline
+    ),
+    PageRoute(
+        "GET", "/executions/{execution}/history", "list_events", execution_views.show_history
     ),
     PageRoute(
         "GET",
         "/executions/{execution}/conversation",
-        Right.CONTENT,
+        "list_events",
         execution_views.show_conversation,
     ),
-    PageRoute("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
-    PageRoute("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
-    PageRoute("POST", "/executions/{execution}/retry", Right.OPERATE, bulk.retry),
-    PageRoute("GET", "/executions/{execution}/fork", Right.OPERATE, bulk.show_fork),
-    PageRoute("POST", "/executions/{execution}/fork", Right.OPERATE, bulk.fork, bulk.refuse_fork),
-    PageRoute("POST", "/executions/{execution}/cancel", Right.OPERATE, bulk.cancel),
-    PageRoute("GET", "/bulk/executions", Right.OPERATE, bulk.plan_executions),
-    PageRoute("POST", "/bulk/executions", Right.OPERATE, bulk.change_executions),
-    PageRoute("GET", "/bulk/approvals", Right.DECIDE, bulk.plan_approvals),
-    PageRoute("POST", "/bulk/approvals", Right.DECIDE, bulk.decide_approvals),
-    PageRoute("GET", "/flows", Right.SEE, flow_views.list_flows),
-    PageRoute("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
-    PageRoute("POST", "/flows/{flow}", Right.START, flow_views.start, flow_views.refuse),
-    PageRoute("GET", "/flows/{flow}/compare", Right.CONTENT, flow_views.compare),
-    PageRoute("POST", "/flows/{flow}/pause", Right.OPERATE, flow_views.pause),
-    PageRoute("POST", "/flows/{flow}/resume", Right.OPERATE, flow_views.resume),
-    PageRoute("POST", "/flows/{flow}/run", Right.OPERATE, flow_views.run_now),
-    PageRoute("GET", "/deploy", Right.ADMINISTER, deploying.show_deploy),
+    PageRoute("GET", "/executions/{execution}/events", "list_events", execution_views.show_events),
+    PageRoute("GET", "/executions/{execution}/compare", "diff", execution_views.show_diff),
+    PageRoute("POST", "/executions/{execution}/retry", "retry", bulk.retry),
+    PageRoute("GET", "/executions/{execution}/fork", "fork", bulk.show_fork),
+    PageRoute("POST", "/executions/{execution}/fork", "fork", bulk.fork, bulk.refuse_fork),
+    PageRoute("POST", "/executions/{execution}/cancel", "cancel", bulk.cancel),
+    PageRoute("GET", "/bulk/executions", "cancel", bulk.plan_executions),
+    PageRoute("POST", "/bulk/executions", "cancel", bulk.change_executions),
+    PageRoute("GET", "/bulk/approvals", "decide_many", bulk.plan_approvals),
+    PageRoute("POST", "/bulk/approvals", "decide_many", bulk.decide_approvals),
+    PageRoute("GET", "/flows", "list_flows", flow_views.list_flows),
+    PageRoute("GET", "/flows/{flow}", "show_flow", flow_views.show_flow),
+    PageRoute("POST", "/flows/{flow}", "start_execution", flow_views.start, flow_views.refuse),
+    PageRoute("GET", "/flows/{flow}/compare", "show_definition", flow_views.compare),
+    PageRoute("POST", "/flows/{flow}/pause", "pause_schedules", flow_views.pause),
+    PageRoute("POST", "/flows/{flow}/resume", "resume_schedules", flow_views.resume),
+    PageRoute("POST", "/flows/{flow}/run", "trigger", flow_views.run_now),
+    PageRoute("GET", "/deploy", "deploy", deploying.show_deploy),
     PageRoute(
-        "POST",
-        "/deploy",
-        Right.ADMINISTER,
-        deploying.deploy,
-        deploying.refuse,
-        deploying.text_of_file,
-        LONG_WAIT,
+        "POST", "/deploy", "deploy", deploying.deploy, deploying.refuse, deploying.text_of_file
     ),
-    PageRoute("GET", "/environments", Right.OPERATE, environment_views.list_environments),
+    PageRoute("GET", "/environments", "list_environments", environment_views.list_environments),
     PageRoute(
-        "POST",
-        "/environments/{environment}/look",
-        Right.CONTENT,
-        environment_views.look,
+        "POST", "/environments/{environment}/look", "look_into_environment", environment_views.look
     ),
     PageRoute(
         "POST",
         "/environments/{environment}/release",
-        Right.OPERATE,
+        "release_environment",
         environment_views.release,
     ),
-    PageRoute("GET", "/approvals", Right.SEE, approval_views.list_approvals),
-    PageRoute("GET", "/approvals/{approval}", Right.SEE, approval_views.show_approval),
+    PageRoute("GET", "/approvals", "list_approvals", approval_views.list_approvals),
+    PageRoute("GET", "/approvals/{approval}", "show_approval", approval_views.show_approval),
     PageRoute(
-        "POST",
-        "/approvals/{approval}",
-        Right.DECIDE,
-        approval_views.decide,
-        approval_views.refuse,
+        "POST", "/approvals/{approval}", "decide", approval_views.decide, approval_views.refuse
     ),
-    PageRoute("POST", "/approvals/{approval}/claim", Right.DECIDE, approval_views.claim),
-    PageRoute("POST", "/approvals/{approval}/release", Right.DECIDE, approval_views.release),
-    PageRoute("POST", "/approvals/{approval}/delegate", Right.DECIDE, approval_views.delegate),
+    PageRoute("POST", "/approvals/{approval}/claim", "claim", approval_views.claim),
+    PageRoute("POST", "/approvals/{approval}/release", "release", approval_views.release),
+    PageRoute("POST", "/approvals/{approval}/delegate", "delegate", approval_views.delegate),
 )
-"""Every page, with the right that it needs."""
+"""Every page, with the operation whose right it needs."""
 
 
 @cache

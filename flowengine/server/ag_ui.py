@@ -29,19 +29,15 @@ from ag_ui.core import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from starlette.requests import Request
-from starlette.routing import Route as PathRoute
 
 from flowengine.engines.agent_events import StreamPart
 from flowengine.errors import FlowEngineError, InputError, NotFound
-from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of, body_as
-from flowengine.server.problems import RequestRefused, problem_response
-from flowengine.server.streams import HEARTBEAT_SECONDS
-from flowengine.server.talks import ArrivingPart, Talk
+from flowengine.server.streams import event_source
+from flowengine.server.talks import ArrivingPart, ArrivingReplies, Talk
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.requests import Request
 
     from flowengine.server.application import Application
     from flowengine.server.rights import Principal
@@ -57,24 +53,23 @@ class ReplyEvents:
     """The events for what agents do. Replies are sent as they arrive."""
 
     def __init__(self) -> None:
+        self._replies = ArrivingReplies("reasoning", "text")
         self._open: dict[str, _Sent] = {}
-        """Address of a step → what was sent of its reply."""
+        """Address of a step → the message of its reply."""
         self._broken = 0
 
-    def arriving(self, part: Mapping[str, Any]) -> Iterator[BaseEvent]:
-        """Yield the events for a part of a reply that a model is writing."""
-        kind, address = part["part"], part["address"]
-        if kind == "restart":
-            yield from self._break_off(address)
-        elif kind in ("text", "reasoning") and part["text"]:
-            if address not in self._open:
-                self._open[address] = self._new(address, part.get("agent", ""))
-            yield from self._open[address].add(kind, part["text"])
-
-    def of(self, part: StreamPart) -> Iterator[BaseEvent]:
-        """Yield the events for a part of the journal."""
+    def of(self, part: StreamPart | ArrivingPart) -> Iterator[BaseEvent]:
+        """Yield the events for a part of the journal, or of a reply that a model is writing."""
+        for piece in self._replies.pieces(part):
+            if piece.kind == "broken":  # the next message of the step has another id
+                self._broken += 1
+                yield from self._open.pop(piece.address).close()
+            else:
+                yield from self._message(piece.address, piece.agent).add(piece.kind, piece.text)
+        if isinstance(part, ArrivingPart):
+            return
         if part.kind == "reply":
-            yield from self._reply(part)
+            yield from self._calls(part)
         elif part.kind == "tool_result" and part.call:
             yield ToolCallResultEvent(
                 message_id=part.step, tool_call_id=part.call, content=part.shown, role="tool"
@@ -84,28 +79,15 @@ class ReplyEvents:
 
     def end(self) -> Iterator[BaseEvent]:
         """Yield the ends of all messages that are open."""
-        for address in list(self._open):
-            yield from self._break_off(address)
-
-    def _break_off(self, address: str) -> Iterator[BaseEvent]:
-        """End a message that will not be completed. The next one of the step has another id."""
-        if (sent := self._open.pop(address, None)) is not None:
-            self._broken += 1
+        for sent in self._open.values():
             yield from sent.close()
 
-    def _reply(self, part: StreamPart) -> Iterator[BaseEvent]:
-        """Yield what is left of a reply, and its calls."""
-        reply = part.reply
-        whole = {"reasoning": reply.reasoning, "text": reply.text}
-        sent = self._open.get(part.step)
-        if sent is not None and not sent.begins(whole):
-            yield from self._break_off(part.step)  # it is another one than what has arrived
-        sent = self._open.pop(part.step, None) or self._new(part.step, part.agent)
-        for kind, text in whole.items():
-            if rest := text[len(sent.texts[kind]) :]:
-                yield from sent.add(kind, rest)
+    def _calls(self, part: StreamPart) -> Iterator[BaseEvent]:
+        """Yield the end of a reply, and its calls."""
+        sent = self._message(part.step, part.agent)
+        del self._open[part.step]
         yield from sent.close()
-        for call in reply.calls:
+        for call in part.reply.calls:
             yield ToolCallStartEvent(
                 tool_call_id=call.id, tool_call_name=call.tool, parent_message_id=sent.id
             )
@@ -113,9 +95,12 @@ class ReplyEvents:
                 yield ToolCallArgsEvent(tool_call_id=call.id, delta=call.sent)
             yield ToolCallEndEvent(tool_call_id=call.id)
 
-    def _new(self, address: str, agent: str) -> _Sent:
-        id = f"{address}/{self._broken}" if self._broken else address
-        return _Sent(id, agent or None)
+    def _message(self, address: str, agent: str) -> _Sent:
+        """Return the open message of a step, or a new one."""
+        if address not in self._open:
+            id = f"{address}/{self._broken}" if self._broken else address
+            self._open[address] = _Sent(id, agent or None)
+        return self._open[address]
 
 
 class _Sent:
@@ -128,13 +113,8 @@ class _Sent:
 
     def __init__(self, id: str, agent: str | None) -> None:
         self.id = id
-        self.texts = {"reasoning": "", "text": ""}
         self._agent = agent
         self._open = ""
-
-    def begins(self, whole: Mapping[str, str]) -> bool:
-        """Return whether it is the beginning of a reply."""
-        return all(whole[kind].startswith(text) for kind, text in self.texts.items())
 
     def add(self, kind: str, text: str) -> Iterator[BaseEvent]:
         """Yield the events for the next piece of its text or its reasoning."""
@@ -146,7 +126,6 @@ class _Sent:
                 yield ReasoningMessageStartEvent(message_id=self._thought)
             else:
                 yield TextMessageStartEvent(message_id=self.id, role="assistant", name=self._agent)
-        self.texts[kind] += text
         if kind == "reasoning":
             yield ReasoningMessageContentEvent(message_id=self._thought, delta=text)
         else:
@@ -192,63 +171,16 @@ def interrupt_of(part: StreamPart) -> Interrupt:
 
 # AG-UI at `/ag-ui/{flow}` of the server, with the bearer tokens of the API.
 
-PATH = "/ag-ui/{flow}"
 
+async def run(application: Application, principal: Principal, request: Request) -> Any:
+    """Return the events of the run that a request asks for.
 
-def ag_ui_routes(application: Application) -> list[PathRoute]:
-    """Return the routes of AG-UI."""
-    return [PathRoute(PATH, _Door(application))]
-
-
-class _Door:
-    def __init__(self, application: Application) -> None:
-        self._application = application
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from sse_starlette import EventSourceResponse
-        from sse_starlette.sse import AppStatus
-
-        # The server ends its streams itself when it stops.
-        AppStatus.enable_automatic_graceful_drain = False
-        request = Request(scope, receive)
-        response: Any
-        try:
-            pieces = _pieces(await self._run(request))
-            response = EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")
-        except FlowEngineError as error:
-            if isinstance(error, RequestRefused):
-                await self._application.note(request, None, error.status, error.message)
-            response = problem_response(error)
-        await response(scope, receive, send)
-
-    async def _run(self, request: Request) -> AgUiRun:
-        """Return the run that a request asks for.
-
-        Raises:
-            RequestRefused: The credential, the method or the body is not valid, or the package is
-                missing.
-            InputError: The body is not that of a run.
-        """
-        principal = await self._application.admit(request)
-        if request.method != "POST":
-            raise RequestRefused(405, "a run is a POST", headers={"allow": "POST"})
-        try:
-            input_type, run_type = await on_thread(_load)
-        except ModuleNotFoundError as error:
-            raise RequestRefused(
-                501,
-                f"AG-UI needs the package {error.name} on the server",
-                hint="pip install 'flowengine[ag-ui]'",
-            ) from None
-        given = body_as(input_type, request, await request.body())
-        flow = request.path_params["flow"]
-        run: AgUiRun = run_type(self._application, principal, address_of(request), flow, given)
-        return run
-
-
-def _load() -> tuple[Any, Any]:
-    """Import the package of the protocol, which takes some time."""
-    return RunAgentInput, AgUiRun
+    Raises:
+        InputError: The body is not that of a run.
+    """
+    given = body_as(RunAgentInput, request, await request.body())
+    flow = request.path_params["flow"]
+    return event_source(_pieces(AgUiRun(application, principal, address_of(request), flow, given)))
 
 
 async def _pieces(run: AgUiRun) -> AsyncIterator[bytes]:
@@ -322,12 +254,8 @@ class AgUiRun:
         """Yield events until the execution ends, or needs its user."""
         talk, replies = self._talk, ReplyEvents()
         async for part in talk.follow(shown, message, time.monotonic() + LONGEST_SECONDS):
-            if isinstance(part, ArrivingPart):
-                for event in replies.arriving(part.part):
-                    yield event
-            else:
-                for event in replies.of(part):
-                    yield event
+            for event in replies.of(part):
+                yield event
         for event in replies.end():
             yield event
         if talk.asked is None or talk.found is None:

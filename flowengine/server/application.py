@@ -233,8 +233,7 @@ class Application:
     async def ask(
         self,
         principal: Principal,
-        method: str,
-        path: str,
+        name: str,
         *,
         ids: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
@@ -242,14 +241,13 @@ class Application:
         seed: str | None = None,
         via: str = VIA,
     ) -> Any:
-        """Return what a route of the table answers, for other protocols.
+        """Return what an operation of the table answers, for other protocols.
 
         Rights are checked, and content is left out, as for a request.
 
         Args:
             principal: The user, whose credential was checked.
-            method: Of the route.
-            path: Of the route, as in the table: `/v1/executions/{execution}`.
+            name: Of the operation.
             ids: The parts of the path, by name.
             query: The parameters.
             body: The fields of the body.
@@ -257,9 +255,9 @@ class Application:
             via: The channel of decisions, for the audit trail.
 
         Raises:
-            FlowEngineError: As the route does.
+            FlowEngineError: As the operation does.
         """
-        route = find_route(method, path)
+        route = find_route(name)
         call = self._call(route, principal, ids or {}, via)
         try:
             call = call._replace(
@@ -272,6 +270,32 @@ class Application:
             raise InputError(message, field=field) from None
         async with self._place(route, principal):
             return await on_thread(lambda: route.answer(_checked(route, call)))
+
+    async def change(
+        self,
+        principal: Principal,
+        address: str,
+        name: str,
+        *,
+        ids: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        seed: str | None = None,
+        via: str,
+    ) -> Any:
+        """Make a change by an operation of the table, and record it or its refusal. See `ask`.
+
+        Args:
+            principal: The user.
+            address: Of the client, for the audit record.
+            name: Of the operation.
+            ids: As for `ask`.
+            body: As for `ask`.
+            seed: As for `ask`.
+            via: The channel, also for the audit record.
+        """
+        path = find_route(name).path.format(**(ids or {}))
+        async with self.recorded(principal, via.upper(), path, address):
+            return await self.ask(principal, name, ids=ids, body=body, seed=seed, via=via)
 
     async def identify(self, request: HTTPConnection, authorization: str | None) -> Principal:
         """Return the user of a request by its credential."""

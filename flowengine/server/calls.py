@@ -201,6 +201,11 @@ FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
 """Object in a path → how its flow is found, on which the right of a route is needed."""
 
 
+def subject_of(path: str) -> str | None:
+    """Return the object in the path of a route on whose flow its right is needed."""
+    return next((name for name in FLOWS if f"{{{name}}}" in path), None)
+
+
 def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Found:
     try:
         subject = find()

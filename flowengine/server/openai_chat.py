@@ -14,23 +14,21 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.application import address_of, body_as
 from flowengine.server.problems import RequestRefused, status_of
-from flowengine.server.streams import HEARTBEAT_SECONDS
-from flowengine.server.talks import ArrivingPart, Talk
+from flowengine.server.streams import event_source
+from flowengine.server.talks import ArrivingPart, ArrivingReplies, Talk
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.requests import Request
 
     from flowengine.engines.agent_events import StreamPart
     from flowengine.server.application import Application
+    from flowengine.server.rights import Principal
 
-PATH = "/openai/v1"
 VIA = "openai"
 """The channel of starts and messages, for the audit trail."""
 LONGEST_SECONDS = 600.0
@@ -71,39 +69,9 @@ class _Asked(BaseModel):
     n: Literal[1] | None = None
 
 
-def openai_routes(application: Application) -> list[PathRoute]:
-    """Return the routes of the endpoint."""
-    return [
-        PathRoute(f"{PATH}/chat/completions", _Door(application, "POST", _chat)),
-        PathRoute(f"{PATH}/models", _Door(application, "GET", _models)),
-    ]
-
-
-class _Door:
-    def __init__(self, application: Application, method: str, answer: Any) -> None:
-        self._application = application
-        self._method = method
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            principal = await self._application.admit(request)
-            if request.method != self._method:
-                raise RequestRefused(
-                    405, f"use {self._method} for this path", headers={"allow": self._method}
-                )
-            response = await self._answer(self._application, principal, request)
-        except FlowEngineError as error:
-            if isinstance(error, RequestRefused):
-                await self._application.note(request, None, error.status, error.message)
-            response = _refusal(error)
-        await response(scope, receive, send)
-
-
-async def _models(application: Application, principal: Any, request: Request) -> Any:
+async def models(application: Application, principal: Principal, request: Request) -> Any:
     """Return the deployed flows that the user may see."""
-    flows = await application.ask(principal, "GET", "/v1/flows")
+    flows = await application.ask(principal, "list_flows")
     data = [
         {"id": item["flow"], "object": "model", "created": 0, "owned_by": "flowengine"}
         for item in flows["items"]
@@ -111,11 +79,8 @@ async def _models(application: Application, principal: Any, request: Request) ->
     return JSONResponse({"object": "list", "data": data})
 
 
-async def _chat(application: Application, principal: Any, request: Request) -> Any:
+async def chat(application: Application, principal: Principal, request: Request) -> Any:
     """Return the agent's answer to the newest message, whole or as a stream."""
-    from sse_starlette import EventSourceResponse
-    from sse_starlette.sse import AppStatus
-
     asked: _Asked = body_as(_Asked, request, await request.body())
     if asked.tools:
         raise InputError("the flow declares the tools of its agents", field="tools")
@@ -131,9 +96,7 @@ async def _chat(application: Application, principal: Any, request: Request) -> A
     await turn.begin()
     if not asked.stream:
         return JSONResponse(await turn.whole())
-    # The server ends its streams itself when it stops.
-    AppStatus.enable_automatic_graceful_drain = False
-    return EventSourceResponse(turn.chunks(), ping=HEARTBEAT_SECONDS, sep="\n")
+    return event_source(turn.chunks())
 
 
 class _Turn:
@@ -156,8 +119,9 @@ class _Turn:
         """Id of a call → its arguments, as the model wrote them."""
         self._executed = 0
         """Number of calls that were shown."""
-        self._sent: dict[str, str] = {}
-        """Address of a step → text that was sent of its reply."""
+        self._replies = ArrivingReplies("text")
+        self._open = set[str]()
+        """Addresses of the steps whose replies have begun."""
         self._has_text = False
         self._tokens = [0, 0]
 
@@ -215,36 +179,34 @@ class _Turn:
         """Yield the pieces of the answer: text, and calls that have ended."""
         talk, until = self._talk, time.monotonic() + LONGEST_SECONDS
         async for part in talk.follow(self._shown, self._message, until):
-            for text in self._arriving(part) if isinstance(part, ArrivingPart) else self._of(part):
+            for text in self._texts(part):
                 self._has_text = True
                 yield {"content": text}
-            if not isinstance(part, ArrivingPart) and part.kind == "tool_result":
+            if isinstance(part, ArrivingPart):
+                continue
+            if part.kind == "reply":
+                self._open.discard(part.step)
+                self._note_calls(part)
+                for place, name in enumerate(("input_tokens", "output_tokens")):
+                    self._tokens[place] += int(part.reply.usage.get(name) or 0)
+            elif part.kind == "tool_result":
                 yield {_TOOLS: [self._tool(part)]}
         for text in self._last():
             yield {"content": f"\n\n{text}" if self._has_text else text}
             self._has_text = True
 
-    def _arriving(self, arriving: ArrivingPart) -> Iterator[str]:
-        part = arriving.part
-        if part["part"] == "text" and part["text"]:
-            yield from self._piece(part["address"], part["text"])
-        elif part["part"] == "restart" and self._sent.pop(part["address"], None):
-            yield "\n\n[The model starts again.]"
-
-    def _of(self, part: StreamPart) -> Iterator[str]:
-        """Yield the rest of a reply."""
-        if part.kind != "reply":
-            return
-        reply = part.reply
-        self._note_calls(part)
-        for place, name in enumerate(("input_tokens", "output_tokens")):
-            self._tokens[place] += int(reply.usage.get(name) or 0)
-        text = reply.text
-        if not text.startswith(self._sent.get(part.step, "")):
-            del self._sent[part.step]  # the reply differs from the parts that arrived
-        if rest := text[len(self._sent.get(part.step, "")) :]:
-            yield from self._piece(part.step, rest)
-        self._sent.pop(part.step, None)
+    def _texts(self, part: StreamPart | ArrivingPart) -> Iterator[str]:
+        """Yield the next pieces of the text of replies."""
+        for piece in self._replies.pieces(part):
+            if piece.kind == "broken":
+                self._open.discard(piece.address)
+                if isinstance(part, ArrivingPart):
+                    yield "\n\n[The model starts again.]"
+                continue
+            if piece.address not in self._open and self._has_text:
+                yield "\n\n"
+            self._open.add(piece.address)
+            yield piece.text
 
     def _note_calls(self, part: StreamPart) -> None:
         """Note the arguments of the calls of a reply."""
@@ -263,13 +225,6 @@ class _Turn:
             "output": part.shown,
             "value": part.value,
         }
-
-    def _piece(self, address: str, text: str) -> Iterator[str]:
-        """Yield the next piece of the reply of a step."""
-        if address not in self._sent and self._has_text:
-            yield "\n\n"
-        self._sent[address] = self._sent.get(address, "") + text
-        yield text
 
     def _last(self) -> Iterator[str]:
         """Yield the open questions and the end, for which the protocol has no other place."""
@@ -333,6 +288,7 @@ def _problem(error: FlowEngineError) -> dict[str, Any]:
     }
 
 
-def _refusal(error: FlowEngineError) -> JSONResponse:
+def refusal(error: FlowEngineError) -> JSONResponse:
+    """Return the answer to a request that is refused, in the form of this protocol."""
     headers = error.headers if isinstance(error, RequestRefused) else None
     return JSONResponse({"error": _problem(error)}, status_of(error), headers)

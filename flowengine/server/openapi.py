@@ -90,7 +90,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     operation: dict[str, Any] = {
-        "operationId": route.answer.__name__,
+        "operationId": route.name,
         "summary": (getdoc(route.answer) or "").partition("\n")[0],
         "description": _need(route),
         "parameters": [*_in_path(route), *_in_query(route.query, schemas)],

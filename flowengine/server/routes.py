@@ -1,4 +1,7 @@
-"""Every route of the API, with the right that it needs. Only this table assigns rights."""
+"""Every operation of the API, with its route and the right that it needs.
+
+Only this table assigns rights: the page, MCP, AG-UI and the other protocols name its operations.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from flowengine.server import (
     signals,
 )
 from flowengine.server import sent_values as uploads
-from flowengine.server.calls import FLOWS
+from flowengine.server.calls import subject_of
 from flowengine.server.rights import Right
 
 Need = Right | Literal["public", "anyone", "signed"]
@@ -63,9 +66,14 @@ class Route(NamedTuple):
     """Field of the answer that is not kept for repeated requests: they have None there."""
 
     @property
+    def name(self) -> str:
+        """The name of the operation, by which the other protocols and the page refer to it."""
+        return self.answer.__name__
+
+    @property
     def subject(self) -> str | None:
         """The object in the path on whose flow the right is needed."""
-        return next((name for name in FLOWS if f"{{{name}}}" in self.path), None)
+        return subject_of(self.path)
 
 
 _EXECUTION = "/v1/executions/{execution}"
@@ -260,11 +268,9 @@ ROUTES = (
 )  # fmt: skip
 
 
-def find_route(method: str, path: str) -> Route:
-    """Return a route of the table.
+_BY_NAME = {route.name: route for route in ROUTES}
 
-    Args:
-        method: Its method.
-        path: Its path, with the names of its parts: `/v1/executions/{execution}`.
-    """
-    return next(route for route in ROUTES if (route.method, route.path) == (method, path))
+
+def find_route(name: str) -> Route:
+    """Return a route of the table by the name of its operation."""
+    return _BY_NAME[name]

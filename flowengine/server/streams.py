@@ -35,6 +35,16 @@ SURE_SECONDS = 1.0
 """Seconds after which those who wait look at the store anyway."""
 
 
+def event_source(pieces: AsyncIterator[bytes]) -> EventSourceResponse:
+    """Return an answer that lasts, with pieces of server-sent events."""
+    from sse_starlette import EventSourceResponse
+    from sse_starlette.sse import AppStatus
+
+    # The server ends its streams itself when it stops.
+    AppStatus.enable_automatic_graceful_drain = False
+    return EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")
+
+
 class Alert:
     """Wakes all who wait for it. It can be given again and again."""
 
@@ -301,11 +311,6 @@ class EventStreams:
             call: The request.
             last: `Last-Event-ID`: the number of the last event that the reader has received.
         """
-        from sse_starlette import EventSourceResponse
-        from sse_starlette.sse import AppStatus
-
-        # The server ends its streams itself when it stops.
-        AppStatus.enable_automatic_graceful_drain = False
         since: int | None
         if "execution" in call.path:
             source = self._of_one(call.path["execution"])
@@ -317,11 +322,7 @@ class EventStreams:
                 await on_thread(self._engine.store.number_events)  # an error is an answer
         if last is not None and last.isdecimal() and len(last) < _LONGEST_NUMBER:
             since = int(last) + 1
-        return EventSourceResponse(
-            self._pieces(source, since),
-            ping=HEARTBEAT_SECONDS,
-            sep="\n",
-        )
+        return event_source(self._pieces(source, since))
 
     def close(self) -> None:
         """End all streams."""

@@ -11,15 +11,14 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.agent_events import AgentEvents, StreamPart
-from flowengine.engines.results import ENDED, ExecutionResult, Update
+from flowengine.engines.results import ExecutionResult, Update
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import separate_id
-from flowengine.kernel.view import DECIDABLE
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LISTEN_SECONDS
 
@@ -79,75 +78,8 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
     return AgentParts(result, parts, questions)
 
 
-# Waiting until an execution has ended or needs a person, for protocols with one answer a call.
-
-EXECUTION = "/v1/executions/{execution}"
-_HELD = ("stalled", "quarantined")
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 """Seconds between two looks at an execution, while others change the store all the time."""
-
-Tell = Callable[[str], Awaitable[None]]
-"""Reports the status of the execution: when it has changed, and every `TELL_SECONDS`."""
-TELL_SECONDS = 10.0
-
-
-async def settled(
-    application: Application,
-    principal: Principal,
-    execution: str,
-    until: float,
-    tell: Tell,
-    decided: Collection[str] = (),
-) -> Mapping[str, Any]:
-    """Return an execution once it has ended or waits for a person, or as it is at a time.
-
-    Args:
-        application: The server.
-        principal: The user, who may see the execution.
-        execution: Its full id.
-        until: The time, by the monotonic clock, in seconds.
-        tell: Reports progress.
-        decided: Ids of waits that were just decided, which another process has yet to notice.
-
-    Returns:
-        As `GET /v1/executions/{execution}?brief=true`.
-    """
-    status_of, changes = find_route("GET", EXECUTION), application.changes
-    ids = {"execution": execution}
-    pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
-    while True:
-        number = changes.number
-        status = await application.view(status_of, principal, ids, _status)
-        now = time.monotonic()
-        if status != reported or now - reported_at >= TELL_SECONDS:
-            reported, reported_at = status, now
-            await tell(status)
-        is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
-        if is_last or status == "waiting":
-            view: Mapping[str, Any] = await application.ask(
-                principal, "GET", EXECUTION, ids=ids, query={"brief": True}
-            )
-            if is_last or open_questions(view, decided):
-                return view
-        await changes.after(number, min(until, now + TELL_SECONDS))
-        await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
-    """Return the open waits of an execution that a person decides."""
-    waits = view.get("waits") or ()
-    return [wait for wait in waits if wait["kind"] in DECIDABLE and wait["id"] not in decided]
-
-
-def _status(call: ApiCall) -> str:
-    return call.engine.summary(call.path["execution"])["status"]
-
-
-_EVENTS = f"{EXECUTION}/events"
-_EXECUTIONS = "/v1/executions"
-_DECISION = "/v1/approvals/{approval}/decision"
 _log = logging.getLogger("flowengine.server")
 
 
@@ -156,6 +88,54 @@ class ArrivingPart(NamedTuple):
 
     part: Mapping[str, Any]
     """`{address, part, text?, …}`."""
+
+
+class ReplyPiece(NamedTuple):
+    """A piece of a reply that was not sent before."""
+
+    kind: Literal["text", "reasoning", "broken"]
+    """`broken`: what was sent of the reply counts no longer. It begins again, or is another one."""
+    address: str
+    """Of the step."""
+    agent: str = ""
+    text: str = ""
+
+
+class ArrivingReplies:
+    """Joins the parts of replies that arrive with the journal, which has the complete replies.
+
+    Args:
+        kinds: The parts of replies that the protocol shows, in their order.
+    """
+
+    def __init__(self, *kinds: Literal["text", "reasoning"]) -> None:
+        self._kinds = kinds
+        self._sent: dict[str, dict[str, str]] = {}
+        """Address of a step → what was sent of its reply, by kind."""
+
+    def pieces(self, part: StreamPart | ArrivingPart) -> Iterator[ReplyPiece]:
+        """Yield what a part adds to the replies."""
+        if isinstance(part, ArrivingPart):
+            yield from self._arriving(part.part)
+        elif part.kind == "reply":
+            whole: dict[str, str] = {kind: getattr(part.reply, kind) for kind in self._kinds}
+            sent = self._sent.pop(part.step, {})
+            if not all(whole[kind].startswith(text) for kind, text in sent.items()):
+                yield ReplyPiece("broken", part.step)
+                sent = {}
+            for kind in self._kinds:
+                if rest := whole[kind][len(sent.get(kind, "")) :]:
+                    yield ReplyPiece(kind, part.step, part.agent, rest)
+
+    def _arriving(self, part: Mapping[str, Any]) -> Iterator[ReplyPiece]:
+        kind, address = part["part"], part["address"]
+        if kind == "restart":
+            if self._sent.pop(address, None) is not None:
+                yield ReplyPiece("broken", address)
+        elif kind in self._kinds and part["text"]:
+            sent = self._sent.setdefault(address, {})
+            sent[kind] = sent.get(kind, "") + part["text"]
+            yield ReplyPiece(kind, address, part.get("agent", ""), part["text"])
 
 
 class Talk:
@@ -202,7 +182,7 @@ class Talk:
 
         await self._find()
         ids = {"execution": self.execution}
-        route = find_route("GET", _EVENTS)
+        route = find_route("list_events")
         view = await self._application.view(route, self._principal, ids, read)
         self.found = view
         return view
@@ -230,7 +210,7 @@ class Talk:
             return id
 
         if not self.execution:
-            route = find_route("GET", _EXECUTIONS)
+            route = find_route("list_executions")
             application, principal = self._application, self._principal
             self.execution = await application.view(route, principal, {}, find)
 
@@ -238,7 +218,7 @@ class Talk:
         """Start the execution."""
         await self._find()
         body = {"flow": self._flow, "inputs": inputs}
-        await self._change(_EXECUTIONS, {}, body, self.execution)
+        await self._change("start_execution", {}, body, self.execution)
 
     async def decide(self, parts: AgentParts, wait: str, body: Mapping[str, Any]) -> None:
         """Decide on a wait of this execution.
@@ -248,7 +228,7 @@ class Talk:
         """
         if wait not in {id_of(question) for question in parts.questions}:
             raise InputError(f"{wait!r} is not an open interrupt of this thread")
-        await self._change(_DECISION, {"approval": wait}, body)
+        await self._change("decide", {"approval": wait}, body)
         self._decided.add(wait)
 
     async def follow(
@@ -306,13 +286,11 @@ class Talk:
         await asyncio.sleep(pause)
 
     async def _change(
-        self, path: str, ids: Mapping[str, str], body: Mapping[str, Any], seed: str | None = None
+        self, name: str, ids: Mapping[str, str], body: Mapping[str, Any], seed: str | None = None
     ) -> None:
-        """Make a change by a route of the table, and record it or its refusal."""
-        application, principal, via = self._application, self._principal, self._via
-        named = path.format(**ids)
-        async with application.recorded(principal, via.upper(), named, self._address):
-            await application.ask(principal, "POST", path, ids=ids, body=body, seed=seed, via=via)
+        await self._application.change(
+            self._principal, self._address, name, ids=ids, body=body, seed=seed, via=self._via
+        )
 
 
 def id_of(question: StreamPart) -> str:

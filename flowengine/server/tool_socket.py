@@ -27,7 +27,6 @@ from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LONGEST_SECONDS
-from flowengine.server.talks import EXECUTION
 from flowengine.tool_environment.journal import TASK
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ _CHECKED_EVERY = 5.0
 """Seconds after which the credential of a client that only follows is checked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _ID = Annotated[str, Field(min_length=1, max_length=200)]
-_EVENTS, _APPROVALS = f"{EXECUTION}/events", "/v1/approvals"
 _CODES = {
     NotFound: "unknown_call",
     Conflict: "not_open",
@@ -219,14 +217,14 @@ class _Client:
             return [asked.execution]
         assert self._principal is not None
         query = {"label": [f"{TASK}={asked.task}"], "limit": MOST_FOLLOWED}
-        page = await self._application.ask(self._principal, "GET", "/v1/executions", query=query)
+        page = await self._application.ask(self._principal, "list_executions", query=query)
         return [item["execution"] for item in reversed(page["items"])]
 
     async def _send_new(self, execution: str) -> bool:
         """Send the new messages of an execution, and return whether there was one."""
         assert self._principal is not None
         full, has_ended, messages = await self._application.view(
-            find_route("GET", _EVENTS),
+            find_route("list_events"),
             self._principal,
             {"execution": execution},
             self._read,
@@ -296,7 +294,7 @@ class _Client:
         items: list[Any] = []
         if execution:
             query = {"execution": execution, "status": "pending"}
-            items = (await application.ask(principal, "GET", _APPROVALS, query=query))["items"]
+            items = (await application.ask(principal, "list_approvals", query=query))["items"]
         wait = next(
             (item for item in items if item.get("tool") and item["address"] == address), None
         )
@@ -307,10 +305,8 @@ class _Client:
             return
         if (body := decision.answer_to(wait)) is None:
             raise InputError("the decision is none of the choices, or removes an argument")
-        path, ids = f"{_APPROVALS}/{{approval}}/decision", {"approval": wait["id"]}
-        named = path.format(**ids)
-        async with application.recorded(principal, VIA.upper(), named, self._address):
-            await application.ask(principal, "POST", path, ids=ids, body=body, via=VIA)
+        ids = {"approval": wait["id"]}
+        await application.change(principal, self._address, "decide", ids=ids, body=body, via=VIA)
 
 
 def _refusal(error: FlowEngineError) -> dict[str, Any]:

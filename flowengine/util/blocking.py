@@ -15,7 +15,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+)
 from functools import partial, wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -47,22 +55,26 @@ def blocking(operation: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     @wraps(operation)
     def plain(*args: P.args, **named: P.kwargs) -> T:
-        coroutine = operation(*args, **named)
-        go_on: Callable[[], Either[Any]] = partial(coroutine.send, None)
-        while True:
-            try:
-                step = go_on()
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                del go_on  # it may hold an error, whose traceback holds this frame
-            try:
-                go_on = partial(coroutine.send, step.plain())
-            except BaseException as error:
-                go_on = partial(coroutine.throw, error)
+        return finished(operation(*args, **named))
 
     return plain
+
+
+def finished(operation: Coroutine[Any, Any, T]) -> T:
+    """Block until an operation has ended, and return its result."""
+    go_on: Callable[[], Either[Any]] = partial(operation.send, None)
+    while True:
+        try:
+            step = go_on()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            del go_on  # it may hold an error, whose traceback holds this frame
+        try:
+            go_on = partial(operation.send, step.plain())
+        except BaseException as error:
+            go_on = partial(operation.throw, error)
 
 
 def on_loop(method: Callable[P, T], more: str = "") -> Callable[P, Coroutine[Any, Any, T]]:
@@ -94,7 +106,7 @@ async def on_this_loop(operation: Coroutine[Any, Any, T]) -> T:
             result: T = end.value
             return result
         finally:
-            del go_on  # as in `blocking`
+            del go_on  # as in `finished`
         try:
             go_on = partial(operation.send, await step.awaited())
         except BaseException as error:
@@ -108,6 +120,32 @@ async def is_awaited() -> bool:
         return True
 
     return await Either(lambda: False, yes)
+
+
+def items(source: AsyncGenerator[T]) -> Iterator[T]:
+    """Yield the items of a generator of operations, and block until each is there."""
+    try:
+        while True:
+            try:
+                item = finished(source.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        finished(source.aclose())
+
+
+async def items_on_loop(source: AsyncGenerator[T]) -> AsyncIterator[T]:
+    """Yield the items of a generator of operations, each awaited on the running event loop."""
+    try:
+        while True:
+            try:
+                item = await on_this_loop(source.__anext__())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        await on_this_loop(source.aclose())
 
 
 def pause(seconds: float) -> Either[None]:

@@ -12,12 +12,12 @@ import httpx2
 
 from flowengine import Engine
 from flowengine.page.site import PAGES, Site
-from flowengine.server.ag_ui import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import ServerRecords
 from flowengine.server.rights import Access
 from flowengine.server.routes import ROUTES
+from flowengine.server.talk_routes import talk_routes
 
 HOST = "testserver"
 LOCAL = "fe_local"
@@ -85,7 +85,7 @@ class Api:
             records,
             self._hosts,
             LOCAL,
-            lambda it: [*Site(it).routes(), *ag_ui_routes(it)],
+            lambda it: [*Site(it).routes(), *talk_routes(it)],
         )
 
     def close(self) -> None:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.page.site import Site
-from flowengine.server.ag_ui import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.mcp.http import mcp_routes
-from flowengine.server.openai_chat import openai_routes
 from flowengine.server.protocol import ProtocolLimits
 from flowengine.server.running import BoundedServer, Serving
+from flowengine.server.talk_routes import talk_routes
 from flowengine.server.tool_socket import tool_routes
 from tests.server.api import LOCAL, Api
 
@@ -51,8 +50,7 @@ class Served:
             lambda it: [
                 *Site(it).routes(),
                 *mcp_routes(it),
-                *ag_ui_routes(it),
-                *openai_routes(it),
+                *talk_routes(it),
                 *tool_routes(it),
             ],
         )

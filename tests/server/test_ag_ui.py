@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.agent_events import StreamPart
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
+from flowengine.server.talks import ArrivingPart
 from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.mcp import drive
@@ -162,6 +164,14 @@ def test_what_is_not_a_run_is_refused(api: Api) -> None:
     assert inputs[-1].code == "InputError"
 
 
+def test_a_missing_package_is_named(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "flowengine.server.ag_ui")
+    monkeypatch.setitem(sys.modules, "ag_ui.core", None)
+    refused = api("POST", "/ag-ui/f", {}, code=501)
+    assert "needs the package ag_ui" in refused["detail"]
+    assert refused["hint"] == "pip install 'flowengine[ag-ui]'"
+
+
 def test_a_run_that_takes_long_ends_and_the_next_one_continues(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +189,7 @@ def test_text_that_has_arrived_is_not_sent_twice() -> None:
 
     def said(text: str, *parts: dict[str, Any]) -> list[tuple[str, str]]:
         events = ReplyEvents()
-        found: list[Any] = [event for one in parts for event in events.arriving(one)]
+        found: list[Any] = [event for one in parts for event in events.of(ArrivingPart(one))]
         found += [*events.of(reply(text)), *events.end()]
         return [(event.type.value, getattr(event, "delta", event.message_id)) for event in found]
 

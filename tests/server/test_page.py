@@ -47,7 +47,7 @@ ALLOWED = {
     ("GET", "/flows/{flow}/compare"): frozenset({"admin"}),
     ("POST", "/flows/{flow}/pause"): frozenset({"operator", "admin"}),
     ("POST", "/flows/{flow}/resume"): frozenset({"operator", "admin"}),
-    ("POST", "/flows/{flow}/run"): frozenset({"operator", "admin"}),
+    ("POST", "/flows/{flow}/run"): frozenset({"starter", "operator", "admin"}),
     ("GET", "/deploy"): frozenset({"admin"}),
     ("POST", "/deploy"): frozenset({"admin"}),
     ("GET", "/environments"): frozenset({"operator", "admin"}),

@@ -13,11 +13,10 @@ import pytest
 
 from flowengine import Engine
 from flowengine.page.site import PAGES, Site
-from flowengine.server.ag_ui import ag_ui_routes
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
-from flowengine.server.openai_chat import openai_routes
 from flowengine.server.routes import ROUTES
+from flowengine.server.talk_routes import talk_routes
 from flowengine.server.tool_socket import PATH as SOCKET
 from flowengine.server.tool_socket import tool_routes
 from tests.server.api import HOST, LOCAL, Api
@@ -139,7 +138,7 @@ class World:
             Hosts(frozenset({HOST}), ()),
             LOCAL,
             lambda it: [
-                *Site(it).routes(), *ag_ui_routes(it), *openai_routes(it), *tool_routes(it)
+                *Site(it).routes(), *talk_routes(it), *tool_routes(it)
             ],
             per_minute=1_000_000,
         )  # fmt: skip

@@ -103,10 +103,9 @@ flowengine serve --port 0"""
         """
         try:
             from flowengine.page.site import Site
-            from flowengine.server.ag_ui import ag_ui_routes
             from flowengine.server.mcp.http import mcp_routes
-            from flowengine.server.openai_chat import openai_routes
             from flowengine.server.running import Serving, check, serve
+            from flowengine.server.talk_routes import talk_routes
             from flowengine.server.tool_socket import tool_routes
         except ModuleNotFoundError as error:
             raise UsageError(
@@ -140,8 +139,7 @@ flowengine serve --port 0"""
                 lambda served: [
                     *Site(served).routes(),
                     *mcp_routes(served),
-                    *ag_ui_routes(served),
-                    *openai_routes(served),
+                    *talk_routes(served),
                     *tool_routes(served),
                 ],
             )

@@ -1,4 +1,4 @@
-"""What a call of a tool does, below the protocol: start, wait, ask, answer.
+"""What a call of a tool does: start, wait, ask, answer.
 
 Its state is in the store and in the client's request, none in this process. So a question is open
 after a restart of the server, too.
@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import anyio
+import mcp_types as types
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
@@ -19,10 +23,9 @@ from flowengine.kernel.view import DECIDABLE
 from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.tools import QuestionForm, decision_of, question_of
-from flowengine.server.problems import as_json, problem_of
+from flowengine.server.problems import as_json
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
-from flowengine.server.talks import EXECUTION, open_questions, settled
 
 if TYPE_CHECKING:
     from flowengine.server.application import Application
@@ -40,8 +43,6 @@ _LONGEST_STATE = 4096
 _LOOK_SECONDS = 30.0
 _REST_SECONDS = 0.2
 """Seconds between two looks at a wait, at most and at least."""
-_EXECUTIONS = "/v1/executions"
-_APPROVAL = "/v1/approvals/{approval}"
 
 
 class Caller(NamedTuple):
@@ -56,23 +57,6 @@ class Caller(NamedTuple):
     """Id → where the user decides."""
 
 
-class ClientAnswer(NamedTuple):
-    """What a person answered to a question."""
-
-    accepted: bool
-    content: Mapping[str, Any]
-
-
-class Ask(NamedTuple):
-    """A question that is to be put to the user, before the call is repeated with the answer."""
-
-    wait: str
-    """Id of the wait."""
-    question: QuestionForm
-    state: str
-    """The client sends it along with the answer."""
-
-
 class TakenAnswers(NamedTuple):
     """What became of the answers of one call."""
 
@@ -84,30 +68,6 @@ class TakenAnswers(NamedTuple):
     def add(self, wait: str, refused: str) -> TakenAnswers:
         """Add an answer."""
         return self._replace(refused=refused) if refused else TakenAnswers((*self.decided, wait))
-
-
-class ClientChannel(Protocol):
-    """The client of one call."""
-
-    asks: Literal["never", "now", "later"]
-    """Whether its user can be asked: by a request of the server, or by an answer to the call, which
-    the client then repeats."""
-
-    async def tell(self, message: str) -> None:
-        """Report progress."""
-
-    async def answer_to(
-        self, question: QuestionForm, closed: Callable[[], Awaitable[None]]
-    ) -> ClientAnswer | None:
-        """Ask the user now, and return the answer.
-
-        Args:
-            question: The question.
-            closed: Returns once another user has answered.
-
-        Returns:
-            None: another user has answered.
-        """
 
 
 class CallProgress(NamedTuple):
@@ -140,6 +100,71 @@ def read_progress(text: str) -> CallProgress:
         raise InputError("requestState is not that of an earlier answer") from None
 
 
+# Waiting until an execution has ended or needs a person.
+
+_HELD = ("stalled", "quarantined")
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.5
+"""Seconds between two looks at an execution, while others change the store all the time."""
+
+Tell = Callable[[str], Awaitable[None]]
+"""Reports the status of the execution: when it has changed, and every `TELL_SECONDS`."""
+TELL_SECONDS = 10.0
+
+
+async def settled(
+    application: Application,
+    principal: Principal,
+    execution: str,
+    until: float,
+    tell: Tell,
+    decided: Collection[str] = (),
+) -> Mapping[str, Any]:
+    """Return an execution once it has ended or waits for a person, or as it is at a time.
+
+    Args:
+        application: The server.
+        principal: The user, who may see the execution.
+        execution: Its full id.
+        until: The time, by the monotonic clock, in seconds.
+        tell: Reports progress.
+        decided: Ids of waits that were just decided, which another process has yet to notice.
+
+    Returns:
+        As `GET /v1/executions/{execution}?brief=true`.
+    """
+    status_of, changes = find_route("show_execution"), application.changes
+    ids = {"execution": execution}
+    pause, reported, reported_at = _FIRST_PAUSE, "", 0.0
+    while True:
+        number = changes.number
+        status = await application.view(status_of, principal, ids, _status)
+        now = time.monotonic()
+        if status != reported or now - reported_at >= TELL_SECONDS:
+            reported, reported_at = status, now
+            await tell(status)
+        is_last = now >= until or status in ENDED or status in _HELD or application.is_closing
+        if is_last or status == "waiting":
+            view: Mapping[str, Any] = await application.ask(
+                principal, "show_execution", ids=ids, query={"brief": True}
+            )
+            if is_last or open_questions(view, decided):
+                return view
+        await changes.after(number, min(until, now + TELL_SECONDS))
+        await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> list[Any]:
+    """Return the open waits of an execution that a person decides."""
+    waits = view.get("waits") or ()
+    return [wait for wait in waits if wait["kind"] in DECIDABLE and wait["id"] not in decided]
+
+
+def _status(call: ApiCall) -> str:
+    return call.engine.summary(call.path["execution"])["status"]
+
+
 class ToolCalls:
     """Answers calls of tools.
 
@@ -154,7 +179,7 @@ class ToolCalls:
 
     async def tools(self, caller: Caller, after: str | None) -> tools.ToolPage:
         """Return a page of the flows that the user may start."""
-        route = find_route("GET", "/v1/flows")
+        route = find_route("list_flows")
         try:
             return await self._application.view(
                 route,
@@ -167,7 +192,7 @@ class ToolCalls:
 
     async def is_tool(self, caller: Caller, name: str) -> bool:
         """Return whether a tool is a flow that the user may start."""
-        route = find_route("GET", "/v1/flows")
+        route = find_route("list_flows")
         try:
             return await self._application.view(
                 route,
@@ -180,16 +205,9 @@ class ToolCalls:
 
     async def begin(self, caller: Caller, flow: str, inputs: Mapping[str, Any]) -> CallProgress:
         """Start an execution, and return the state of the call."""
-        started = await self._change(
-            caller,
-            _EXECUTIONS,
-            lambda: self._application.ask(
-                caller.principal,
-                "POST",
-                _EXECUTIONS,
-                body={"flow": flow, "inputs": dict(inputs)},
-                via=VIA,
-            ),
+        body = {"flow": flow, "inputs": dict(inputs)}
+        started = await self._application.change(
+            caller.principal, caller.address, "start_execution", body=body, via=VIA
         )
         return CallProgress(started["execution"])
 
@@ -213,7 +231,7 @@ class ToolCalls:
     async def newest(self, caller: Caller) -> dict[str, Any]:
         """Return the newest executions that the user has started."""
         page = await self._application.ask(
-            caller.principal, "GET", _EXECUTIONS, query={"limit": 20 * _LISTED}
+            caller.principal, "list_executions", query={"limit": 20 * _LISTED}
         )
         own = [
             {key: item[key] for key in ("execution", "flow", "status", "started_at")}
@@ -223,7 +241,7 @@ class ToolCalls:
         return {"executions": own[:_LISTED]}
 
     async def take(
-        self, caller: Caller, progress: CallProgress, wait: str, answer: ClientAnswer
+        self, caller: Caller, progress: CallProgress, wait: str, answer: types.ElicitResult
     ) -> str:
         """Decide on a wait by the answer of the user, and return why it was refused, or nothing.
 
@@ -231,24 +249,15 @@ class ToolCalls:
             InputError: The wait is of another execution.
         """
         ids = {"approval": wait}
-        found = await self._application.ask(caller.principal, "GET", _APPROVAL, ids=ids)
+        found = await self._application.ask(caller.principal, "show_approval", ids=ids)
         if found["execution"] != progress.execution:
             raise InputError("the answer is to a question of another execution")
         if found["status"] != "pending" or not found.get("choices"):
             return ""  # it was decided elsewhere
-        path = f"{_APPROVAL}/decision"
         try:
-            await self._change(
-                caller,
-                path.format(**ids),
-                lambda: self._application.ask(
-                    caller.principal,
-                    "POST",
-                    path,
-                    ids=ids,
-                    body=decision_of(found, answer.content),
-                    via=VIA,
-                ),
+            body = decision_of(found, answer.content or {})
+            await self._application.change(
+                caller.principal, caller.address, "decide", ids=ids, body=body, via=VIA
             )
         except FlowEngineError as error:
             return error.with_hint
@@ -258,16 +267,16 @@ class ToolCalls:
         self,
         caller: Caller,
         progress: CallProgress,
-        channel: ClientChannel,
+        client: ToolClient,
         seconds: float | None = None,
         taken: TakenAnswers | None = None,
-    ) -> dict[str, Any] | Ask:
+    ) -> dict[str, Any] | types.InputRequiredResult:
         """Wait until an execution has ended, or the time is up, and ask its questions.
 
         Args:
             caller: The user.
             progress: The state of the call.
-            channel: The client.
+            client: The client.
             seconds: How long to wait. Default: as long as calls wait.
             taken: What became of the answers that came with the call.
 
@@ -279,7 +288,7 @@ class ToolCalls:
         name = f"execution {progress.execution}"
 
         async def tell(status: str) -> None:
-            await channel.tell(f"{name}: {status}")
+            await client.tell(f"{name}: {status}")
 
         while True:
             if taken.decided:
@@ -294,18 +303,24 @@ class ToolCalls:
             )
             passed = progress.passed
             asked = None
-            if channel.asks != "never" and not taken.refused and len(passed) < _MOST_QUESTIONS:
+            if client.asks != "never" and not taken.refused and len(passed) < _MOST_QUESTIONS:
                 asked = await self._question(caller, open_questions(view, passed))
             if asked is None:
                 return self._result(caller, view, taken.refused)
             wait, question = asked
             progress = progress._replace(passed=(*passed, wait))
-            if channel.asks == "later":
-                return Ask(wait, question, progress.sealed())
-            answer = await channel.answer_to(question, partial(self._closed, caller, wait))
+            if client.asks == "later":
+                form = types.ElicitRequestFormParams(
+                    message=question.message, requested_schema=question.schema
+                )
+                return types.InputRequiredResult(
+                    input_requests={wait: types.ElicitRequest(params=form)},
+                    request_state=progress.sealed(),
+                )
+            answer = await client.answer_to(question, partial(self._closed, caller, wait))
             if answer is None:
                 taken = taken.add(wait, "")
-            elif answer.accepted:
+            elif answer.action == "accept":
                 taken = taken.add(wait, await self.take(caller, progress, wait, answer))
 
     async def _question(self, caller: Caller, waits: list[Any]) -> tuple[str, QuestionForm] | None:
@@ -324,7 +339,7 @@ class ToolCalls:
 
         if not waits:
             return None
-        route = find_route("GET", "/v1/approvals")
+        route = find_route("list_approvals")
         return await self._application.view(route, caller.principal, {}, fits)
 
     async def _closed(self, caller: Caller, wait: str) -> None:
@@ -333,7 +348,7 @@ class ToolCalls:
         while not application.is_closing:
             number = changes.number
             answer = await application.ask(
-                caller.principal, "GET", _APPROVAL, ids={"approval": wait}
+                caller.principal, "show_approval", ids={"approval": wait}
             )
             if answer["status"] != "pending":
                 return
@@ -343,16 +358,10 @@ class ToolCalls:
     async def _show(self, caller: Caller, execution: str) -> Any:
         return await self._application.ask(
             caller.principal,
-            "GET",
-            EXECUTION,
+            "show_execution",
             ids={"execution": execution},
             query={"brief": True},
         )
-
-    async def _change(self, caller: Caller, path: str, change: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a change, and record it or its refusal."""
-        async with self._application.recorded(caller.principal, "MCP", path, caller.address):
-            return await change()
 
     def _result(self, caller: Caller, view: Mapping[str, Any], refused: str) -> dict[str, Any]:
         """Return the structured result for an execution."""
@@ -385,6 +394,49 @@ class ToolCalls:
         return result
 
 
-def problem_result(error: FlowEngineError) -> dict[str, Any]:
-    """Return the structured result of a call that was refused."""
-    return {"error": problem_of(error)}
+class ToolClient:
+    """The client of one call.
+
+    Args:
+        ctx: The context of the request.
+    """
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx = ctx
+        self._told = 0
+        self.asks: Literal["never", "now", "later"] = "never"
+        capabilities = ctx.session.client_capabilities
+        elicits = None if capabilities is None else capabilities.elicitation
+        # Without any mode, it has forms: modes came later.
+        if elicits is not None and (elicits.form is not None or elicits.url is None):
+            if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                self.asks = "later"
+            elif ctx.session.can_send_request:
+                self.asks = "now"
+
+    async def tell(self, message: str) -> None:
+        """Report progress, if the client wants it."""
+        self._told += 1
+        await self._ctx.session.report_progress(float(self._told), None, message)
+
+    async def answer_to(
+        self, question: QuestionForm, closed: Callable[[], Awaitable[None]]
+    ) -> types.ElicitResult | None:
+        """Ask the user now, and return the answer. None: another user has answered."""
+        answer: types.ElicitResult | None = None
+
+        async def ask() -> None:
+            nonlocal answer
+            answer = await self._ctx.session.elicit_form(
+                question.message, question.schema, self._ctx.request_id
+            )
+            both.cancel_scope.cancel()
+
+        async def watch() -> None:
+            await closed()
+            both.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as both:
+            both.start_soon(ask)
+            both.start_soon(watch)
+        return answer

@@ -12,7 +12,6 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
-from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from flowengine.server.application import Application
+    from flowengine.server.mcp.calls import Caller, ToolCalls
     from flowengine.server.rights import Principal
 
 PATH = "/mcp"
@@ -42,7 +42,7 @@ def mcp_routes(application: Application, calls: ToolCalls | None = None) -> list
         application: The server.
         calls: Answers the calls. Default: with the usual patience.
     """
-    return [PathRoute(PATH, _Door(application, calls or ToolCalls(application)))]
+    return [PathRoute(PATH, _Door(application, calls))]
 
 
 class _Door:
@@ -53,7 +53,7 @@ class _Door:
         calls: Answers the calls of tools.
     """
 
-    def __init__(self, application: Application, calls: ToolCalls) -> None:
+    def __init__(self, application: Application, calls: ToolCalls | None) -> None:
         self._application = application
         self._calls = calls
         self._manager: StreamableHTTPSessionManager | None = None
@@ -99,7 +99,7 @@ class _Door:
         async with self._opening:
             if self._manager is None:
                 try:
-                    manager = await on_thread(lambda: _manager(self._calls))
+                    manager = await on_thread(lambda: _manager(self._application, self._calls))
                 except ModuleNotFoundError as error:
                     raise RequestRefused(
                         501,
@@ -129,12 +129,13 @@ class _Door:
                         await self._idle.wait()
 
 
-def _manager(calls: ToolCalls) -> StreamableHTTPSessionManager:
+def _manager(application: Application, calls: ToolCalls | None) -> StreamableHTTPSessionManager:
+    from flowengine.server.mcp.calls import ToolCalls
     from flowengine.server.mcp.sdk import UserSessions, mcp_server
 
     return UserSessions(
         SESSIONS,
-        mcp_server(calls, lambda ctx: ctx.request.scope[_CALLER]),
+        mcp_server(calls or ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
         session_idle_timeout=IDLE_SECONDS,
         max_sessions=MOST_SESSIONS,
     )
@@ -150,6 +151,8 @@ def _user(principal: Principal) -> Any:
 
 
 def _caller(request: Request, principal: Principal) -> Caller:
+    from flowengine.server.mcp.calls import Caller
+
     base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
     return Caller(
         principal,

@@ -7,37 +7,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from flowengine import __version__
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.calls import (
-    Ask,
     Caller,
     CallProgress,
-    ClientAnswer,
     TakenAnswers,
     ToolCalls,
-    problem_result,
+    ToolClient,
     read_progress,
 )
-from flowengine.server.problems import as_json
+from flowengine.server.problems import as_json, problem_of
 
 if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-    from flowengine.server.mcp.tools import QuestionForm
     from flowengine.server.places import Places
 
 _INSTRUCTIONS = (
@@ -45,6 +40,65 @@ _INSTRUCTIONS = (
     "the result has the id of the execution, and what it waits for. "
     f"'{tools.STATUS}' shows its result later."
 )
+
+
+async def _call(
+    calls: ToolCalls, caller: Caller, client: ToolClient, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
+    """Answer a call of a tool."""
+    given, seconds = params.arguments or {}, None
+    flow = None
+    if params.name == tools.STATUS:
+        execution, seconds = _asked_for(given)
+        if execution is None and params.request_state is None:
+            return _result(await calls.newest(caller))
+    else:
+        flow = params.name
+        if not await calls.is_tool(caller, flow):
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
+    taken = TakenAnswers()
+    if params.request_state is not None:
+        known = read_progress(params.request_state)
+        progress = await calls.look(caller, known.execution, flow)
+        progress = progress._replace(passed=known.passed)
+        taken = await _take(calls, caller, progress, params.input_responses or {})
+    elif flow is None:
+        progress = await calls.look(caller, execution or "", None)
+    else:
+        progress = await calls.begin(caller, flow, given)
+    result = await calls.go_on(caller, progress, client, seconds, taken)
+    if isinstance(result, types.InputRequiredResult):
+        return result
+    return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
+
+
+async def _take(
+    calls: ToolCalls, caller: Caller, progress: CallProgress, responses: Mapping[str, Any]
+) -> TakenAnswers:
+    """Decide by the answers that came with a repeated call."""
+    taken = TakenAnswers()
+    for wait, response in responses.items():
+        is_answer = wait in progress.passed and isinstance(response, types.ElicitResult)
+        if is_answer and response.action == "accept":
+            taken = taken.add(wait, await calls.take(caller, progress, wait, response))
+    return taken
+
+
+def _asked_for(given: Mapping[str, Any]) -> tuple[str | None, float]:
+    """Return the execution and the seconds of a call of the status tool.
+
+    Raises:
+        InputError: They are not valid.
+    """
+    execution, seconds = given.get("execution"), given.get("wait_seconds", 0)
+    if given.keys() - {"execution", "wait_seconds"}:
+        raise InputError("the arguments are 'execution' and 'wait_seconds'")
+    if not isinstance(execution, str | None) or execution == "":
+        raise InputError("'execution' must be the id of an execution", field="execution")
+    most = tools.LONGEST_WAIT
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= most:
+        raise InputError(f"'wait_seconds' must be 0 to {most}", field="wait_seconds")
+    return execution, float(seconds)
 
 
 def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[Any]:
@@ -57,20 +111,20 @@ def mcp_server(calls: ToolCalls, caller_of: Callable[[Any], Caller]) -> Server[A
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         page = await calls.tools(caller_of(ctx), None if params is None else params.cursor)
-        described = [_described(tool) for tool in page.tools]
-        if page.next is None:
-            described.append(_STATUS)
         return types.ListToolsResult(
-            tools=described, next_cursor=page.next, ttl_ms=0, cache_scope="private"
+            tools=[*page.tools, *([tools.STATUS_TOOL] if page.next is None else ())],
+            next_cursor=page.next,
+            ttl_ms=0,
+            cache_scope="private",
         )
 
     async def call_tool(
         ctx: Any, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         try:
-            return await _call(calls, caller_of(ctx), _Client(ctx), params)
+            return await _call(calls, caller_of(ctx), ToolClient(ctx), params)
         except FlowEngineError as error:
-            return _result(problem_result(error), failed=True)
+            return _result({"error": problem_of(error)}, failed=True)
 
     return Server(
         "flowengine",
@@ -107,150 +161,6 @@ class UserSessions(StreamableHTTPSessionManager):
         if users.count(user) >= self._places.of_user:
             raise self._places.refusal(user)
         return super()._admit_session(requestor)
-
-
-async def _call(
-    calls: ToolCalls, caller: Caller, client: _Client, params: types.CallToolRequestParams
-) -> types.CallToolResult | types.InputRequiredResult:
-    """Answer a call of a tool."""
-    given, seconds = params.arguments or {}, None
-    flow = None
-    if params.name == tools.STATUS:
-        execution, seconds = _asked_for(given)
-        if execution is None and params.request_state is None:
-            return _result(await calls.newest(caller))
-    else:
-        flow = params.name
-        if not await calls.is_tool(caller, flow):
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
-    taken = TakenAnswers()
-    if params.request_state is not None:
-        known = read_progress(params.request_state)
-        progress = await calls.look(caller, known.execution, flow)
-        progress = progress._replace(passed=known.passed)
-        taken = await _take(calls, caller, progress, params.input_responses or {})
-    elif flow is None:
-        progress = await calls.look(caller, execution or "", None)
-    else:
-        progress = await calls.begin(caller, flow, given)
-    result = await calls.go_on(caller, progress, client, seconds, taken)
-    if isinstance(result, Ask):
-        return types.InputRequiredResult(
-            input_requests={
-                result.wait: types.ElicitRequest(
-                    params=types.ElicitRequestFormParams(
-                        message=result.question.message, requested_schema=result.question.schema
-                    )
-                )
-            },
-            request_state=result.state,
-        )
-    return _result(result, failed=result["status"] in ENDED and result["status"] != "succeeded")
-
-
-async def _take(
-    calls: ToolCalls, caller: Caller, progress: CallProgress, responses: Mapping[str, Any]
-) -> TakenAnswers:
-    """Decide by the answers that came with a repeated call."""
-    taken = TakenAnswers()
-    for wait, response in responses.items():
-        if wait not in progress.passed or not isinstance(response, types.ElicitResult):
-            continue
-        answer = _answer(response)
-        if answer.accepted:
-            taken = taken.add(wait, await calls.take(caller, progress, wait, answer))
-    return taken
-
-
-def _asked_for(given: Mapping[str, Any]) -> tuple[str | None, float]:
-    """Return the execution and the seconds of a call of the status tool.
-
-    Raises:
-        InputError: They are not valid.
-    """
-    execution, seconds = given.get("execution"), given.get("wait_seconds", 0)
-    if given.keys() - {"execution", "wait_seconds"}:
-        raise InputError("the arguments are 'execution' and 'wait_seconds'")
-    if not isinstance(execution, str | None) or execution == "":
-        raise InputError("'execution' must be the id of an execution", field="execution")
-    most = tools.LONGEST_WAIT
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= most:
-        raise InputError(f"'wait_seconds' must be 0 to {most}", field="wait_seconds")
-    return execution, float(seconds)
-
-
-class _Client:
-    """The client of one call.
-
-    Args:
-        ctx: The context of the request.
-    """
-
-    def __init__(self, ctx: Any) -> None:
-        self._ctx = ctx
-        self._told = 0
-        self.asks: Literal["never", "now", "later"] = "never"
-        capabilities = ctx.session.client_capabilities
-        elicits = None if capabilities is None else capabilities.elicitation
-        # Without any mode, it has forms: modes came later.
-        if elicits is not None and (elicits.form is not None or elicits.url is None):
-            if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                self.asks = "later"
-            elif ctx.session.can_send_request:
-                self.asks = "now"
-
-    async def tell(self, message: str) -> None:
-        """Report progress, if the client wants it."""
-        self._told += 1
-        await self._ctx.session.report_progress(float(self._told), None, message)
-
-    async def answer_to(
-        self, question: QuestionForm, closed: Callable[[], Awaitable[None]]
-    ) -> ClientAnswer | None:
-        """Ask the user now, and return the answer. None: another user has answered."""
-        answer: ClientAnswer | None = None
-
-        async def ask() -> None:
-            nonlocal answer
-            answer = _answer(
-                await self._ctx.session.elicit_form(
-                    question.message, question.schema, self._ctx.request_id
-                )
-            )
-            both.cancel_scope.cancel()
-
-        async def watch() -> None:
-            await closed()
-            both.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as both:
-            both.start_soon(ask)
-            both.start_soon(watch)
-        return answer
-
-
-def _answer(result: types.ElicitResult) -> ClientAnswer:
-    return ClientAnswer(result.action == "accept", result.content or {})
-
-
-def _described(tool: tools.FlowTool) -> types.Tool:
-    return types.Tool(
-        name=tool.flow,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.schema,
-        output_schema=tools.OUTPUT,
-    )
-
-
-_STATUS = types.Tool(
-    name=tools.STATUS,
-    title="Status of an execution",
-    description=tools.STATUS_TEXT,
-    input_schema=tools.STATUS_INPUT,
-    output_schema=tools.OUTPUT,
-    annotations=types.ToolAnnotations(read_only_hint=True),
-)
 
 
 def _result(structured: Mapping[str, Any], *, failed: bool = False) -> types.CallToolResult:

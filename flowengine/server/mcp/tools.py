@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import mcp_types as types
+
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.visible_text import printable, printable_lines
 from flowengine.server.calls import deployed_flow
@@ -49,44 +51,38 @@ OUTPUT = {
     },
 }
 """JSON Schema of the structured result of each tool."""
-STATUS_INPUT = {
-    "type": "object",
-    "properties": {
-        "execution": {
-            "type": "string",
-            "description": "its id. Without it, the newest executions that you started are listed",
+STATUS_TOOL = types.Tool(
+    name=STATUS,
+    title="Status of an execution",
+    description="Show an execution of a flow: its status, its outputs or its error, and what it "
+    "waits for. Approvals are decided by people, not by this tool.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "execution": {
+                "type": "string",
+                "description": "its id. Without it, the newest executions that you started are "
+                "listed",
+            },
+            "wait_seconds": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": LONGEST_WAIT,
+                "default": 0,
+                "description": "how long to wait for it to end or to need a decision",
+            },
         },
-        "wait_seconds": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": LONGEST_WAIT,
-            "default": 0,
-            "description": "how long to wait for it to end or to need a decision",
-        },
+        "additionalProperties": False,
     },
-    "additionalProperties": False,
-}
-STATUS_TEXT = (
-    "Show an execution of a flow: its status, its outputs or its error, and what it waits for. "
-    "Approvals are decided by people, not by this tool."
+    output_schema=OUTPUT,
+    annotations=types.ToolAnnotations(read_only_hint=True),
 )
-
-
-class FlowTool(NamedTuple):
-    """A deployed flow as a tool."""
-
-    flow: str
-    """Id of the flow, and name of the tool."""
-    title: str
-    description: str
-    schema: dict[str, Any]
-    """JSON Schema of its arguments, which are the inputs of the flow."""
 
 
 class ToolPage(NamedTuple):
     """A page of the list of tools."""
 
-    tools: list[FlowTool]
+    tools: list[types.Tool]
     next: str | None
     """Id of the last flow, if there are more."""
 
@@ -101,10 +97,10 @@ def list_tools(call: ApiCall, after: str | None) -> ToolPage:
         after: `next` of the page before.
     """
     ids = [id for id in _startable(call) if after is None or id > after]
-    tools: list[FlowTool] = []
+    tools: list[types.Tool] = []
     for id in ids:
         if len(tools) == PAGE:
-            return ToolPage(tools, tools[-1].flow)
+            return ToolPage(tools, tools[-1].name)
         tool = _tool(deployed_flow(call, id))
         if tool is not None:
             tools.append(tool)
@@ -121,7 +117,7 @@ def _startable(call: ApiCall) -> list[str]:
     return sorted(id for id in deployed if call.may(Right.SEE, id) and call.may(Right.START, id))
 
 
-def _tool(flow: LoadedFlow) -> FlowTool | None:
+def _tool(flow: LoadedFlow) -> types.Tool | None:
     """Return a flow as a tool, or None if it needs a path."""
     given = dict(_arguments(flow.inputs))
     required = [name for name, schema in flow.inputs.items() if _is_required(schema)]
@@ -135,7 +131,13 @@ def _tool(flow: LoadedFlow) -> FlowTool | None:
         f"{title}\n\nRuns the flow '{flow.id}'. Returns its outputs, or, if that takes long or a "
         f"person has to decide, what it waits for. '{STATUS}' shows the result later."
     )
-    return FlowTool(flow.id, title, description, schema)
+    return types.Tool(
+        name=flow.id,
+        title=title,
+        description=description,
+        input_schema=schema,
+        output_schema=OUTPUT,
+    )
 
 
 def _arguments(inputs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
