@@ -31,7 +31,7 @@ NAMESPACES = 60
 """Namespaces of one server."""
 MOST = 10
 """Maximum number of stores of one test."""
-LISTS = ("executions", "open_executions", "ids", "ended", "waits", "found_waits")
+LISTS = ("executions", "counts", "ids", "ended", "waits", "found_waits")
 """Methods that read the index of workflows."""
 
 

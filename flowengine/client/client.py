@@ -166,6 +166,7 @@ class ServerOperations:
     definition = Operation(requests.definition)
     start = Operation(requests.start)
     executions = Operation(requests.executions)
+    counts = Operation(requests.counts)
     find = Operation(requests.find)
     show = Operation(requests.show)
     result = Operation(requests.result)

@@ -324,13 +324,21 @@ def executions(
     status: str | None = None,
     labels: Mapping[str, str] | None = None,
     since: int | None = None,
+    search: str | None = None,
     limit: int = 50,
     after: str | None = None,
 ) -> ApiRequest[ExecutionPage]:
     """Return a page of executions, newest first. See `Engine.executions`."""
     query = {**filters_of(flow, status, labels, since), "limit": limit, "after": after}
+    query["search"] = search
     read = lambda answer: ExecutionPage(*_page(answer, after))  # noqa: E731 - as for other requests
     return ApiRequest("GET", "/v1/executions", read, None, query)
+
+
+def counts(flow: str | None = None) -> ApiRequest[dict[str, int]]:
+    """Return how many executions have each status. See `Engine.counts`."""
+    read = lambda answer: _map(_map(answer)["counts"])  # noqa: E731 - as for other requests
+    return ApiRequest("GET", "/v1/counts", read, None, {"flow": flow})
 
 
 def show(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.errors import UsageError
-from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.journal.records import ENDED, OPEN, ExecutionFilter
 from flowengine.journal.shapes import Sound
 
 STATUSES = (
@@ -16,6 +16,8 @@ STATUSES = (
     *("stalled", "quarantined", "succeeded", "failed", "cancelled"),
 )
 """All statuses of an execution: `flowengine.engines.infos.Status`."""
+LONGEST_SEARCH = 200
+"""Characters of a text to search for."""
 _PART = 1 << 20
 
 if TYPE_CHECKING:
@@ -341,6 +343,7 @@ class StoreReader:
         status: str | None = None,
         labels: Mapping[str, str] | None = None,
         since: int | None = None,
+        search: str | None = None,
         limit: int = 50,
         after: str | None = None,
     ) -> ExecutionPage:
@@ -351,17 +354,29 @@ class StoreReader:
             status: Status of the executions.
             labels: Labels that each execution must have.
             since: Created at this time or later, in milliseconds since 1970.
+            search: Text of up to 200 characters. Each of its words begins a word of the title, key
+                inputs, error message, flow or labels, or the text begins the id. Case, accents and
+                punctuation make no difference. Blank: all executions.
             limit: Size of the page.
             after: `next` of the page before.
 
         Returns:
             The page.
+
+        Raises:
+            UsageError: The text to search for is longer.
         """
         from flowengine.engines.inspection.unattended import page
         from flowengine.sdk.argument_checks import check_one_of
 
         check_one_of("status", status, STATUSES)
-        wanted = ExecutionFilter(flow, status, labels or {}, since)
+        if search is not None and len(search) > LONGEST_SEARCH:
+            raise UsageError(
+                f"the text to search for has {len(search)} characters",
+                hint=f"use at most {LONGEST_SEARCH}: some words of a title or an error",
+            )
+        sought = search if search and not search.isspace() else None
+        wanted = ExecutionFilter(flow, status, labels or {}, since, search=sought)
         return page(self._host, wanted, after, limit)
 
     def due(self, execution: str | None = None) -> list[Due]:
@@ -398,7 +413,23 @@ class StoreReader:
 
         Those that no process drives are counted as the status that was recorded last.
         """
-        return self.store.open_executions()
+        counts = self.store.counts()
+        return {status: counts[status] for status in OPEN}
+
+    def counts(self, flow: str | None = None) -> dict[str, int]:
+        """Return how many executions have each status, as recorded in the store.
+
+        The cost does not depend on their number. Those that no process drives are counted as the
+        status that was recorded last.
+
+        Args:
+            flow: Id of a flow, to count only its executions.
+
+        Returns:
+            A number for each of `running`, `waiting`, `stalled`, `succeeded`, `failed` and
+            `cancelled`.
+        """
+        return self.store.counts(None if flow is None else [flow])
 
     def next_due(self) -> float | None:
         """Return the number of seconds until the next timer or schedule is due, or None."""

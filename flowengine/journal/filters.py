@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowengine.errors import UsageError
+from flowengine.errors import StoreError, UsageError
+from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ExecutionFilter, ExecutionRecord, ListedWait, WaitFilter
+from flowengine.sdk.visible_text import one_line
 
 Place = tuple[int, int]
 """The position of a row in a list: its age, then its number."""
 _NEVER = 2**52
 """Later than all times, in milliseconds since 1970."""
+_LONGEST_FAILURE = 300
+"""Characters of the message of an error in lists."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text: its letters and digits, without case and accents.
+
+    Args:
+        text: Any text, also one to search for. Everything else in it separates words.
+    """
+    if not text.isascii():
+        from unicodedata import combining, normalize
+
+        text = "".join(char for char in normalize("NFKD", text.casefold()) if not combining(char))
+    return _WORD.findall(text.lower())
+
+
+def searched_text(record: ExecutionRecord) -> str:
+    """Return the text of an execution that is searched for words."""
+    values = (*record.key_inputs.items(), *record.labels.items())
+    parts = [record.title, record.failure or "", record.flow]
+    return " ".join([*parts, *(f"{name} {value}" for name, value in values)])
+
+
+def failure_of(error: bytes | None) -> str | None:
+    """Return the message of a packed error in one line, for lists. None: it has none."""
+    if error is None:
+        return None
+    try:
+        message = unpack(error)["message"]
+    except (StoreError, TypeError, KeyError):  # a store accepts any bytes
+        return None
+    return one_line(message, _LONGEST_FAILURE) if isinstance(message, str) else None
+
+
+def _is_found(record: ExecutionRecord, search: str) -> bool:
+    if record.id.startswith(search.strip()):
+        return True
+    words, sought = words_of(searched_text(record)), words_of(search)
+    return bool(sought) and all(
+        any(word.startswith(beginning) for word in words) for beginning in sought
+    )
 
 
 def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
@@ -31,6 +77,7 @@ def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
             or str(record.forked_from).partition(" ")[0] == filter.forked_from
         )
         and (filter.due is None or (record.due is not None and record.due <= filter.due))
+        and (filter.search is None or _is_found(record, filter.search))
     )
 
 

@@ -74,6 +74,10 @@ class NewExecution(NamedTuple):
     """`Owner.id` of the holder of the first lease, with epoch 1. None: no holder."""
     files_of: str | None = None
     """Execution whose artifacts this one also refers to."""
+    title: str = ""
+    """What it is about, in one line."""
+    key_inputs: Mapping[str, Plain] = {}
+    """The inputs by which users distinguish executions of the flow."""
 
 
 class ExecutionHead(NamedTuple):
@@ -233,6 +237,11 @@ class ExecutionRecord(NamedTuple):
     ended_at: int | None
     outputs: bytes | None
     error: bytes | None
+    title: str = ""
+    """Empty: it was created by a version of the engine that did not record titles."""
+    key_inputs: Mapping[str, Plain] = {}
+    failure: str | None = None
+    """The message of its error, in one line."""
 
 
 class Due(NamedTuple):
@@ -445,6 +454,9 @@ class ExecutionFilter(NamedTuple):
     """With an open timer due at this time or earlier."""
     forked_from: str | None = None
     """Forks of the execution with this full id."""
+    search: str | None = None
+    """Each word of this text begins a word of its title, key inputs, failure, flow or labels, or
+    the text begins its id."""
 
 
 class WaitFilter(NamedTuple):

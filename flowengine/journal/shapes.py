@@ -271,6 +271,14 @@ def unpack_labels(packed: bytes, what: str) -> dict[str, str]:
     return kept
 
 
+def unpack_key_inputs(packed: bytes, what: str) -> dict[str, Any]:
+    """Return the checked key inputs of an execution. Raises like `unpack_event`."""
+    inputs: Any = _unpack(packed, what)
+    if not isinstance(inputs, dict):
+        _refuse(what, "key inputs must have names")
+    return dict(inputs)
+
+
 def unpack_outputs(packed: bytes | None, what: str) -> Any:
     """Return the checked outputs of an execution, if any. Raises like `unpack_event`."""
     if packed is None:

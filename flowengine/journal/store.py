@@ -159,16 +159,23 @@ class DirectoryPort(Protocol):
     def next_due(self, after: int) -> int | None:
         """Return when the earliest timer or schedule after a time is due, or None."""
 
-    def open_executions(self) -> dict[str, int]:
-        """Return how many executions have each status of `OPEN`.
+    def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
+        """Return how many executions have each status of `OPEN` and `ENDED`.
 
-        The cost depends on their number, not on the number of executions that have ended.
+        The cost does not depend on the number of executions.
+
+        Args:
+            flows: Only those of these flows. None: all.
         """
 
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50
     ) -> ExecutionRecordPage:
-        """Return a page of executions, newest first, without `outputs` and `error` (None)."""
+        """Return a page of executions, newest first, without `outputs` and `error` (None).
+
+        Raises:
+            StoreError: It is searched for text, and SQLite was built without FTS5.
+        """
 
     def wait(self, id: str) -> ListedWait:
         """Return one wait with its votes, by its full id.

@@ -47,6 +47,7 @@ def list_executions(call: ApiCall) -> Any:
             status=query.status,
             labels=labels_of(query.label),
             since=None if query.since is None else moment(query.since),
+            search=query.search,
             limit=limit,
             after=after,
         )
@@ -55,6 +56,16 @@ def list_executions(call: ApiCall) -> Any:
         read, lambda item: call.may(Right.SEE, item["flow"]), query.limit, query.after
     )
     return {**page, "items": [_without_hidden(call, item) for item in page["items"]]}
+
+
+def count_executions(call: ApiCall) -> Any:
+    """Count the executions of the flows that the user may see, by status."""
+    flow = call.query.flow
+    if flow is None and call.may(Right.SEE, ""):
+        return {"counts": call.engine.counts()}
+    flows = {item["flow"] for item in call.engine.deployed()} if flow is None else {flow}
+    seen = [id for id in sorted(flows) if call.may(Right.SEE, id)]
+    return {"counts": call.engine.store.counts(seen)}
 
 
 def _without_hidden(call: ApiCall, info: Mapping[str, Any]) -> Mapping[str, Any]:

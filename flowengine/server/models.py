@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from flowengine.engines.infos import Status
+from flowengine.engines.reading import LONGEST_SEARCH
 from flowengine.server.records import TOKEN_NAME
 
 LARGEST_PAGE = 500
@@ -66,6 +67,19 @@ class ExecutionFilters(Query):
 
 class ExecutionsQuery(PageQuery, ExecutionFilters):
     """A page of the list of executions."""
+
+    search: str | None = Field(
+        None,
+        max_length=LONGEST_SEARCH,
+        description="each word begins a word of the title, key inputs, error message, flow or "
+        "labels, or the text begins the id",
+    )
+
+
+class CountsQuery(Query):
+    """The executions that are counted."""
+
+    flow: str | None = Field(None, description="id of the flow")
 
 
 class AllEventsQuery(ExecutionFilters):

@@ -62,6 +62,12 @@ class Executions(TypedDict):
     next: str | None
 
 
+class Counts(TypedDict):
+    """Status → number of executions. Those that no process drives have their last status."""
+
+    counts: dict[str, int]
+
+
 class Waits(TypedDict):
     """A page of waits, oldest first."""
 

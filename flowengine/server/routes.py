@@ -136,6 +136,10 @@ ROUTES = (
         query=models.ExecutionsQuery,
     ),
     Route(
+        "GET", "/v1/counts", Right.SEE, executions.count_executions, responses.Counts,
+        query=models.CountsQuery,
+    ),
+    Route(
         "POST", "/v1/executions", Right.START, executions.start_execution, responses.Started,
         models.StartBody, status=201,
     ),

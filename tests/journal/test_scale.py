@@ -87,6 +87,9 @@ EXECUTION_FILTERS = [
     ExecutionFilter(status="failed"),
     ExecutionFilter(due=20),
     ExecutionFilter(forked_from="e7"),
+    ExecutionFilter(labels={"team": "2"}, status="waiting"),
+    ExecutionFilter(labels={"team": "2"}, status="failed"),
+    ExecutionFilter(search="flow1"),
 ]
 
 

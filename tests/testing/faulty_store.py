@@ -255,8 +255,8 @@ class FaultyStore(JournalStore):
     def next_due(self, after: int) -> int | None:
         return self._alive.next_due(after)
 
-    def open_executions(self) -> dict[str, int]:
-        return self._alive.open_executions()
+    def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
+        return self._alive.counts(flows)
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
         epoch: int = self._write("acquire", execution, owner, now)

@@ -252,12 +252,16 @@ class Listing:
         more = page_end(page[-1][0]) if page and len(records) > limit else None
         return ExecutionRecordPage([record for _, record in page], more)
 
-    async def open_executions(self) -> dict[str, int]:
-        """Return how many executions have each open status."""
+    async def counts(self, flows: Sequence[str] | None) -> dict[str, int]:
+        """Return how many executions have each status, of all flows or some."""
         counts = {}
-        for status in OPEN_STATUSES:
+        for status in (*OPEN_STATUSES, *ENDED):
             condition = _condition(ExecutionFilter(status=status))
-            counts[status] = await self._count(f"{condition} AND ExecutionStatus = 'Running'")
+            if status in OPEN_STATUSES:
+                condition += " AND ExecutionStatus = 'Running'"
+            if flows is not None:
+                condition += f" AND {FLOW.name} IN ({', '.join(map(_quoted, flows))})"
+            counts[status] = 0 if flows == [] else await self._count(condition)
         return counts
 
     async def ids(self, beginning: str) -> list[str]:
@@ -447,7 +451,8 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     if NEW not in memo or is_moved(row):
         return None
     new = new_execution(memo[NEW])
-    status, changed, due = memo.get(HEAD, ["running", new.created_at, None])
+    # Earlier versions did not record the failure.
+    status, changed, due, *failure = memo.get(HEAD, ["running", new.created_at, None])
     if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
         status, due = "failed", None  # ended in Temporal
         changed = _milliseconds(row.close_time or row.start_time)
@@ -467,6 +472,9 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
         changed if status in ENDED else None,
         None,
         None,
+        new.title,
+        dict(new.key_inputs),
+        *failure,
     )
 
 

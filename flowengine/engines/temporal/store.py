@@ -375,8 +375,8 @@ class TemporalStore:
     def next_due(self, after: int) -> int | None:
         return None
 
-    def open_executions(self) -> dict[str, int]:
-        return self._call(self._listing.open_executions())
+    def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
+        return self._call(self._listing.counts(flows))
 
     def executions(
         self, filter: ExecutionFilter = _ALL_EXECUTIONS, after: str | None = None, limit: int = 50
@@ -948,7 +948,9 @@ class TemporalStore:
             "flows": flows,
             "id": record.id,
             "most": self.most_bytes,
-            "new": plain(NewExecution(*record[1:9])),
+            "new": plain(
+                NewExecution(*record[1:9], title=record.title, key_inputs=record.key_inputs)
+            ),
             "past": {
                 "copy": _with_own_messages(copy.data),
                 "claims": claims,

@@ -87,6 +87,7 @@ from flowengine.engines.temporal.requests import (
 from flowengine.engines.temporal.room import LONGEST_HISTORY, Room
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.filters import failure_of
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution
 from flowengine.journal.refusals import no_execution
@@ -549,7 +550,8 @@ class WorkflowDriver(Carrier):
             entry = new_execution(workflow.memo()[NEW])
             memo[NEW] = plain(entry._replace(hash=hash, version=version))
         if append.head is not None:
-            memo[HEAD] = [append.head.status, append.head.at, append.head.due]
+            head = append.head
+            memo[HEAD] = [head.status, head.at, head.due, failure_of(head.error)]
         elif self._is_new:  # from now on, it can be asked
             memo[HEAD] = [self.execution.state["status"], append.at, None]
         self._is_new = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from flowengine.journal.encoding import unpack
+from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
     ENDED,
     Claimed,
@@ -105,6 +106,7 @@ class MemoryJournal:
             ended_at=head.at if ended else None,
             outputs=head.outputs,
             error=head.error,
+            failure=failure_of(head.error),
         )
         if ended:
             self.keys.clear()

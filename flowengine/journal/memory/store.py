@@ -351,6 +351,8 @@ class MemoryStore(JournalStore):
             ended_at=None,
             outputs=None,
             error=None,
+            title=new.title,
+            key_inputs=dict(new.key_inputs),
         )
         journal = self._journals[execution] = MemoryJournal(self._created, record, new.owner)
         if new.files_of in self._journals:
@@ -524,10 +526,11 @@ class MemoryStore(JournalStore):
             times += [item.due for item in self._schedules.listed()]
             return min((due for due in times if due is not None and due > after), default=None)
 
-    def open_executions(self) -> dict[str, int]:
+    def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
         with self._lock:
-            statuses = [journal.record.status for journal in self._journals.values()]
-        return {status: statuses.count(status) for status in OPEN}
+            records = [journal.record for journal in self._journals.values()]
+        statuses = [record.status for record in records if flows is None or record.flow in flows]
+        return {status: statuses.count(status) for status in (*OPEN, *ENDED)}
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._lock:

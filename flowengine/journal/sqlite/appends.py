@@ -20,7 +20,7 @@ from flowengine.journal.encoding import (
     packed_again,
     text_places,
 )
-from flowengine.journal.filters import turn_of
+from flowengine.journal.filters import failure_of, turn_of
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -43,6 +43,7 @@ from flowengine.journal.sqlite.rows import (
     read_wait,
     shortened,
 )
+from flowengine.journal.sqlite.search import keep_up
 
 ANYONE = ""
 """Assignee of waits that any user may answer."""
@@ -176,6 +177,8 @@ def _create(
         new.started_by,
         new.parent,
         new.forked_from,
+        new.title,
+        pack(dict(new.key_inputs)) if new.key_inputs else None,
         *_head_row(head),
         new.hash,
     )
@@ -193,6 +196,7 @@ def _create(
         connection.execute(queries.REFER_TO_ALL, (number, new.files_of))
     for name, value in new.labels.items():
         connection.execute(queries.CREATE_LABEL, (name, value, new.created_at, number))
+    keep_up(connection, number)
     return number, None
 
 
@@ -361,10 +365,11 @@ def _set_head(
 
 
 def _head_row(head: ExecutionHead) -> tuple[object, ...]:
-    """Return the columns of a head: status, changed_at, due, ended_at, outputs, error."""
+    """Return the columns of a head, from `status` to `failure`."""
     ended = head.status in ENDED
     due, ended_at = (None, head.at) if ended else (head.due, None)
-    return head.status, head.at, due, ended_at, head.outputs, head.error
+    failure = failure_of(head.error)
+    return head.status, head.at, due, ended_at, head.outputs, head.error, failure
 
 
 def find_number(connection: sqlite3.Connection, execution: str) -> int:

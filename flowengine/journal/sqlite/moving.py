@@ -166,7 +166,9 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
         FIRST_EPOCH,
         0,
         [(at, payload) for _, at, payload in journal["entries"]],
-        NewExecution(*record[1:9], owner=holder.id),
+        NewExecution(
+            *record[1:9], owner=holder.id, title=record.title, key_inputs=record.key_inputs
+        ),
         ExecutionHead(record.status, record.changed_at, record.due),
         [shown for _, shown in waits],
         [

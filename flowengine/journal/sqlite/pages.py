@@ -20,7 +20,7 @@ from flowengine.journal.records import (
     StoredWaitPage,
     WaitFilter,
 )
-from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite import queries, search
 from flowengine.journal.sqlite.appends import ANYONE
 from flowengine.journal.sqlite.rows import JournalTexts, read_execution, read_wait
 
@@ -28,6 +28,13 @@ _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
 """The same text as in the partial indexes, as required for SQLite to use them."""
 _MOST = 2**31
 """Maximum number of rows on a page. SQLite accepts no larger numbers."""
+_FIRST_SHARE = 100
+"""Rows of an index in the first part of a list. Each further part has four times as many."""
+_ROW_BY_ROW = 5_000
+"""Executions whose texts are looked at before the index of words is."""
+_FEW = 5_000
+"""Executions that are sorted if a search for text finds no more."""
+_OLDEST = (-(2**63), 0)
 
 
 class _Lead(NamedTuple):
@@ -40,6 +47,8 @@ class _Lead(NamedTuple):
     """The column that orders rows of the same age."""
     conditions: tuple[tuple[str, Any], ...] = ()
     """The first columns of its index, and further conditions. Conditions with None are ignored."""
+    rest: str = ""
+    """How the listed rows are joined, if the table only has their order."""
 
 
 # -- executions
@@ -49,6 +58,9 @@ def executions(
     connection: sqlite3.Connection, filter: ExecutionFilter, after: str | None, limit: int
 ) -> ExecutionRecordPage:
     """Return a page of executions, newest first.
+
+    If several indexes have a filtered column first, each part of the list is read along the one
+    that has the fewest executions there.
 
     Args:
         connection: The connection to read from.
@@ -60,14 +72,10 @@ def executions(
         The page.
     """
     limit = min(limit, _MOST)
-    lead = _lead_of_executions(filter)
-    place = None if after is None else read_page_end(after)
-    where, values = _where(
-        *lead.conditions,
+    conditions: list[tuple[str, Any]] = [
         ("executions.flow = ?", filter.flow),
         ("executions.status = ?", filter.status),
         ("executions.due <= ?", filter.due),
-        (f"{lead.age} >= ?", filter.since),
         ("executions.forked_from BETWEEN ? AND ?", _forks_of(filter.forked_from)),
         *(
             (
@@ -77,42 +85,138 @@ def executions(
             )
             for label in filter.labels.items()
         ),
-        (f"({lead.age}, {lead.key}) < (?, ?)", place),
-    )
-    rows = connection.execute(
-        f"SELECT {queries.EXECUTION_COLUMNS}, executions.number FROM {lead.table} WHERE {where} "
-        f"ORDER BY {lead.age} DESC, {lead.key} DESC LIMIT ?",
-        (*values, limit + 1),
-    ).fetchall()
-    page = rows[:limit]
-    end = page_end((page[-1][4], page[-1][-1])) if page and len(rows) > limit else None
-    return ExecutionRecordPage([read_execution(row[:-1]) for row in page], end)
+    ]
+    place, share = None if after is None else read_page_end(after), _FIRST_SHARE
+    part = _Part(filter.since, place, limit + 1)
+    leads = _leads_of_executions(filter)
+    if filter.search is not None:
+        # Common words are found among the next executions, without a list of all that have them.
+        row_by_row = search.row_by_row(filter.search)
+        with search.Fts5():
+            ended = _read_part(connection, leads, [*conditions, row_by_row], part, _ROW_BY_ROW)
+        if not ended:
+            if search.find(connection, filter.search) <= _FEW:
+                leads = [_FOUND]
+            conditions.append(("executions.number IN temp.found", ()))
+    else:
+        ended = False
+    while not ended:
+        ended = _read_part(connection, leads, conditions, part, share if len(leads) > 1 else None)
+        share *= 4
+    page = part.rows[:limit]
+    more = page_end((page[-1][4], page[-1][-1])) if page and len(part.rows) > limit else None
+    return ExecutionRecordPage([read_execution(row[:-1]) for row in page], more)
 
 
-def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
-    """Return the best index."""
+def _leads_of_executions(filter: ExecutionFilter) -> list[_Lead]:
+    """Return the indexes to choose from."""
     if filter.due is not None:
-        index = "executions_by_due"  # few are due at a time, and these are sorted
-    elif filter.forked_from is not None:
-        index = "executions_by_fork"  # few are forks of the same execution
-    elif filter.labels:
-        label = next(iter(filter.labels.items()))
-        return _Lead(
-            "labels CROSS JOIN executions ON executions.number = labels.execution",
+        return [_lead_of("executions_by_due")]  # few are due at a time, and these are sorted
+    if filter.forked_from is not None:
+        return [_lead_of("executions_by_fork")]  # few are forks of the same execution
+    leads = [
+        _Lead(
+            "labels",
             "labels.created_at",
             "labels.execution",
             (("(labels.name, labels.value) = (?, ?)", label),),
+            "CROSS JOIN executions ON executions.number = labels.execution",
         )
-    elif filter.flow is not None and filter.status is not None:
-        index = "executions_by_flow_and_status"
+        for label in filter.labels.items()
+    ]
+    own = {"executions.flow = ?": filter.flow, "executions.status = ?": filter.status}
+    given = tuple((text, value) for text, value in own.items() if value is not None)
+    if len(given) == 2:
+        leads.append(_lead_of("executions_by_flow_and_status", given))
     elif filter.flow is not None:
-        index = "executions_by_flow"
+        leads.append(_lead_of("executions_by_flow", given))
     elif filter.status is not None:
-        index = "executions_by_status"
-    else:
-        index = "executions_by_age"
+        leads.append(_lead_of("executions_by_status", given))
+    return leads or [_lead_of("executions_by_age")]
+
+
+def _lead_of(index: str, conditions: tuple[tuple[str, Any], ...] = ()) -> _Lead:
     table = f"executions INDEXED BY {index}"
-    return _Lead(table, "executions.created_at", "executions.number")
+    return _Lead(table, "executions.created_at", "executions.number", conditions)
+
+
+_FOUND = _Lead(
+    "temp.found CROSS JOIN executions ON executions.number = found.number",
+    "executions.created_at",
+    "executions.number",
+)
+"""What a search has found, which is sorted."""
+
+
+class _Part:
+    """The part of a list that was read.
+
+    Args:
+        since: The earliest time in the list, if it has one.
+        place: Where the list begins. None: at its beginning.
+        most: Maximum number of rows.
+    """
+
+    def __init__(self, since: int | None, place: Place | None, most: int) -> None:
+        self.since = since
+        self.place = place
+        self.most = most
+        self.rows: list[Any] = []
+
+    def conditions(self, lead: _Lead, end: Place | None = None) -> list[tuple[str, Any]]:
+        """Return the conditions for the rows of an index that follow, up to a position."""
+        place = f"({lead.age}, {lead.key})"
+        return [
+            (f"{lead.age} >= ?", self.since),
+            (f"{place} < (?, ?)", self.place),
+            (f"{place} >= (?, ?)", end),
+        ]
+
+
+def _read_part(
+    connection: sqlite3.Connection,
+    leads: Sequence[_Lead],
+    conditions: Sequence[tuple[str, Any]],
+    part: _Part,
+    share: int | None,
+) -> bool:
+    """Read the rows that follow along the index that has the fewest there.
+
+    Args:
+        connection: The connection to read from.
+        leads: The indexes. Each contains all rows of the list.
+        conditions: The filter.
+        part: What was read before, to which these rows are added.
+        share: How many rows of the index to look at. None: all.
+
+    Returns:
+        Whether the list ends, or has as many rows as wanted.
+    """
+    lead, end = leads[0], None
+    if share is not None:
+        ends = [_end_of_share(connection, lead, part, share) for lead in leads]
+        lead, end = min(zip(leads, ends, strict=True), key=lambda pair: pair[1] or _OLDEST)
+    where, values = _where(*lead.conditions, *part.conditions(lead, end), *conditions)
+    part.rows += connection.execute(
+        f"SELECT {queries.EXECUTION_COLUMNS}, executions.number FROM {lead.table} {lead.rest} "
+        f"WHERE {where} ORDER BY {lead.age} DESC, {lead.key} DESC LIMIT ?",
+        (*values, part.most - len(part.rows)),
+    ).fetchall()
+    part.place = end
+    return end is None or len(part.rows) == part.most
+
+
+def _end_of_share(
+    connection: sqlite3.Connection, lead: _Lead, part: _Part, share: int
+) -> Place | None:
+    """Return the position of the last of the next rows of an index. None: there are no more."""
+    where, values = _where(*lead.conditions, *part.conditions(lead))
+    row: Place | None = connection.execute(
+        f"SELECT {lead.age}, {lead.key} FROM {lead.table} WHERE {where} "
+        f"ORDER BY {lead.age} DESC, {lead.key} DESC LIMIT 1 OFFSET ?",
+        (*values, share),
+    ).fetchone()
+    return row
 
 
 def _forks_of(execution: str | None) -> tuple[str, str] | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from flowengine.errors import StoreError
 from flowengine.journal.artifacts import ArtifactFolder
 from flowengine.journal.lease_holders import this_process
 from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.database import StoreDatabase
+from flowengine.journal.sqlite.search import index_all
 from flowengine.util.files import HELD_SECONDS
 
 _BATCH = 200
@@ -51,6 +53,8 @@ def prune(
         is_numbered = connection.execute(queries.IS_NUMBERED).fetchone() is not None
     if is_numbered and executions:
         _prune_numbers(database)
+    with suppress(StoreError):  # this SQLite has no FTS5, so it has indexed nothing
+        index_all(database)
     files, size = _sweep(database, artifacts)
     return Pruned(executions, files, size)
 

@@ -88,8 +88,8 @@ APPEND = "INSERT INTO events (id, at, sum, payload) VALUES (?, ?, ?, ?)"
 CREATE = """
 INSERT INTO executions
   (id, flow, version, hash, created_at, labels, started_by, parent, forked_from,
-   status, changed_at, due, ended_at, outputs, error)
-SELECT ?, ?, ?, hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM flows WHERE hash = ?
+   title, key_inputs, status, changed_at, due, ended_at, outputs, error, failure)
+SELECT ?, ?, ?, hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM flows WHERE hash = ?
 ON CONFLICT (id) DO NOTHING"""
 """Insert a new execution, unless its id is taken or its flow is missing."""
 
@@ -101,7 +101,8 @@ INSERT INTO labels (name, value, created_at, execution) VALUES (?, ?, ?, ?)"""
 """Insert a label, for lists by label."""
 
 SET_HEAD = """
-UPDATE executions SET status = ?, changed_at = ?, due = ?, ended_at = ?, outputs = ?, error = ?
+UPDATE executions SET status = ?, changed_at = ?, due = ?, ended_at = ?, outputs = ?, error = ?,
+  failure = ?
 WHERE number = ?"""
 """Update an execution's entry in lists."""
 
@@ -372,8 +373,10 @@ IS_DUE = _CAN_CONTINUE.format(
 )
 """Select one execution if it can continue, as `DUE`."""
 
-COUNT_STATUS = "SELECT count(*) FROM executions INDEXED BY executions_by_status WHERE status = ?"
-"""Count the executions with a status."""
+COUNTS = """
+SELECT status, sum(count) FROM counts
+WHERE :flows IS NULL OR flow IN (SELECT value FROM json_each(:flows)) GROUP BY status"""
+"""Select how many executions have each status, of all flows or some."""
 NEXT_DUE = """
 SELECT min(due) FROM (
   SELECT min(due) AS due FROM executions INDEXED BY executions_by_due WHERE due > :after
@@ -412,7 +415,8 @@ SETTLE = "UPDATE waits SET decision = ? WHERE number = ? AND decision IS NULL AN
 EXECUTION_COLUMNS = """
 executions.id, executions.flow, executions.version, executions.hash, executions.created_at,
 executions.labels, executions.started_by, executions.parent, executions.forked_from,
-executions.status, executions.changed_at, executions.due, executions.ended_at"""
+executions.status, executions.changed_at, executions.due, executions.ended_at,
+executions.title, executions.key_inputs, executions.failure"""
 
 EXECUTION = f"SELECT number, {EXECUTION_COLUMNS}, outputs, error FROM executions WHERE id = ?"
 """Select one execution, with its number."""
@@ -539,6 +543,48 @@ ALL_HELD_BY = """
 SELECT executions.id FROM executions JOIN leases ON leases.execution = executions.number
 WHERE leases.owner = ? ORDER BY executions.number"""
 """Select the executions that an owner holds."""
+
+# -- search
+
+MAKE_TEXTS = """
+CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
+  words, tokenize = ascii, detail = none, columnsize = 0)"""
+"""Create the index of words. Words are looked up alone, so it needs no positions."""
+
+IS_INDEXED = """
+SELECT 1 FROM sqlite_schema WHERE name = 'texts' AND NOT EXISTS (SELECT 1 FROM unindexed)"""
+"""Check whether there is an index without missing executions."""
+
+UNINDEXED = f"""
+SELECT unindexed.execution, {EXECUTION_COLUMNS}
+FROM unindexed LEFT JOIN executions ON executions.number = unindexed.execution
+ORDER BY unindexed.execution LIMIT ?"""
+"""Select executions that are missing in the index, or deleted."""
+
+PUT_TEXT = "REPLACE INTO texts (rowid, words) VALUES (?, ?)"
+"""Insert the words of an execution into the index, replacing earlier ones."""
+
+REMOVE_TEXT = "DELETE FROM texts WHERE rowid = ?"
+"""Delete the words of an execution from the index."""
+
+INDEXED = "DELETE FROM unindexed WHERE execution <= ?"
+"""Note that the index is up to date, up to an execution."""
+
+MAKE_FOUND = "CREATE TEMP TABLE IF NOT EXISTS found (number INTEGER PRIMARY KEY)"
+"""Create the table of the executions that a search finds, which only this connection has."""
+
+CLEAR_FOUND = "DELETE FROM temp.found"
+"""Delete what an earlier search found."""
+
+FIND_TEXTS = "INSERT INTO temp.found SELECT rowid FROM texts WHERE texts MATCH ?"
+"""Insert the executions that have all words."""
+
+FIND_IDS = """
+INSERT OR IGNORE INTO temp.found SELECT number FROM executions WHERE id >= ? AND id < ?"""
+"""Insert the executions whose id has a prefix."""
+
+COUNT_FOUND = "SELECT count(*) FROM temp.found"
+"""Count the executions that were found."""
 
 # -- maintenance
 

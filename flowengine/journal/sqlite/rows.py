@@ -21,7 +21,7 @@ from flowengine.journal.encoding import (
     unpack_placed,
 )
 from flowengine.journal.records import ExecutionRecord, JournalEntry, ListedWait, ListPart, Owner
-from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
+from flowengine.journal.shapes import DAMAGE_HINT, unpack_key_inputs, unpack_labels, unpack_wait
 from flowengine.journal.sqlite import queries
 
 
@@ -67,8 +67,10 @@ def read_execution(row: Sequence[Any]) -> ExecutionRecord:
         row: The columns in that order.
     """
     labels = unpack_labels(row[5], f"execution {row[0]}")
-    outputs, error = row[13:] or (None, None)
-    return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error))
+    key_inputs = {} if row[14] is None else unpack_key_inputs(row[14], f"execution {row[0]}")
+    outputs, error = row[16:] or (None, None)
+    told = (row[13], key_inputs, row[15])
+    return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error, *told))
 
 
 def read_wait(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from flowengine.journal.filters import failure_of
 from flowengine.store_folder import APPLICATION_ID
 
 _VERSION_1 = (
@@ -135,6 +136,37 @@ _VERSION_1 = (
     "CREATE INDEX grants_by_tool ON grants (flow, tool)",
 )
 
+_LISTS_OF_EXECUTIONS = (
+    # What lists show of an execution, and are searched for.
+    "ALTER TABLE executions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE executions ADD COLUMN key_inputs BLOB",
+    "ALTER TABLE executions ADD COLUMN failure TEXT",
+    "UPDATE executions SET failure = failure_of(error) WHERE error IS NOT NULL",
+    # How many executions of a flow have a status.
+    """CREATE TABLE counts (
+        flow TEXT, status TEXT, count INTEGER NOT NULL,
+        PRIMARY KEY (flow, status)) WITHOUT ROWID""",
+    "INSERT INTO counts SELECT flow, status, count(*) FROM executions GROUP BY flow, status",
+    # Executions whose texts are not in the index yet, or no longer belong there. See `search.py`.
+    "CREATE TABLE unindexed (execution INTEGER PRIMARY KEY)",
+    "INSERT INTO unindexed SELECT number FROM executions",
+    """CREATE TRIGGER execution_created AFTER INSERT ON executions BEGIN
+        INSERT INTO counts VALUES (new.flow, new.status, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1;
+        INSERT INTO unindexed VALUES (new.number) ON CONFLICT DO NOTHING; END""",
+    """CREATE TRIGGER execution_changed AFTER UPDATE OF status ON executions
+        WHEN new.status <> old.status BEGIN
+        UPDATE counts SET count = count - 1 WHERE flow = old.flow AND status = old.status;
+        INSERT INTO counts VALUES (new.flow, new.status, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1; END""",
+    """CREATE TRIGGER execution_failed AFTER UPDATE OF failure ON executions
+        WHEN new.failure IS NOT old.failure BEGIN
+        INSERT INTO unindexed VALUES (new.number) ON CONFLICT DO NOTHING; END""",
+    """CREATE TRIGGER execution_removed AFTER DELETE ON executions BEGIN
+        UPDATE counts SET count = count - 1 WHERE flow = old.flow AND status = old.status;
+        INSERT INTO unindexed VALUES (old.number) ON CONFLICT DO NOTHING; END""",
+)
+
 NUMBERING = (
     "CREATE TABLE IF NOT EXISTS numbered (number INTEGER PRIMARY KEY, event INTEGER NOT NULL)",
     """CREATE TRIGGER IF NOT EXISTS number_event AFTER INSERT ON events
@@ -142,7 +174,7 @@ NUMBERING = (
 )
 """Numbers all events in the order of their commits. It costs a second insert for each event, so a
 store has it from the first reader of all events on."""
-MIGRATIONS = (_VERSION_1,)
+MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS)
 """`MIGRATIONS[n]` migrates version n to version n + 1."""
 
 
@@ -154,6 +186,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     Args:
         connection: In autocommit mode.
     """
+    connection.create_function("failure_of", 1, failure_of, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

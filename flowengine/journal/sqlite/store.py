@@ -351,12 +351,11 @@ class SqliteStore:
             (number,) = connection.execute(queries.NEXT_DUE, {"after": after}).fetchone()
         return number
 
-    def open_executions(self) -> dict[str, int]:
+    def counts(self, flows: Sequence[str] | None = None) -> dict[str, int]:
+        given = {"flows": None if flows is None else json.dumps([*flows])}
         with self._database.reading() as connection:
-            return {
-                status: connection.execute(queries.COUNT_STATUS, (status,)).fetchone()[0]
-                for status in OPEN
-            }
+            found = dict(connection.execute(queries.COUNTS, given).fetchall())
+        return {status: found.get(status, 0) for status in (*OPEN, *ENDED)}
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._database.preparing() as connection:
@@ -531,8 +530,10 @@ class SqliteStore:
         after: str | None = None,
         limit: int = 50,
     ) -> ExecutionRecordPage:
-        from flowengine.journal.sqlite import pages
+        from flowengine.journal.sqlite import pages, search
 
+        if filter.search is not None:
+            search.index_all(self._database)
         with self._database.reading() as connection:
             return pages.executions(connection, filter, after, limit)
 

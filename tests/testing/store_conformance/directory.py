@@ -9,6 +9,8 @@ from typing import Any
 from flowengine.errors import LeaseLost, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import (
+    ENDED,
+    OPEN,
     Append,
     ClosedWait,
     ExecutionFilter,
@@ -79,18 +81,25 @@ def check_heads_show_how_it_stands(store: JournalStore) -> None:
 
 
 @checks
-def check_open_executions_are_counted_by_status(store: JournalStore) -> None:
-    """Each open status has a count, also 0. Executions that have ended are not counted."""
-    same(store.open_executions(), {"running": 0, "waiting": 0, "stalled": 0}, "an empty store")
+def check_executions_are_counted_by_status(store: JournalStore) -> None:
+    """Each status has a count, also 0, of all flows or some."""
+
+    def counted(*counts: int) -> dict[str, int]:
+        return dict(zip((*OPEN, *ENDED), counts, strict=True))
+
+    same(store.counts(), counted(0, 0, 0, 0, 0, 0), "an empty store")
     statuses = ("running", "waiting", "waiting", "stalled", "failed", "succeeded", "cancelled")
     for n, status in enumerate(statuses):
-        new_execution(store, f"e{n}")
+        new_execution(store, f"e{n}", flow=f"flow{n % 2}")
         append_event(store, f"e{n}", 1, head=ExecutionHead(status, 50))
-    same(store.open_executions(), {"running": 1, "waiting": 2, "stalled": 1}, "the counts")
+    same(store.counts(), counted(1, 2, 1, 1, 1, 1), "the counts")
+    same(store.counts(["flow0"]), counted(1, 1, 0, 0, 1, 1), "of one flow")
+    same(store.counts(["flow0", "flow1", "none"]), store.counts(), "of all flows")
+    same(store.counts([]), counted(0, 0, 0, 0, 0, 0), "of no flow")
 
     append_event(store, "e1", 2, head=ExecutionHead("succeeded", 60))
     append_event(store, "e4", 2, head=ExecutionHead("running", 60))
-    same(store.open_executions(), {"running": 2, "waiting": 1, "stalled": 1}, "after changes")
+    same(store.counts(), counted(2, 1, 1, 2, 0, 1), "after changes")
 
 
 @checks
@@ -128,6 +137,60 @@ def check_executions_are_listed_newest_first(store: JournalStore) -> None:
         for limit in (1, 3, 50):
             same(listed_ids(store, filter, limit), expected(fits), f"{filter} by {limit}")
     raises(UsageError, lambda: store.executions(after="page 2"), "a page that never was")
+
+
+@checks
+def check_executions_are_found_by_text(store: JournalStore) -> None:
+    """Words in any order, case and accents find what is shown of an execution, and its id."""
+    told: list[dict[str, Any]] = [
+        {"title": "Invoice 4711 of Ångström & Søn", "key_inputs": {"sum": 12.5, "paid": False}},
+        {"title": "Release_of the shop", "key_inputs": {"version": "4.18"}, "flow": "release"},
+        {"title": '\x00 \u202e OR NOT ("*" NEAR ^:', "labels": {"team": "Ärzte"}},
+        {"title": "データの移行 42", "key_inputs": {}},
+        {},
+    ]
+    same(listed_ids(store, ExecutionFilter(search="invoice")), [], "what an empty store has")
+    for n, fields in enumerate(told):
+        new_execution(store, f"e{n}-01k8", **{"created_at": 100 - n, "flow": "f", **fields})
+    error = pack({"type": "HttpError", "message": "the API\nanswered 503: 'too_many'" + "x" * 999})
+    append_event(store, "e3-01k8", 1, head=ExecutionHead("failed", 60, error=error))
+    append_event(store, "e4-01k8", 1, head=ExecutionHead("failed", 60, error=b"\xc1 no error"))
+    record = store.executions(ExecutionFilter(search="e3-01k8")).items[0]
+    assert record.failure is not None
+    same(record.failure[:36], "the API answered 503: 'too_many'xxxx", "the message")
+    same(len(record.failure), 300, "its length")
+
+    every = [*range(5)]
+    for search, found in (
+        ("invoice", [0]), ("INVOICE 4711", [0]), ("4711 inv", [0]), ("angstrom", [0]),
+        ("ÅNGSTRÖM søn", [0]), ("sum 12.5", [0]), ("sum: 12,5!", [0]), ("false", [0]),
+        ("ngstrom", []), ("invoice 4712", []), ("shop", [1]), ("release of", [1]),
+        ("version=4.18", [1]), ("4.18", [1]), ("rel", [1]), ("f", [0, 2, 3, 4]),
+        ("or", [2]), ("NOT near", [2]), ("arzte", [2]), ("team=ärzte", [2]), ("データ", [3]),
+        ("42", [3]), ("503", [3]), ("too many", [3]), ("httperror", []), ("e3", [3]),
+        ("e3-01k8", [3]), ("e", every), ("  e4-  ", [4]), ("01k8", []), ("-01k8", []),
+        ('"', []), ("*", []), ("invoice OR shop", []), ("NOT invoice", []), ("title:invoice", []),
+        ("invoice*", [0]), ('"invoice', [0]), ("^invoice", [0]), ("invoice NEAR shop", []),
+        ("(", []), ("'; DROP TABLE texts; --", []), ("\x00", []), ("\x00invoice", [0]),
+        ("\ud800", []), ("%", []), ("_", []), ("invoice " * 20, [0]),
+    ):  # fmt: skip
+        ids = listed_ids(store, ExecutionFilter(search=search))
+        same(ids, [f"e{n}-01k8" for n in found], f"what {search!r} finds")
+    for filter, found in (
+        (ExecutionFilter("f", search="e"), [0, 2, 3, 4]),
+        (ExecutionFilter(status="failed", search="e"), [3, 4]),
+        (ExecutionFilter(status="failed", search="invoice"), []),
+        (ExecutionFilter(labels={"team": "Ärzte"}, search="e"), [2]),
+        (ExecutionFilter(since=98, search="e"), [0, 1, 2]),
+    ):
+        ids = listed_ids(store, filter, 1)
+        same(ids, [f"e{n}-01k8" for n in found], f"what {filter} finds")
+
+    append_event(store, "e3-01k8", 2, head=ExecutionHead("running", 70))
+    same(listed_ids(store, ExecutionFilter(search="503")), [], "what failed and goes on")
+    append_event(store, "e0-01k8", 1, head=ExecutionHead("cancelled", 80))
+    store.prune(90)
+    same(listed_ids(store, ExecutionFilter(search="invoice")), [], "what is gone")
 
 
 @checks
