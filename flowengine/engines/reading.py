@@ -10,6 +10,7 @@ from flowengine.engines.executions.views import result_of
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, OPEN, ExecutionFilter
 from flowengine.journal.shapes import Sound
+from flowengine.util.garbage import CollectedLater
 
 STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
@@ -196,7 +197,7 @@ class StoreReader:
         from flowengine.engines.inspection.history import show, show_past
 
         id = self.find(execution)
-        with _sound(id):
+        with CollectedLater(), _sound(id):
             if until is None:
                 return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
             if step is not None:
@@ -216,7 +217,7 @@ class StoreReader:
         from flowengine.engines.inspection.history import glance
 
         id = self.find(execution)
-        with _sound(id):
+        with CollectedLater(), _sound(id):
             return None if self._histories is None else glance(self._host, id, self._histories)
 
     @contextmanager
@@ -247,7 +248,7 @@ class StoreReader:
             if until is None
             else past_folds(self._host, id, until, kept)
         )
-        with ExitStack() as stack:
+        with CollectedLater(), ExitStack() as stack:
             with _sound(id):
                 history = stack.enter_context(opened)
             yield history
@@ -686,7 +687,7 @@ class StoreReader:
         from flowengine.engines.inspection.diff import diff
 
         left, right = self.find(left), self.find(right)
-        with _sound(f"{left} or {right}"):
+        with CollectedLater(), _sound(f"{left} or {right}"):
             return diff(self._host, left, right, self._marks)
 
     # Subscriptions

@@ -88,3 +88,36 @@ def test_a_forked_child_searches_again() -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_views_are_read_without_a_search(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text("flowengine: 1\nid: f\nsteps: [{id: each, map: 300, output: {a: {b: [1]}}}]\n")
+    searches: list[str] = []
+
+    def count(phase: str, _: object) -> None:
+        searches.append(phase)
+
+    def folds(engine: Engine, id: str) -> None:
+        with engine.folds(id) as (_, tree):
+            assert len(tree.level("each").rows) == 100
+
+    with Engine(tmp_path / "store") as engine:
+        left, right = engine.run(path).execution, engine.run(path).execution
+        engine.show(left), engine.diff(left, right), folds(engine, left)  # imports
+        before = gc.get_threshold()
+        gc.callbacks.append(count)
+        gc.set_threshold(100)
+        try:
+            for look in (
+                lambda: engine.show(left),
+                lambda: engine.show(left, until=2),
+                lambda: engine.diff(left, right),
+                lambda: folds(engine, left),
+            ):
+                searches.clear()
+                look()
+                assert len(searches) <= 4, searches
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(count)

@@ -10,6 +10,7 @@ from flowengine.journal.shapes import Sound, unpack_event, unpack_flow
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
+from flowengine.util.garbage import CollectedLater
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -229,10 +230,11 @@ def read(store: HistoryPort, execution: str) -> list[Event]:
 
 def unpacked(execution: str, entries: Iterable[JournalEntry]) -> list[Event]:
     """Return entries of the journal of an execution as events."""
-    return [
-        unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")
-        for entry in entries
-    ]
+    with CollectedLater():  # all that is made here stays referenced
+        return [
+            unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")
+            for entry in entries
+        ]
 
 
 def first_form(journal: Sequence[Event], hash: str) -> str:

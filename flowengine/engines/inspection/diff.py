@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.linked_flows import line, read, walk
@@ -21,7 +21,6 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
-from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,14 +44,19 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 class Fact(NamedTuple):
     """One recorded fact of an execution."""
 
-    key: tuple[Any, ...]
-    """The subject of the fact, which is the same in both executions."""
     address: str
     what: str
     """The kind of fact: `input`, `end`, `signal paid`."""
+    number: int
+    """How many facts of this kind there are of this address, up to this one."""
     digest: bytes
     """Of its content. Equal: the content is the same, in the same order of keys."""
     seq: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The subject of the fact, which is the same in both executions."""
+        return self[:3]
 
 
 class History(NamedTuple):
@@ -69,8 +73,8 @@ class History(NamedTuple):
     error: Any
     forked_at: int
     own: _Own
-    places: Mapping[tuple[Any, ...], int]
-    """Key → position in `facts`."""
+    places: dict[tuple[Any, ...], int]
+    """Key → position in `facts`, without those that both begin with."""
 
 
 def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Difference:
@@ -94,10 +98,14 @@ def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Diffe
 
 
 def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Difference:
-    with CollectedLater():  # all that is made here stays referenced
-        first, other = _history(host, left, marks), _history(host, right, marks)
-    point = _parting(first, other)
-    steps = _pairs(first, other)
+    first, other = _history(host, left, marks), _history(host, right, marks)
+    begin = _common_beginning(first.facts, other.facts)
+    for history in (first, other):
+        facts = enumerate(islice(history.facts, begin, None), begin)
+        history.places.update((fact.key, place) for place, fact in facts)
+    shared, shared_by_other = _shared(first, other, begin), _shared(other, first, begin)
+    point = _parting(first, other, shared, shared_by_other)
+    steps = _pairs(first, other, begin)
     outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
     alike = first.record.status == other.record.status and not outputs
     return {
@@ -105,8 +113,8 @@ def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Differe
         "same_flow": first.record.hash == other.record.hash,
         "left": _side(first),
         "right": _side(other),
-        "shared": _shared(first, other),
-        "fork": _fork(first, other),
+        "shared": shared,
+        "fork": _fork(first, other, shared, shared_by_other),
         "parting": point,
         "steps": steps,
         "inputs": _places(first.inputs, other.inputs),
@@ -140,7 +148,7 @@ def _history(host: Host, id: str, marks: Marks | None) -> History:
         unpack_error(record.error, f"execution {record.id}"),
         past.forked_at,
         past.own,
-        {fact.key: place for place, fact in enumerate(past.facts)},
+        {},
     )
 
 
@@ -178,7 +186,7 @@ def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
     past, contents = _replayed(host, record)
     if length >= marks_module.EVERY:
         body = [past.entries, past.inputs, past.forked_at, past.own.waits, len(past.facts)]
-        facts = [[*fact.key, fact.digest, fact.seq] for fact in past.facts]
+        facts = [[*fact] for fact in past.facts]
         with suppress(FlowEngineError):  # it is shown nevertheless
             kept = marks.of(record) or marks.begin(record)
             kept.add_compared(length, name, body, facts, contents)
@@ -191,10 +199,7 @@ def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> 
         raise ValueError(f"it has {len(recorded)} facts in place of {count}")
     own = _Own(id)
     own.know(waits)
-    facts = [
-        Fact((address, what, number), address, what, digest, seq)
-        for address, what, number, digest, seq in recorded
-    ]
+    facts = list(map(Fact._make, recorded))
     known: dict[int, dict[str, Any]] = {}
 
     def content(place: int) -> dict[str, Any]:
@@ -300,7 +305,7 @@ class _Facts:
         number = self._counts.get((address, "end" if address else what), 0) + 1
         plain = self._own.plain(content)
         digest = blake2b(pack(plain), digest_size=_DIGEST).digest()
-        return Fact((address, what, number), address, what, digest, seq), plain
+        return Fact(address, what, number, digest, seq), plain
 
 
 def _end(seen: Observation) -> dict[str, Any]:
@@ -329,9 +334,10 @@ def _outside(event: Any) -> list[tuple[str, dict[str, Any]]]:
     return []
 
 
-def _parting(left: History, right: History) -> Parting | None:
+def _parting(left: History, right: History, shared: int, shared_by_right: int) -> Parting | None:
     """Return the first point at which the facts of the two sides differ, if any."""
-    a, b = _first(left, right), _first(right, left)
+    a = left.facts[shared] if shared < len(left.facts) else None
+    b = right.facts[shared_by_right] if shared_by_right < len(right.facts) else None
     if a is not None and b is not None and a.key != b.key:
         a, b = _earlier(left, right, a, b)
     elif a is not None:
@@ -377,11 +383,6 @@ def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | No
     return a, right.facts[in_right]
 
 
-def _first(first: History, other: History) -> Fact | None:
-    """Return the first fact that is missing or different on the other side."""
-    return next(islice(first.facts, _shared(first, other), None), None)
-
-
 def _counterpart(history: History, fact: Fact) -> Fact | None:
     place = history.places.get(fact.key)
     return None if place is None else history.facts[place]
@@ -398,9 +399,22 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _shared(left: History, right: History) -> int:
-    """Return the number of facts before the first one that is missing or different."""
-    for number, fact in enumerate(left.facts):
+def _common_beginning(left: list[Fact], right: list[Fact]) -> int:
+    """Return the number of facts with which both sides begin, in the same order."""
+    pairs = enumerate(zip(left, right, strict=False))
+    differ = (number for number, (one, other) in pairs if one[:4] != other[:4])
+    return next(differ, min(len(left), len(right)))
+
+
+def _shared(left: History, right: History, begin: int) -> int:
+    """Return the number of facts before the first one that is missing or different.
+
+    Args:
+        left: One side.
+        right: The other side.
+        begin: The number of facts with which both begin.
+    """
+    for number, fact in enumerate(islice(left.facts, begin, None), begin):
         place = right.places.get(fact.key)
         if place is None or (
             right.facts[place].digest != fact.digest
@@ -410,11 +424,16 @@ def _shared(left: History, right: History) -> int:
     return len(left.facts)
 
 
-def _last_facts(history: History) -> dict[str, dict[str, int]]:
-    """Return address → the positions of the last facts of each kind of its step."""
+def _last_facts(history: History, among: set[str]) -> dict[str, dict[str, int]]:
+    """Return address → the positions of the last facts of each kind of its step.
+
+    Args:
+        history: One side.
+        among: The addresses.
+    """
     last: dict[str, dict[str, int]] = {}
-    for place, fact in enumerate(history.facts):
-        if fact.address:
+    for place, fact in enumerate(history.facts if among else ()):
+        if fact.address in among:
             last.setdefault(fact.address, {})[fact.what] = place
     return last
 
@@ -427,10 +446,12 @@ def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
     return step
 
 
-def _pairs(left: History, right: History) -> list[StepPair]:
+def _pairs(left: History, right: History, begin: int) -> list[StepPair]:
     """Return the steps that ended differently on the other side, or ran on one side only."""
     pairs: list[StepPair] = []
-    of_left, of_right = _last_facts(left), _last_facts(right)
+    later = (islice(history.facts, begin, None) for history in (left, right))
+    addresses = {fact.address for fact in chain(*later) if fact.address}
+    of_left, of_right = _last_facts(left, addresses), _last_facts(right, addresses)
     for address in dict.fromkeys([*of_left, *of_right]):
         one, other = of_left.get(address), of_right.get(address)
         if one is not None and other is not None and _digests(left, one) == _digests(right, other):
@@ -495,25 +516,24 @@ def _side(history: History) -> Side:
     }
 
 
-def _fork(left: History, right: History) -> ForkInfo | None:
+def _fork(left: History, right: History, shared: int, shared_by_right: int) -> ForkInfo | None:
     """Return which side was forked from the other, and whether their shared past is the same."""
     if _came_from(left, right):
-        return _fork_info("left", left, right)
-    return _fork_info("right", right, left) if _came_from(right, left) else None
+        return _fork_info("left", left, shared)
+    return _fork_info("right", right, shared_by_right) if _came_from(right, left) else None
 
 
 def _came_from(first: History, other: History) -> bool:
     return (first.record.forked_from or "").partition(" ")[0] == other.record.id
 
 
-def _fork_info(side: Literal["left", "right"], fork: History, origin: History) -> ForkInfo:
-    past = [fact for fact in fork.facts if fact.seq < fork.forked_at]
-    shared = _shared(fork, origin)
+def _fork_info(side: Literal["left", "right"], fork: History, shared: int) -> ForkInfo:
+    past = sum(fact.seq < fork.forked_at for fact in fork.facts)
     return {
         "side": side,
         "at": str(fork.record.forked_from).partition(" at ")[2],
-        "past": len(past),
-        "same": shared >= len(past),
+        "past": past,
+        "same": shared >= past,
     }
 
 

@@ -31,7 +31,6 @@ from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
-from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -158,7 +157,7 @@ def show(
     """
     record = host.store.execution(execution)
     if step is None and not plumbing:
-        with Sound(f"the journal of execution {execution}"), CollectedLater():
+        with Sound(f"the journal of execution {execution}"):
             shown = _by_index(host, record)
         if shown is not None:
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
@@ -214,7 +213,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
     record = host.store.execution(execution)
     if histories.has(host.store, record):
         return None
-    with Sound(f"what is stored of execution {execution}"), CollectedLater():
+    with Sound(f"what is stored of execution {execution}"):
         found = read_glance(host, record)
     if found is None:
         return None

@@ -422,11 +422,10 @@ class RecordedSteps:
         return unpacked(self._marks.name, self._read_events(since, count))
 
     def _take_all(self, steps: Iterable[MarkedStep]) -> None:
-        with CollectedLater():
-            for address in steps:
-                if address.address not in self._known:
-                    self._known.add(address.address)
-                    self._take(address)
+        for address in steps:
+            if address.address not in self._known:
+                self._known.add(address.address)
+                self._take(address)
 
     def _take(self, found: MarkedStep) -> None:
         with DamageGuard():
