@@ -104,7 +104,8 @@ def test_views_are_read_without_a_search(tmp_path: Path) -> None:
 
     with Engine(tmp_path / "store") as engine:
         left, right = engine.run(path).execution, engine.run(path).execution
-        engine.show(left), engine.diff(left, right), folds(engine, left)  # imports
+        engine.show(left), engine.diff(left, right)  # imports
+        folds(engine, left)
         before = gc.get_threshold()
         gc.callbacks.append(count)
         gc.set_threshold(100)
