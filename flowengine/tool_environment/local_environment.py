@@ -494,7 +494,7 @@ class LocalEnvironment(BaseEnvironment):
         """Register a call, with a new instance of its tool.
 
         Raises:
-            CallError: There is no such tool.
+            CallError: The tool is unknown.
         """
         parts, name = self._parts, made.tool_name
         definition, instance = await parts.registry.find(name), parts.registry.clone_tool(name)
