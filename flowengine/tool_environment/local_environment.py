@@ -391,8 +391,8 @@ class LocalEnvironment(BaseEnvironment):
             by: The approver.
 
         Raises:
-            DecisionError: The question does not exist, the decision is invalid, or the approver is
-                not allowed to decide. The question remains unchanged.
+            DecisionError: The question does not exist, or the decision is invalid. The question
+                remains unchanged.
         """
         self._questions.decide(call_id, decision, by)
 
