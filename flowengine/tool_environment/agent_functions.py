@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
+from flowengine.agents.tool_answers import as_text
 from flowengine.errors import UsageError
 from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.plain_values import to_plain
@@ -77,7 +78,7 @@ def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
 
 
 def _what_happened(result: ToolResult) -> str:
-    content, writer = _text(result.content), result.written_by
+    content, writer = as_text(result.content), result.written_by
     if content and writer is not None:
         content = marked(content, writer)
     if result.success:
@@ -109,14 +110,6 @@ def _additions(result: ToolResult) -> list[str]:
         f"Kept as a file of {file['size']} bytes: {file['name']}" for file in result.artifacts
     ]
     return texts
-
-
-def _text(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    return json.dumps(content, ensure_ascii=False, default=str)
 
 
 # Tools of an environment as Python functions for agents.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -113,12 +113,6 @@ class Followed(Protocol):
     def decide(self, call_id: str, decision: Any, *, by: str) -> None:
         """Answer an open question."""
 
-    def abort_step(self) -> None:
-        """Abort all calls in progress."""
-
-    def abort_call(self, call_id: str) -> bool:
-        """Abort one call."""
-
 
 class Link:
     """The connection of a client to its environment."""
@@ -138,36 +132,23 @@ class Link:
         """Process a message from the client, and return the answer to it.
 
         `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question.
-        `{"type": "abort"}` aborts all calls in progress, or one call if it contains `tool_call_id`.
 
         Args:
             message: The message.
             by: The sender.
         """
-        environment, refused = self._environment, {"type": "refused", "code": "invalid_message"}
         match message:
-            case {"type": "abort", **more} if not more:
-                environment.abort_step()
-            case {"type": "abort", "tool_call_id": call_id, **more} if not more:
-                if not (isinstance(call_id, str) and environment.abort_call(call_id)):
-                    why = f"no call {call_id!r} is running"
-                    return {**refused, "code": "unknown_call", "message": why}
-            case {"type": "decide", "tool_call_id": call_id, "decision": decision, **more} if (
-                not more
+            case {"type": "decide", "tool_call_id": call_id, "decision": decision, **rest} if (
+                not rest
             ):
                 try:
-                    environment.decide(str(call_id), decision, by=by)
+                    self._environment.decide(str(call_id), decision, by=by)
                 except DecisionError as error:
                     told = {"code": error.code, "message": error.message, "field": error.field}
-                    return {**refused, **told}
-            case Mapping():
-                kind = message.get("type")
-                why = f"no message has the type {kind!r} and these fields"
-                return {**refused, "message": why}
-            case _:
-                return {**refused, "message": "a message is a map with a type"}
-        named = {"tool_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
-        return {"type": "accepted", **named}
+                    return {"type": "refused", **told}
+                return {"type": "accepted", "tool_call_id": call_id}
+        why = "a message decides: type, tool_call_id, decision"
+        return {"type": "refused", "code": "invalid_message", "message": why}
 
 
 class MemoryClient:

@@ -93,6 +93,7 @@ class ToolContext:
     """Reports progress to clients, as plain data."""
     _step: StepContext
     _produced: list[str]
+    _size: int = 0
 
     @cached_property
     def processes(self) -> Processes:
@@ -105,7 +106,9 @@ class ToolContext:
         Args:
             text: The next piece.
         """
-        self._produced.append(text[: PRODUCED - sum(map(len, self._produced))])
+        if (room := PRODUCED - self._size) > 0:
+            self._size += len(text)
+            self._produced.append(text[:room])
 
 
 class Turns:

@@ -7,7 +7,6 @@ thread cannot be stopped, so the call ends without it, and `ran` is `maybe`.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import StepContext
@@ -140,34 +139,15 @@ class Attempt:
 
     async def _returned(self) -> dict[str, Any]:
         """Call the tool, and return its return value as fields of the result."""
-        parts, call, value = self._parts, self._call, None
+        parts, call = self._parts, self._call
         parts.turns.set(Turns())
         named = call.definition.signature.convert(self._args)
         if call.definition.signature.context is not None:
             named[call.definition.signature.context] = self._context
         execute: Any = call.instance.execute  # type: ignore[union-attr]
-        if inspect.isasyncgenfunction(execute):
-            value = _joined([self._item(item) async for item in execute(**named)])
-        elif is_coroutine_function(execute):
-            value = await execute(**named)
-        else:
-            value = await call_plugin(self._read, execute, named)
+        value = await call_plugin(execute, **named)
         most, artifacts = largest_result(call.options.limits), self._step.execution.artifacts
         return content_of(value, call.tool, artifacts, parts.mask, most)
-
-    def _read(self, execute: Any, named: dict[str, Any]) -> Any:
-        """Call a function on this thread, and read the generator that it may return."""
-        value = execute(**named)
-        return (
-            _joined([self._item(item) for item in value]) if inspect.isgenerator(value) else value
-        )
-
-    def _item(self, item: Any) -> Any:
-        """Process an item of a generator, which must end if the call is stopped."""
-        if isinstance(item, str):
-            self._context.write(item)
-        self._context.signal.check()
-        return item
 
     # Ends
 
@@ -177,10 +157,7 @@ class Attempt:
         if not await within(grace, work):
             work.cancel()
             execute: Any = call.instance.execute  # type: ignore[union-attr]
-            is_on_thread = not (
-                is_coroutine_function(execute) or inspect.isasyncgenfunction(execute)
-            )
-            if is_on_thread or not await within(grace, work):
+            if not is_coroutine_function(execute) or not await within(grace, work):
                 message = f"tool '{call.tool}' did not stop, and still runs"
                 call.tell("warning", code="still_running", message=message)
                 return None
@@ -205,10 +182,3 @@ class Attempt:
     def _partial(self) -> str | None:
         """Return the output so far, if any."""
         return self._parts.mask("".join(self._call.produced)) or None
-
-
-def _joined(items: list[Any]) -> Any:
-    """Return the items of a generator as one text if all of them are text, otherwise as a list."""
-    if items and all(isinstance(item, str) for item in items):
-        return "".join(items)
-    return items

@@ -391,8 +391,8 @@ class LocalEnvironment(BaseEnvironment):
             by: The approver.
 
         Raises:
-            DecisionError: The question does not exist, the decision is invalid, or the approver is
-                not allowed to decide. The question remains unchanged.
+            DecisionError: The question does not exist, or the decision is invalid. The question
+                remains unchanged.
         """
         self._questions.decide(call_id, decision, by)
 
@@ -494,7 +494,7 @@ class LocalEnvironment(BaseEnvironment):
         """Register a call, with a new instance of its tool.
 
         Raises:
-            CallError: There is no such tool.
+            CallError: The tool is unknown.
         """
         parts, name = self._parts, made.tool_name
         definition, instance = await parts.registry.find(name), parts.registry.clone_tool(name)

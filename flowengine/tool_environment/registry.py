@@ -1,4 +1,4 @@
-"""Registries of tools, and what the calls of one environment share."""
+"""Registries of tools, and the parts of an environment that its calls share."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ class EnvironmentParts:
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls: OrderedDict[str, AdmittedCall] = field(default_factory=OrderedDict)
     states: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
-    """Tool → what it keeps from call to call."""
+    """Tool → its state."""
     turns: ContextVar[Turns] = field(
         default_factory=lambda: ContextVar("turns", default=Turns())  # noqa: B039 - one for all
     )

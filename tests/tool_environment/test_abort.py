@@ -263,31 +263,6 @@ async def test_an_aborted_command_keeps_what_it_printed(
     await env.dispose()
 
 
-async def test_a_generator_keeps_what_it_gave() -> None:
-    began = threading.Event()
-    go_on = threading.Event()
-
-    @tool
-    def letters() -> Iterator[str]:
-        """Give letters."""
-        yield "a"
-        yield "b"
-        began.set()
-        go_on.wait()
-        yield "c"
-        raise AssertionError
-
-    async with await made(letters) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("letters")))
-        await asyncio.to_thread(began.wait)
-        env.abort_step()
-        go_on.set()
-        response = await running
-        assert response.status == "aborted"
-        assert response.tool_result is not None
-        assert response.tool_result.content in {"ab", "abc"}
-
-
 # Time of the abort
 
 

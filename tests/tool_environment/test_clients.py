@@ -98,8 +98,8 @@ async def test_a_client_that_is_set_before_a_loop_runs_follows_all_the_same() ->
         ({"type": "decide", "tool_call_id": "1", "decision": {}, "more": 1}, "invalid_message"),
         ({"type": "decide", "tool_call_id": "2", "decision": {"approved": True}}, "unknown_call"),
         ({"type": "decide", "tool_call_id": "1", "decision": {"approved": 1}}, "invalid_decision"),
-        ({"type": "abort", "tool_call_id": "2"}, "unknown_call"),
-        ({"type": "abort", "tool_call_id": 7}, "unknown_call"),
+        ({"type": "decide", "tool_call_id": 7, "decision": {"approved": True}}, "unknown_call"),
+        ({"type": "abort"}, "invalid_message"),
         ({"type": "execute", "tool_call_id": "1"}, "invalid_message"),
     ],
 )
@@ -111,7 +111,7 @@ async def test_messages_that_are_wrong_change_nothing(message: Any, code: str) -
     await until(env.questions)
     assert Link(env).receive(message)["code"] == code
     assert len(env.questions()) == 1
-    assert Link(env).receive({"type": "abort"}) == {"type": "accepted"}
+    env.abort_step()
     assert (await running).status == "aborted"
     await env.dispose()
 

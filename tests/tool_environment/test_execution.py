@@ -292,15 +292,6 @@ class Pair:
     other: str
 
 
-def numbers() -> Iterator[int]:
-    yield from range(3)
-
-
-def words() -> Iterator[str]:
-    yield "one "
-    yield "two"
-
-
 @pytest.mark.parametrize(
     ("returned", "content"),
     [
@@ -325,19 +316,6 @@ async def test_what_a_tool_returns_becomes_data(returned: Any, content: Any) -> 
         assert response.tool_result is not None
         assert response.tool_result.status == "ok"
         assert response.tool_result.content == content
-
-
-async def test_generators_are_read_to_their_end() -> None:
-    @tool
-    async def letters() -> Any:
-        """Give letters."""
-        for letter in "abc":
-            yield letter
-
-    async with await made(numbers, words, letters) as env:
-        responses = await env.execute_tools([call("numbers"), call("words"), call("letters")])
-        contents = [each.tool_result and each.tool_result.content for each in responses]
-        assert contents == [[0, 1, 2], "one two", "abc"]
 
 
 async def test_images_are_images() -> None:

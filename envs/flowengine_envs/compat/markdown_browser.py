@@ -103,19 +103,19 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             UnreadableDocument: It cannot be read.
             HttpError: The request failed.
         """
-        return self._run(lambda: self._visit(path_or_url)).shown
+        return self._run(lambda: self._visit_page(path_or_url)).shown
 
     def page_down(self) -> str:
         """Go to the next page, if there is one, and return it."""
-        return self._run(self._down).shown
+        return self._run(self._page_down).shown
 
     def page_up(self) -> str:
         """Go to the previous page, if there is one, and return it."""
-        return self._run(self._up).shown
+        return self._run(self._page_up).shown
 
     def page_to(self, number: int) -> str:
         """Go to a page and return it, or return the valid page numbers."""
-        return self._run(lambda: self._to(number)).shown
+        return self._run(lambda: self._page_to(number)).shown
 
     def find_on_page(self, text: str) -> str:
         """Search from the current page on, and return the page that contains the text.
@@ -123,11 +123,11 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         Args:
             text: The text to search for, in which `*` matches any text.
         """
-        return self._run(lambda: self._search(text)).shown
+        return self._run(lambda: self._find_on_page(text)).shown
 
     def find_next(self) -> str:
         """Search for the same text again."""
-        return self._run(lambda: self._search("")).shown
+        return self._run(self._find_next).shown
 
     def back(self) -> str:
         """Return to the previous address, and to the page last read there."""
@@ -163,16 +163,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             verb: `visit_page`, `page_down`, …
             args: Its arguments.
         """
-        verbs: dict[str, Callable[..., Coroutine[Any, Any, ReaderView]]] = {
-            "visit_page": self._visit,
-            "page_down": self._down,
-            "page_up": self._up,
-            "page_to": self._to,
-            "find_on_page": self._search,
-            "find_next": lambda: self._search(""),
-            "back": self._back,
-        }
-        return self._run(lambda: verbs[verb](*args)).as_text()
+        moved: Callable[..., Coroutine[Any, Any, ReaderView]] = getattr(self, f"_{verb}")
+        return self._run(lambda: moved(*args)).as_text()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, _Done]]) -> _Done:
         async def alone() -> _Done:
@@ -206,7 +198,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
             pages.more, opened.pages = opened.pages.more, pages
 
-    async def _visit(self, address: str) -> ReaderView:
+    async def _visit_page(self, address: str) -> ReaderView:
         if not isinstance(address, str):
             raise ValidationError(f"an address is text, not {address!r:.50}")
         if "://" not in address:
@@ -232,13 +224,13 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
                 return self._at, _CHANGED
         return self._at, ""
 
-    async def _down(self) -> ReaderView:
+    async def _page_down(self) -> ReaderView:
         return await self._moved(lambda pages: pages.current + 1, lambda pages: pages.down())
 
-    async def _up(self) -> ReaderView:
+    async def _page_up(self) -> ReaderView:
         return await self._moved(lambda pages: pages.current, lambda pages: pages.up())
 
-    async def _to(self, number: int) -> ReaderView:
+    async def _page_to(self, number: int) -> ReaderView:
         return await self._moved(lambda pages: number, lambda pages: pages.go_to(number))
 
     async def _moved(self, to: Callable[[Pages], int], move: Callable[[Pages], str]) -> ReaderView:
@@ -254,7 +246,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             return ReaderView(None, _lines(note, outcome))
         return _seen(at, note)
 
-    async def _search(self, text: str) -> ReaderView:
+    async def _find_on_page(self, text: str) -> ReaderView:
         at, note = await self._resumed()
         if at is None:
             return ReaderView(None, _NOWHERE)
@@ -265,6 +257,9 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             outcome = f"{text!r} was not found" if text else "there is nothing more to find"
             return ReaderView(None, _lines(note, outcome))
         return _seen(at, note, f"Found on page {at.pages.current}")
+
+    async def _find_next(self) -> ReaderView:
+        return await self._find_on_page("")
 
     async def _back(self) -> ReaderView:
         if not self._history:

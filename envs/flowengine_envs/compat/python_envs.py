@@ -213,7 +213,7 @@ def sandbox_of(provider: str) -> type[Sandbox]:
     """Return the sandbox of a provider that needs no daemon.
 
     Raises:
-        ValidationError: There is no such provider.
+        ValidationError: The provider is a different one.
     """
     if provider not in SANDBOXES:
         raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
