@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
+
+_WORD = re.compile(r"'([^']*)'")
 
 _MUST_BE = {
     "string_type": "text",
@@ -55,6 +57,88 @@ def predicate(error: Mapping[str, Any]) -> str:
         return f"must be {wanted.format_map(error.get('ctx', {}))}"
     text = str(error["msg"]).removeprefix("Value error, ")
     return text if text[:2].isupper() else text[:1].lower() + text[1:]  # such as JSON
+
+
+class ModelFault(NamedTuple):
+    """What a model has found wrong in plain data, at one place."""
+
+    path: tuple[str | int, ...]
+    """The place: keys and indexes, the last of which is missing if `kind` is `missing`."""
+    value: Any
+    """What is there."""
+    kind: str
+    """Pydantic's type of the error, such as `extra_forbidden`."""
+    meant: list[str]
+    """The keys or words that are known there, if one of these is."""
+    said: str
+    """See `predicate`."""
+
+
+def model_faults(
+    error: ValidationError,
+    model: type[BaseModel],
+    data: Any,
+    may_fit: Callable[[Any], bool] = lambda value: False,
+) -> list[ModelFault]:
+    """Return the faults that a model has found, one for each place.
+
+    Of the members of a union, the one that fits best says what is wrong.
+
+    Args:
+        error: The error of validating against it.
+        model: The model.
+        data: The validated data.
+        may_fit: Returns whether a value that does not fit may do so later.
+    """
+    found: dict[tuple[str | int, ...], ModelFault] = {}
+    # Further types of a field say least, and a text where a secret must be named only that.
+    given = sorted(
+        error.errors(include_url=False),
+        key=lambda each: (each["type"] == "secret", each["type"].endswith("_type")),
+    )
+    for each in given:
+        path, value = _walk(each["loc"], data)
+        kind, meant = each["type"], _WORD.findall(str(each.get("ctx", {}).get("expected", "")))
+        if kind == "extra_forbidden":
+            meant = list(_model_at(model, path[:-1]).model_fields)
+        elif kind == "missing":
+            path = (*path, each["loc"][-1])
+        elif may_fit(value):
+            continue
+        found.setdefault(path, ModelFault(path, value, kind, meant, predicate(each)))
+    return [
+        fault
+        for path, fault in found.items()
+        if not any(len(other) > len(path) and other[: len(path)] == path for other in found)
+    ]
+
+
+def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[tuple[str | int, ...], Any]:
+    """Return the existing part of a place, without pydantic's tags for unions."""
+    path: list[str | int] = []
+    for item in loc:
+        items = dict(enumerate(data)) if isinstance(data, list) else data
+        if isinstance(items, Mapping) and item in items:
+            data = items[item]
+            path.append(item)
+    return tuple(path), data
+
+
+def _model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel]:
+    """Return the model of the value at a place."""
+    for item in path:
+        info = model.model_fields.get(str(item))
+        model = next(_models(info.annotation), model) if info is not None else model
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def parser_reason(error: Exception) -> str:

@@ -18,6 +18,7 @@ from flowengine.execution_environment import (
     unregister_provider,
     unregister_sandbox,
 )
+from flowengine.execution_environment.specs.spec import json_schema
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import AXES, Capabilities, Provider, Request, Sandbox, Spec
 from tests.execution_environment.toy import SPEC, Heard, Toy
@@ -88,6 +89,8 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         ({"kind": "toy", "approval": {"handlr": "x"}}, "approval.handlr", "did you mean 'handler'"),
         ({"kind": "toy", "provider": []}, "provider", "must be a list of at least 1"),
         ({"kind": "toy", "limits": {"processes": True}}, "limits.processes", "must be a number"),
+        ({"kind": "toy", "policy": {"network": ["*x"]}}, "policy.network.0", "is not a pattern"),
+        ({"kind": "mcp", "config": {"env": {"x": 1}}}, "config.env.x", "must be text"),
     ],
 )
 def test_a_fault_is_told_at_its_place(
@@ -100,17 +103,14 @@ def test_sizes_and_times_are_read(manager: EnvironmentManager, toy: Toy) -> None
     toy.holds = dict.fromkeys(AXES, "by hand")
     limits = {"memory": "2GiB", "disk": "1.5MB", "output": 100, "time": "1m30s", "total_time": 0.5}
 
-    handle = manager.ensure({**SPEC, "limits": limits})
+    seen = manager.ensure({**SPEC, "limits": limits}).resource.request.limits
 
-    seen = handle.resource.request.limits
     assert (seen.memory, seen.disk, seen.output) == (2**31, 1_500_000, 100)
     assert (seen.time, seen.total_time, seen.cpus) == (90.0, 0.5, None)
 
 
 def test_the_schema_of_specs_is_current() -> None:
     import os
-
-    from flowengine.execution_environment.specs.spec import json_schema
 
     path = Path(__file__).parents[2] / "schemas" / "environment-1.schema.json"
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -122,8 +122,6 @@ def test_the_schema_of_specs_is_current() -> None:
 
 def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, toy: Toy) -> None:
     import jsonschema_rs
-
-    from flowengine.execution_environment.specs.spec import json_schema
 
     validator = jsonschema_rs.Draft202012Validator(json_schema())
     for spec in ({"kind": "toy"}, SPEC, {**SPEC, "provider": ["toy"], "limits": {"memory": "1GB"}}):

@@ -229,16 +229,17 @@ class Task:
             had = await environments.have(context.execution, run, self.secrets.references, later)
         except NotAgain as error:
             raise self._failed(error.why, "no") from error.why
-        context.environments, context.openings = had.environments, had.openings
+        openings = [each.opening for each in had.values() if each.opening is not None]
+        context.environments, context.openings = had, openings
         try:
             if kind is None:  # the step only opens its environments
-                return StoredValue(None, None, had.openings)
+                return StoredValue(None, None, openings)
             kept = await self._execute(kind, context, run.input)
-            return kept._replace(openings=had.openings) if had.openings else kept
+            return kept._replace(openings=openings) if openings else kept
         except EnvironmentLost as error:
             raise self._failed(error, "maybe", context.output) from error
         finally:
-            await environments.give_back(context.execution.id, had)
+            await environments.give_back(context.execution.id, had.values())
 
     async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> StoredValue:
         input = self._checked(context.run.args, given)

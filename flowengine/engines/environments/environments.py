@@ -11,7 +11,7 @@ from __future__ import annotations
 from _thread import allocate_lock
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.environments.requests import (
     EXECUTION,
@@ -64,11 +64,15 @@ class Opened(CommandEnvironment):
     Args:
         handle: The hold.
         fresh: Whether it was reopened since the execution used it last.
+        kept: Whether the hold outlasts the attempt.
+        opening: How it was opened, if no earlier attempt of the execution has used it.
     """
 
-    def __init__(self, handle: Handle, fresh: bool) -> None:
+    def __init__(self, handle: Handle, *, fresh: bool, kept: bool, opening: Opening | None) -> None:
         self.handle = handle
         self.fresh = fresh
+        self.kept = kept
+        self.opening = opening
 
     @property
     def resource(self) -> Any:
@@ -106,17 +110,6 @@ class Opened(CommandEnvironment):
         if self.fresh and provider.live:
             result = {**result, "stderr": f"{_ANEW}\n{result['stderr']}"}
         return result
-
-
-class Had(NamedTuple):
-    """The environments of one attempt."""
-
-    environments: dict[str, Opened]
-    """By the names under which the step uses them."""
-    holds: list[Handle]
-    """The holds that end with the attempt."""
-    openings: list[Opening]
-    """Those that were opened for the execution, and that no earlier attempt has used."""
 
 
 def opening_of(name: str, scope: str, handle: Handle) -> Opening:
@@ -228,7 +221,7 @@ class EngineEnvironments:
         run: Run,
         secrets: Mapping[str, Plain],
         later: Collection[str] = (),
-    ) -> Had:
+    ) -> dict[str, Opened]:
         """Open all environments that an attempt requests, or none of them.
 
         Args:
@@ -239,7 +232,8 @@ class EngineEnvironments:
                 open. The attempt does not receive them.
 
         Returns:
-            The environments, to be released by `give_back`.
+            The environments by the names under which the step uses them, to be released by
+                `give_back`.
 
         Raises:
             NotAgain: The execution used an environment before that cannot be reopened now.
@@ -259,17 +253,15 @@ class EngineEnvironments:
             if spec is not None and self.manager.was_open(spec):
                 raise NotAgain(error, self.manager.inspect(spec) or {}) from error
             raise
-        had = Had({}, [], [])
+        had: dict[str, Opened] = {}
         for (name, use), handle in zip(run.environments.items(), handles, strict=True):
             before = self._used_before(context.id, handle)
             is_first = self._keep(context.id, handle)
-            if not is_first:
-                had.holds.append(handle)
+            opening = None
             if before != handle.generation and (is_first or handle.scope == STEP):
-                own = str(use["spec"]["resource_key"])
-                had.openings.append(opening_of(own, use["scope"], handle))
+                opening = opening_of(str(use["spec"]["resource_key"]), use["scope"], handle)
             is_fresh = handle.generation > 1 if before is None else before != handle.generation
-            had.environments[name] = Opened(handle, is_fresh)
+            had[name] = Opened(handle, fresh=is_fresh, kept=is_first, opening=opening)
         for name in later:
             self._open_ahead(context, run, name, uses[name], secrets)
         return had
@@ -298,9 +290,9 @@ class EngineEnvironments:
         spec = self._requests.of(context, run, asked.environment, secrets)
         return await self.manager.async_consult(spec, wait, asked.reason, asked.required)
 
-    async def give_back(self, execution: str, had: Had) -> None:
-        """Release the environments that end with an attempt of an execution."""
-        for handle in reversed(had.holds):
+    async def give_back(self, execution: str, had: Iterable[Opened]) -> None:
+        """Release the environments that end with an attempt of an execution, newest first."""
+        for handle in reversed([opened.handle for opened in had if not opened.kept]):
             self._look_at(execution, await self.manager.async_release(handle))
             if handle.scope == STEP:
                 await self.manager.async_release_scope(STEP, handle.owner_id)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -23,37 +22,29 @@ from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, S
 from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.models import REFERENCE, Config, Duration, Reference, ResourceLimits
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation_messages import predicate
+from flowengine.sdk.validation_messages import model_faults
 
 
-def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:
-    """Return the faults, one entry per location.
+def faults_of(
+    error: ValidationError, model: type[BaseModel], data: Any, part: str = ""
+) -> Iterator[Fault]:
+    """Yield the faults, one entry per location.
 
     Args:
         error: Error of validating against `model`.
         model: The model.
+        data: The validated data.
         part: Path of the validated data in the spec.
-
-    Returns:
-        The faults, in the order of the fields.
     """
-    faults: dict[str, Fault] = {}
-    mistyped: set[str] = set()
-    for each in error.errors(include_url=False):
-        loc = [str(item) for item in each["loc"]]
-        names = _close_names(loc, model)
-        path = ".".join(filter(None, [part, *names]))
-        # In a union, the error of the arm with the matching type is more useful.
-        if path not in faults or (path in mistyped and not each["type"].endswith("_type")):
-            faults[path] = Fault(path, _message(each, loc, model))
-        if each["type"].endswith("_type"):
-            mistyped.add(path)
-    deeper = tuple(faults)
-    return [
-        fault
-        for path, fault in faults.items()  # in a union, report only the best match
-        if not any(other.startswith(f"{path}.") for other in deeper)
-    ]
+    for fault in model_faults(error, model, data):
+        message, value = fault.said, fault.value
+        if fault.kind == "extra_forbidden":
+            message = f"is unknown{nearest(fault.path[-1], fault.meant)}"
+        elif fault.kind == "missing":
+            message = "is missing"
+        elif fault.meant and isinstance(value, str) and len(value) <= 30:
+            message = f"is '{value}'{nearest(value, fault.meant)}"
+        yield Fault(".".join(map(str, [*filter(None, [part]), *fault.path])), message)
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -62,86 +53,6 @@ def nearest(word: object, known: Iterable[str]) -> str:
     if (near := did_you_mean(str(word), names)) is not None:
         return f"; {near}"
     return f"; known: {', '.join(names)}" if names else ""
-
-
-def _message(error: Any, loc: Sequence[str], model: type[BaseModel]) -> str:
-    kind = error["type"]
-    field = _field(loc, model)
-    if kind == "extra_forbidden":
-        owner = _model_at(loc[:-1], model)
-        return f"is unknown{nearest(loc[-1], owner.model_fields if owner else ())}"
-    if kind == "missing":
-        return "is missing"
-    words = _words(field)
-    if words and isinstance(error["input"], str) and len(error["input"]) <= 30:
-        return f"is '{error['input']}'{nearest(error['input'], words)}"
-    return predicate(error)
-
-
-def _close_names(loc: Sequence[str], model: type[BaseModel]) -> list[str]:
-    """Return the path without pydantic's components for the arms of unions."""
-    names: list[str] = []
-    now: Any = model
-    for item in loc:
-        if isinstance(now, type) and issubclass(now, BaseModel):
-            names.append(item)
-            info = now.model_fields.get(item)
-            now = info.annotation if info else None
-            continue
-        inner = _parts(now)
-        if any(_is_arm(item, part) for part in inner):
-            now = next((part for part in inner if _is_arm(item, part)), None)
-            continue
-        if not item.startswith(("function-", "constrained-", "literal[", "list[", "dict[")):
-            names.append(item)
-        now = None
-    return names
-
-
-def _is_arm(item: str, part: Any) -> bool:
-    name = getattr(part, "__name__", "")
-    return item == name or item.startswith((f"{name}[", "constrained-", "literal[", "function-"))
-
-
-def _parts(annotation: Any) -> list[Any]:
-    if get_origin(annotation) in {Union, UnionType}:
-        return list(get_args(annotation))
-    return []
-
-
-def _field(loc: Sequence[str], model: type[BaseModel]) -> Any:
-    owner = _model_at(loc[:-1], model)
-    if owner is not None and loc and loc[-1] in owner.model_fields:
-        return owner.model_fields[loc[-1]].annotation
-    info = model.model_fields.get(loc[0]) if loc else None
-    return info.annotation if info else None
-
-
-def _model_at(loc: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
-    now: Any = model
-    for item in loc:
-        if not (isinstance(now, type) and issubclass(now, BaseModel)):
-            return None
-        info = now.model_fields.get(item)
-        if info is None:
-            return now  # the arm of a union
-        now = next(_models(info.annotation), None)
-    return now if isinstance(now, type) else None
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models in an annotation: the arms of a union, the items of a list or map."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
-
-
-def _words(annotation: Any) -> list[str]:
-    """Return the words of a `Literal`, also within a union."""
-    if get_origin(annotation) is Literal:
-        return [word for word in get_args(annotation) if isinstance(word, str)]
-    return [word for part in _parts(annotation) for word in _words(part)]
 
 
 Text = Annotated[str, Field(max_length=500)]
@@ -300,11 +211,11 @@ class EnvironmentSpec(Config):
         """
         if not any(_secrets(self._given)):
             return None
-        model = type(self._parts[0])
+        model, config = type(self._parts[0]), reveal(dict(self._given))
         try:
-            return model.model_validate(reveal(dict(self._given)), context={"revealed": True})
+            return model.model_validate(config, context={"revealed": True})
         except ValidationError as error:
-            message = "; ".join(map(str, faults_of(error, model, "config")))
+            message = "; ".join(map(str, faults_of(error, model, config, "config")))
             raise EnvironmentStartFailed(
                 f"{self}: with its secrets the configuration is not valid: {message}"
             ) from None
@@ -333,7 +244,7 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     try:
         spec = EnvironmentSpec.model_validate(written)
     except ValidationError as error:
-        faults += faults_of(error, EnvironmentSpec)
+        faults += faults_of(error, EnvironmentSpec, written)
     provider = _provider(written.get("kind"), faults)
     names = _choices(provider, written, faults)
     parts = [] if provider is None else _checked_parts(provider, names, written, faults)
@@ -420,7 +331,7 @@ def _checked_parts(
         try:
             checked.append(model.model_validate(data))
         except ValidationError as error:
-            faults += faults_of(error, model, part)
+            faults += faults_of(error, model, data, part)
     return checked
 
 

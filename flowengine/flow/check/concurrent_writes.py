@@ -153,7 +153,7 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
 
 def excludes(spec: StepSpec) -> bool:
     """Return whether the lock of a step is never held by another step at the same time."""
-    return spec["lock"].get("permits", 1) == 1 and "shared" not in spec["lock"]
+    return spec["lock"]["permits"] == 1 and "shared" not in spec["lock"]
 
 
 def _key(flow: CompiledFlow, spec: StepSpec) -> str | None:

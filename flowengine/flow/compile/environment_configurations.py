@@ -6,9 +6,8 @@ parts: unknown keys, missing keys, and constants.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
@@ -16,12 +15,10 @@ from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation_messages import predicate
+from flowengine.sdk.validation_messages import ModelFault, model_faults
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-_WORD = re.compile(r"'([^']*)'")
 
 
 class _Fault(NamedTuple):
@@ -55,56 +52,34 @@ def report_faults(
         report.at("E402", fault.message, place, fault.hint, key=fault.key)
 
 
-def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_Fault]:
+def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> Iterator[_Fault]:
     from pydantic import ValidationError
 
     try:
         cls.model_validate(dict(data))
     except ValidationError as error:
-        # For a secret or a text, the error that it is not text is more useful.
-        each_one = sorted(error.errors(), key=lambda problem: problem["type"] == "secret")
-        faults = [fault for each in each_one for fault in _fault(cls, each, data, name)]
-    else:
-        return []
-    # For a union, only the errors of the best fitting member are reported, one for each place.
-    paths = {fault.path for fault in faults}
-    return [
-        fault
-        for number, fault in enumerate(faults)
-        if fault.key
-        or (
-            not any(len(other) > len(fault.path) and _begins(other, fault.path) for other in paths)
-            and fault.path not in {other.path for other in faults[:number]}
-        )
-    ]
+        for fault in model_faults(error, cls, dict(data), _holds_expression):
+            yield _told(fault, name)
 
 
-def _fault(
-    cls: type[BaseModel], error: Any, data: Mapping[str, Any], name: str
-) -> Iterator[_Fault]:
-    """Yield the errors of pydantic, unless the value of an expression may fit."""
-    path, value = _walk(error["loc"], data)
-    within = str(path[-1]) if path else name
-    if error["type"] == "extra_forbidden":
-        known = list(_model_at(cls, path[:-1]).model_fields)
+def _told(fault: ModelFault, name: str) -> _Fault:
+    """Return a fault in the words of the file, whose configuration has a name."""
+    path, value, kind, meant, said = fault
+    if kind == "extra_forbidden":
         within = str(path[-2]) if len(path) > 1 else name
-        near = did_you_mean(str(path[-1]), known) or f"known are {', '.join(known)}"
-        yield _Fault(path, f"unknown key {path[-1]!r} in {within!r}", near, key=True)
-    elif error["type"] == "missing":
-        yield _Fault(path, f"{within!r} needs {error['loc'][-1]!r}", key=True)
-    elif error["type"] == "secret":
-        if not _holds_expression(value):
-            how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
-            yield _Fault(path, "this must name a secret, not contain its value", how)
-    elif not _holds_expression(value):
-        field = next((item for item in reversed(path) if isinstance(item, str)), name)
-        what = f"an entry of {field!r}" if path and isinstance(path[-1], int) else repr(field)
-        wrong = predicate(error)
-        of_itself = wrong.startswith(("is ", "must ", "needs "))
-        message = f"{what} {wrong}" if of_itself else f"{what}: {wrong}"
-        meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))
-        hint = did_you_mean(value, meant) if isinstance(value, str) else None
-        yield _Fault(path, message, hint)
+        near = did_you_mean(str(path[-1]), meant) or f"known are {', '.join(meant)}"
+        return _Fault(path, f"unknown key {path[-1]!r} in {within!r}", near, key=True)
+    if kind == "missing":
+        within = str(path[-2]) if len(path) > 1 else name
+        return _Fault(path[:-1], f"{within!r} needs {path[-1]!r}", key=True)
+    if kind == "secret":
+        how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
+        return _Fault(path, "this must name a secret, not contain its value", how)
+    field = next((item for item in reversed(path) if isinstance(item, str)), name)
+    what = f"an entry of {field!r}" if path and isinstance(path[-1], int) else repr(field)
+    of_itself = said.startswith(("is ", "must ", "needs "))
+    hint = did_you_mean(value, meant) if isinstance(value, str) else None
+    return _Fault(path, f"{what} {said}" if of_itself else f"{what}: {said}", hint)
 
 
 def _mistyped(
@@ -139,41 +114,9 @@ def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
     return definition
 
 
-def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[Loc, Any]:
-    """Return the existing part of a place, without pydantic's tags for unions."""
-    path: list[str | int] = []
-    for item in loc:
-        items = dict(enumerate(data)) if isinstance(data, list) else data
-        if isinstance(items, Mapping) and item in items:
-            data = items[item]
-            path.append(item)
-    return tuple(path), data
-
-
-def _model_at(cls: type[BaseModel], path: Loc) -> type[BaseModel]:
-    """Return the model of the value at a place."""
-    for item in path:
-        info = cls.model_fields.get(str(item))
-        cls = next(_models(info.annotation), cls) if info is not None else cls
-    return cls
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    from pydantic import BaseModel
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
-
-
 def _holds_expression(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_holds_expression, value.values()))
     if isinstance(value, list | tuple):
         return any(map(_holds_expression, value))
     return has_expression(value)
-
-
-def _begins(path: Loc, with_: Loc) -> bool:
-    return path[: len(with_)] == with_

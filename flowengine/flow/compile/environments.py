@@ -46,15 +46,9 @@ NOT_HOST = "name a declared environment. Only commands run on the host, with 'in
 _MOUNTABLE = "files"
 
 
-class DeclaredEnvironment(NamedTuple):
-    """A declaration, compiled."""
-
-    kind: str
-    spec: TypedValue
-    """The spec for the manager, which sees `args`."""
-    args: Schema | None
-    approval: TypedValue | None
-    """The approval required before it is opened, which also sees `args`."""
+Declared = dict[str, Value]
+"""A declaration, compiled: the `spec` for the manager, and the `approval` that is required before
+it is opened, if any. Both see `args`."""
 
 
 class Eager(NamedTuple):
@@ -81,12 +75,12 @@ class EnvironmentDeclarations:
         self.used: set[str] = set()
         self._eager: dict[str, Eager] = {}
         """Environments of this file that its users need from the start, by name."""
-        self._declared: dict[str, DeclaredEnvironment | None] = {}
+        self._declared: dict[str, Declared | None] = {}
         self._names_inputs: set[str] = set()
         self._inputs_of_sessions: dict[str, set[str]] = {}
-        self._sessions: dict[str, DeclaredEnvironment | None] = {}
+        self._sessions: dict[str, Declared | None] = {}
         """Sessions with the servers that are tools, by the tool's name."""
-        self._brought: dict[str, DeclaredEnvironment | None] = {}
+        self._brought: dict[str, Declared | None] = {}
         """Environments of tools of step kinds, by kind."""
         self._mounting: list[str] = []
 
@@ -156,14 +150,14 @@ class EnvironmentDeclarations:
         file = there.scope.file
         if inner in there._names_inputs and not self.scope.sees_inputs_of(file):
             self.scope.refuse_inputs(file, file.model.environments[inner], name, loc)
-        self._check_arguments(name, environment.args, arguments, loc)
         model = there.model.environments[inner]
+        self._check_arguments(name, model.args, arguments, loc)
         own = "step" if by_tool and not model.eager else "execution"
         used = _of_scope(model.scope or own, environment)
         if model.eager:
             waits = model.eager is True
             there._eager[there._key_of(inner)] = Eager(used, waits)
-        if environment.args is None:
+        if model.args is None:
             return used
         given_args = {key: typed.value for key, typed in arguments.items()}
         return TypedValue(["with", [["map", given_args], used.value]], UNKNOWN)
@@ -185,7 +179,7 @@ class EnvironmentDeclarations:
         kind: str = owner[0].model.environments[owner[1]].kind
         return kind
 
-    def declared(self, name: str) -> DeclaredEnvironment | None:
+    def declared(self, name: str) -> Declared | None:
         """Return the compiled declaration of this file, or None if errors were reported."""
         if name not in self._declared:
             self._declared[name] = None
@@ -292,7 +286,7 @@ class EnvironmentDeclarations:
 
     def _declaration(
         self, name: str, model: Environment, config_loc: Loc | None = None
-    ) -> DeclaredEnvironment | None:
+    ) -> Declared | None:
         """Compile a declaration, whose configuration may be at another place."""
         provider = self._provider(model)
         if provider is None:
@@ -332,7 +326,10 @@ class EnvironmentDeclarations:
             parts["args"] = TypedValue(
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
-        return DeclaredEnvironment(model.kind, _map(parts), model.args, self._approval(model, view))
+        declared = {"spec": _map(parts).value}
+        if (approval := self._approval(model, view)) is not None:
+            declared["approval"] = approval.value
+        return declared
 
     def _approval(self, model: Environment, view: VisibleNames) -> TypedValue | None:
         """Return the approval required before it is opened, in the form for evaluation."""
@@ -555,11 +552,8 @@ def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> 
     return with_sandboxes(provider.config_model(), sandboxes)
 
 
-def _of_scope(scope: str, environment: DeclaredEnvironment) -> TypedValue:
-    parts = {"scope": ["const", scope], "spec": environment.spec.value}
-    if environment.approval is not None:
-        parts["approval"] = environment.approval.value
-    return TypedValue(["map", parts], UNKNOWN)
+def _of_scope(scope: str, declared: Declared) -> TypedValue:
+    return TypedValue(["map", {"scope": ["const", scope], **declared}], UNKNOWN)
 
 
 def _map(parts: Mapping[str, TypedValue]) -> TypedValue:
