@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flowengine.agents.text_calls.marked_form import object_in, text_of
+from flowengine.agents.text_calls.marked_form import object_in
 from flowengine.sdk import Plain
-from flowengine.sdk.call_answers import without_notes
+from flowengine.sdk.call_answers import text_of, without_notes
 from flowengine.sdk.untrusted import unmarked
 
 OFFER, TURN, REDUCTION = "agent_offer", "agent_turn", "agent_reduction"

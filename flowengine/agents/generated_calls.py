@@ -24,19 +24,8 @@ _HANDS_OVER = {"handed": "${{ output.handoff == '' ? {} : {string(state.turns): 
 """Keep the agent that a reply handed off to, by the number of the turn."""
 
 
-def _words(message: str) -> str:
-    """Return an expression for the text of a message, whose content can be text or parts."""
-    content = f"default({message}.content, '')"
-    parts = f"{content}.filter(p, has(p.text)).map(p, p.text).join(' ')"
-    return f"type({content}) == list ? {parts} : string({content})"
-
-
-_SAID = "state.messages.filter(m, m.role == 'assistant')"
 _ABOUT = {
-    "user": "${{ state.asked < 0 || state.asked >= size(state.messages) ? '' : "
-    + _words("state.messages[state.asked]")
-    + " }}",
-    "model": f"${{{{ size({_SAID}) == 0 ? '' : {_words(f'{_SAID}[size({_SAID}) - 1]')} }}}}",
+    who: f"${{{{ said_before(state.messages, state.asked).{who} }}}}" for who in ("user", "model")
 }
 """The context of a call: the user's newest message, and the model's text beside the call."""
 

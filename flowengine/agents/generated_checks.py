@@ -129,7 +129,7 @@ def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     """Return the error handlers of a check of the prompt."""
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
-    text = "'A check of what was asked says: ' + error.type + ': ' + error.message"
+    text = "'A check of what was asked says: ' + call_reason(error)"
     held = f"({HELD}) + " if around.holds else ""
     return [{"set": {"messages": _message(text, held)}, "next": to}]
 
@@ -141,7 +141,7 @@ def _after(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     both later, and must not assume that the user has read that answer.
     """
     reason = _reason(check, "the answer")
-    why = "'A check refused your answer: ' + error.type + ': ' + error.message"
+    why = "'A check refused your answer: ' + call_reason(error)"
     refused = {"messages": _message(why)}
     if not check.tells:
         return [_ends(around, reason, refused)]

@@ -90,7 +90,9 @@ def of_lists(
         for use in value["servers"]:
             tools |= _of_server(use, lists[use["session"]], offer.left_out, strict=not again)
         offer.agents[agent] = dict(sorted(tools.items()))
-        _check_number(agent, tools)
+        if len(tools) > MOST:
+            message = f"servers offer {len(tools)} tools to the agent {agent!r}; at most {MOST}"
+            raise ToolError(f"{message} are taken: name fewer, or 'include' some", retryable=False)
         WireNames([*value["names"], *tools])
     size = len(json.dumps(offer.agents))
     if size > LARGEST_OFFER:
@@ -138,7 +140,9 @@ def _of_server(
     for pattern, step in use["patterns"].items():
         fitting = [name for name in names if fnmatchcase(name, pattern)]
         if not fitting and strict:
-            raise ToolError(f"{_nothing_fits(server, pattern, names)}", retryable=False)
+            has = did_you_mean(pattern, names) or f"it has {', '.join(names[:10]) or 'none'}"
+            message = f"no tool of the server {server!r} matches {pattern!r}; {has}"
+            raise ToolError(message, retryable=False)
         steps |= {name: step for name in fitting if name not in steps}
     taken: dict[str, Plain] = {}
     for entry in known:
@@ -153,11 +157,6 @@ def _of_server(
                 raise ToolError(f"{full} cannot be offered: {fault}", retryable=False) from None
             left_out[full] = fault
     return taken
-
-
-def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
-    has = did_you_mean(pattern, names) or f"it has {', '.join(names[:10]) or 'none'}"
-    return f"no tool of the server {server!r} matches {pattern!r}; {has}"
 
 
 def _offered_tool(entry: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
@@ -235,8 +234,11 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
     if isinstance(schema, list):
         return [_cleaned(part, prose=prose) for part in schema]
     if isinstance(schema, dict):
+        # A word such as `description` that has a map is the name of an argument with its schema.
         return {
-            _cleaned(key, prose=prose): _cleaned(value, prose=prose or _describes(key, value))
+            _cleaned(key, prose=prose): _cleaned(
+                value, prose=prose or (key in _PROSE and not isinstance(value, dict))
+            )
             for key, value in schema.items()
         }
     if not isinstance(schema, str):
@@ -251,11 +253,6 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
     return schema
 
 
-def _describes(key: str, value: Any) -> bool:
-    """Return whether a keyword only describes. An argument of that name has a schema, a map."""
-    return key in _PROSE and not isinstance(value, dict)
-
-
 def description_of(text: str) -> str:
     """Return a tool description without invisible characters, cut to the maximum length.
 
@@ -268,9 +265,3 @@ def description_of(text: str) -> str:
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen
     return f"{seen[:LONGEST_DESCRIPTION]} […]"
-
-
-def _check_number(agent: str, steps: Mapping[str, Plain]) -> None:
-    if len(steps) > MOST:
-        message = f"servers offer {len(steps)} tools to the agent {agent!r}; at most {MOST}"
-        raise ToolError(f"{message} are taken: name fewer, or 'include' some", retryable=False)

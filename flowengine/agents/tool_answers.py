@@ -71,12 +71,9 @@ def with_kept(message: dict[str, Any], artifacts: ImageStore) -> dict[str, Any]:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    return {**message, "content": [_kept_image(part, artifacts) for part in content]}
-
-
-def _kept_image(part: Any, artifacts: ImageStore) -> Any:
-    url = _url(part)
-    return part if url is None else _with_url(part, keep(artifacts, url))
+    urls = [(part, _url(part)) for part in content]
+    kept = [part if url is None else _with_url(part, keep(artifacts, url)) for part, url in urls]
+    return {**message, "content": kept}
 
 
 def _url(part: Any) -> str | None:
@@ -161,13 +158,14 @@ def envelope(
     """
     made: dict[str, Plain] = {"content": "", "more": [], "context": {}, "handoff": ""}
     to = None
-    if _is_result(result):
+    if all(hasattr(result, name) for name in ("value", "agent", "context_variables")):
         made["context"] = _plain_context(result.context_variables or {})
         made["more"] = _image_messages(context, getattr(result, "image", None))
         to, result = result.agent, result.value
-    elif _is_agent(result):
+    elif all(hasattr(result, name) for name in ("name", "instructions", "functions")):
         to, result = result, ""
-    value = _opened(result, task)
+    # A result that is marked as a whole has no inner marks, such as those of a page.
+    value = all_unmarked(result) if "source" in task else result
     room = _room(task)
     content = text(value, room[0])
     if content is None:
@@ -185,8 +183,8 @@ def envelope(
     whole, content = content, _cut(context, content, room)
     if people or content is not whole or not isinstance(value, str):
         made["value"] = _kept(context, value)
-    if to is None and has_text(result):
-        content = _framed(content, task)
+    if to is None and has_text(result) and "source" in task:
+        content = marked(content, str(task["source"]))
     parts = [_cut(context, people, room), content]
     made["content"] = "\n\n".join(filter(None, parts))
     return {"envelope": made}
@@ -219,18 +217,6 @@ def value_of(result: Plain) -> Plain:
     return all_unmarked(result)
 
 
-def _framed(text: str, task: Mapping[str, Plain]) -> str:
-    """Return untrusted text in a block that it cannot close, and other text unchanged."""
-    if "source" not in task:
-        return text
-    return marked(text, str(task["source"]))
-
-
-def _opened(result: Any, task: Mapping[str, Plain]) -> Any:
-    """Return a result without inner marks, such as those of a page, if it is marked as a whole."""
-    return all_unmarked(result) if "source" in task else result
-
-
 def as_text(value: Any) -> str:
     """Return a value as the text of a message. This never fails."""
     if value is None:
@@ -255,16 +241,6 @@ def _as_data(value: Any) -> Any:
         return to_plain(value, number_keys=True)
     except ValidationError:
         return str(value)
-
-
-def _is_result(value: Any) -> bool:
-    """Return whether a value has the attributes of a `Result`."""
-    return all(hasattr(value, name) for name in ("value", "agent", "context_variables"))
-
-
-def _is_agent(value: Any) -> bool:
-    """Return whether a value has the attributes of an `Agent`."""
-    return all(hasattr(value, name) for name in ("name", "instructions", "functions"))
 
 
 def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:

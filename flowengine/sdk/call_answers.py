@@ -1,7 +1,7 @@
 """The answers to an agent's calls: the message for the model, and what else follows from a call.
 
-Generated flows call `answer` and `failure` in expressions, as `call_answer` and `call_failure`. An
-execution that has begun replays with these functions, so earlier results must stay as they were.
+Generated flows call these functions in expressions: `call_answer`, `call_failure`, `call_reason`,
+`said_before`. An execution that has begun replays with them, so earlier results must stay the same.
 
 An answer is `{messages, context, handoff, value}`: the messages, the changes of the context, the
 agent to hand off to (or the empty text), and the value for clients.
@@ -109,12 +109,11 @@ def failure(
         foreign: Whether the message may quote what others wrote even if the error names no source.
         text: Returns data as text.
     """
-    reason = error["message"]
-    if foreign:
-        reason = reason if error["type"] in _OWN else marked_data(reason, call["name"], text)
-    elif error.get("source") is not None:
-        reason = FAILED + marked_data(reason, error["source"], text)
-    messages = [tool_message(call["id"], call["name"], f"Error: {error['type']}: {reason}")]
+    if foreign and error["type"] not in _OWN:
+        why = f"{error['type']}: {marked_data(error['message'], call['name'], text)}"
+    else:
+        why = reason(error, text)
+    messages = [tool_message(call["id"], call["name"], f"Error: {why}")]
     data = error.get("data")
     shown = data.get("images") if error["type"] == "Rejected" and isinstance(data, dict) else None
     if isinstance(shown, list):
@@ -124,6 +123,40 @@ def failure(
         said = "From the person who rejected the call:"
         messages.append(image_message([address(one) for one in kept], said))
     return {"messages": messages, "context": {}, "handoff": "", "value": None}
+
+
+def reason(error: Mapping[str, Any], text: Callable[..., str]) -> str:
+    """Return an error for a model: its type, and its message, which may quote what others wrote."""
+    said = error["message"]
+    if error.get("source") is not None:
+        said = FAILED + marked_data(said, error["source"], text)
+    return f"{error['type']}: {said}"
+
+
+def said_before(messages: Sequence[Any], asked: int, _text: Callable[..., str]) -> dict[str, Plain]:
+    """Return what led to a call, for its approver: the user's newest message, the model's text.
+
+    Args:
+        messages: The conversation.
+        asked: The place of the user's newest message, or -1.
+    """
+    by_model = (one for one in reversed(messages) if one.get("role") == "assistant")
+    found = {"user": messages[asked] if 0 <= asked < len(messages) else {}}
+    found["model"] = next(by_model, {})
+    return {who: text_of(message.get("content"), " ") for who, message in found.items()}
+
+
+def text_of(content: Any, between: str = "\n") -> str:
+    """Return the text of a message's content, which can consist of parts.
+
+    Args:
+        content: Text, parts or None. Parts without text are left out.
+        between: Separator between parts.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
+    return between.join(filter(None, texts))
 
 
 def _first_handoff(

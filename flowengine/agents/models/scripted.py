@@ -23,9 +23,9 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.replies import PartSender, SentCall, SentReply, read_sent
-from flowengine.agents.text_calls.marked_form import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
+from flowengine.sdk.call_answers import text_of
 from flowengine.sdk.validation_messages import predicate
 
 _PIECE = 8

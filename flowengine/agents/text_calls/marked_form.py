@@ -16,6 +16,8 @@ from json import dumps, loads
 from secrets import token_bytes
 from typing import Any, Literal
 
+from flowengine.sdk.call_answers import text_of
+
 Ended = Literal["stop", "length"]
 """Why a reply ended: the model stopped by itself, or reached the length limit."""
 
@@ -73,19 +75,6 @@ class Untyped:
     """An argument written as text without a type, which the schema determines."""
 
     text: str
-
-
-def text_of(content: Any, between: str = "\n") -> str:
-    """Return the text of a message's content, which can consist of parts.
-
-    Args:
-        content: Text, parts or None. Parts without text are left out.
-        between: Separator between parts.
-    """
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
-    return between.join(filter(None, texts))
 
 
 def object_in(text: str) -> dict[str, Any] | None:

@@ -15,8 +15,9 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import InvalidCall, MarkedForm, ToolOffer, text_of
+from flowengine.agents.text_calls.marked_form import InvalidCall, MarkedForm, ToolOffer
 from flowengine.errors import InputError
+from flowengine.sdk.call_answers import text_of
 from flowengine.sdk.validation import Validator, as_plain, shared
 
 if TYPE_CHECKING:

@@ -443,6 +443,7 @@ def plain_time(value: Plain) -> Plain:
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "call_answer": _answering("answer"),
     "call_failure": _answering("failure"),
+    "call_reason": _answering("reason"),
     "digest": digest,
     "duration": duration,
     "entries": entries,
@@ -457,6 +458,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "parse_json": parse_json,
     "range": range_,
     "replace": replace,
+    "said_before": _answering("said_before"),
     "size": size,
     "sort": sort,
     "sum": sum_,

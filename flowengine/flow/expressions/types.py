@@ -400,10 +400,12 @@ _ANSWER: Schema = {
     "required": ["messages", "context", "handoff", "value"],
 }
 """The answer to an agent's call."""
+_SAID: Schema = {"type": "object", "additionalProperties": TEXT}
 
 SIGNATURES: dict[str, FunctionTypes] = {
     "call_answer": FunctionTypes([ANYTHING, ANYTHING, ANYTHING, TEXTS, TEXTS], _always(_ANSWER)),
     "call_failure": FunctionTypes([ANYTHING, ANYTHING, ANYTHING], _always(_ANSWER)),
+    "call_reason": FunctionTypes([ANYTHING], _always(TEXT)),
     "default": FunctionTypes([ANYTHING, ANYTHING], _default, variadic=True),
     "digest": FunctionTypes([ANYTHING], _always(TEXT), variadic=True),
     "duration": FunctionTypes([frozenset(["string", "duration"])], _always(DURATION)),
@@ -419,6 +421,7 @@ SIGNATURES: dict[str, FunctionTypes] = {
     "parse_json": FunctionTypes([TEXTS], _always(ANY)),
     "range": FunctionTypes([INTEGERS], _always(list_of(INT))),
     "replace": FunctionTypes([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),
+    "said_before": FunctionTypes([LISTS, INTEGERS], _always(_SAID)),
     "size": FunctionTypes([SIZED], _always(INT)),
     "sort": FunctionTypes([LISTS], _same),
     "sum": FunctionTypes([LISTS], _sum),
