@@ -107,7 +107,7 @@ class CallJournal:
             if not self.is_kept:
                 return id, None
             try:
-                shown = self.engine.show(id)
+                shown = self.engine.executions.show(id)
             except NotFound:
                 return id, None
             is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
@@ -130,7 +130,7 @@ class CallJournal:
             call: The call. The engine stores its `masked` arguments.
             functions: Run the tool, notify its observers, and return its preview.
             answer: Decides when the engine requests a decision.
-            refused: As of `Engine.consulting`.
+            refused: As of `Engine.approvals.consulting`.
             asks: Whether the call needs a decision first.
 
         Returns:
@@ -142,10 +142,10 @@ class CallJournal:
         live = {LIVE: dict(zip(keys, functions, strict=True))}
         call.execution, kept = self.find(call.id)
         is_other = kept is not None and kept["version"] != call.definition.version
-        if is_other and approval_of(self.engine.result(call.execution)) is not None:
+        if is_other and approval_of(self.engine.executions.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
             call.execution, kept = self.find(call.id)
-        with self.engine.consulting(call.execution, answer, refused):
+        with self.engine.approvals.consulting(call.execution, answer, refused):
             if kept is None:
                 return await self._start(call, live, asks=asks)
             return await self._go_on(call, live)
@@ -166,7 +166,7 @@ class CallJournal:
         }  # fmt: skip
         self._begun += 1
         if not self.is_kept and self._begun % _PRUNED == 0:
-            self.engine.prune()
+            self.engine.executions.prune()
         try:
             return await self.engine.run_async(
                 flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
@@ -186,7 +186,7 @@ class CallJournal:
         """
         call.replayed = True
         while True:
-            result = self.engine.result(call.execution)
+            result = self.engine.executions.result(call.execution)
             if result.ended:
                 return result
             with suppress(Conflict):
@@ -197,25 +197,25 @@ class CallJournal:
     async def withdraw(self, call: AdmittedCall) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""
         with suppress(Conflict):  # it has ended
-            await self.engine.cancel_async(call.execution)
-        return self.engine.result(call.execution)
+            await self.engine.executions.cancel_async(call.execution)
+        return self.engine.executions.result(call.execution)
 
     def has_begun(self, call: AdmittedCall) -> bool:
         """Return whether any process has started the tool of a call."""
-        return _has_begun(self.engine.show(call.execution))
+        return _has_begun(self.engine.executions.show(call.execution))
 
     def late_result(self, call: AdmittedCall) -> Mapping[str, Any] | None:
         """Return the result of a tool that was stopped because its execution was cancelled.
 
         It is in the journal, without an effect. None: the tool did not run, or left no result.
         """
-        events = self.engine.events(call.execution)
+        events = self.engine.executions.events(call.execution)
         made = (event["value"] for event in events if event["type"] == "succeeded")
         return next((value["result"] for value in made if isinstance(value, dict)), None)
 
     def decided(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
-        for event in reversed(list(self.engine.events(call.execution))):
+        for event in reversed(list(self.engine.executions.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
                 images = [self._image(image["sha256"]) for image in event.get("images") or ()]
                 return ApprovalResponse(
@@ -237,8 +237,10 @@ class CallJournal:
         if not self.is_kept:
             return newest
         labels = {TASK: self._task, TOOL: tool}
-        for each in every_item(lambda after: self.engine.executions(labels=labels, after=after)):
-            made = (self.engine.result(each["execution"]).outputs or {}).get("made")
+        for each in every_item(
+            lambda after: self.engine.executions.list(labels=labels, after=after)
+        ):
+            made = (self.engine.executions.result(each["execution"]).outputs or {}).get("made")
             state = (isinstance(made, dict) and made.get("state")) or newest
             newest = max(newest, state, key=lambda kept: kept["number"])
         return newest
