@@ -9,6 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.deciding import Approvals
 from flowengine.engines.old_names import warn_renamed
 from flowengine.engines.reading import StoredExecutions
 from flowengine.errors import Conflict, NotFound, UsageError
@@ -252,7 +253,7 @@ class Executions(StoredExecutions):
         """Cancel the sessions that have waited since a time, and return their executions."""
         from flowengine.journal.store import every_item
 
-        wanted = partial(self._engine.approvals.list, kinds=["session"], before=before, limit=500)
+        wanted = partial(Approvals(self._engine).list, kinds=["session"], before=before, limit=500)
         idle = [wait["execution"] for wait in every_item(lambda after: wanted(after=after))]
         ended = []
         for execution in idle:

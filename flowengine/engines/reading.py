@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.engines.executions.views import result_of
 from flowengine.errors import UsageError
@@ -20,26 +20,49 @@ _PART = 1 << 20
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from os import PathLike
 
-    from flowengine.engines.engine import Engine
+    from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.folds import Folds
+    from flowengine.engines.host import Host
     from flowengine.engines.infos import (
         Difference,
         ExecutionInfo,
         Reason,
         Status,
     )
+    from flowengine.engines.inspection.marks import Marks
+    from flowengine.engines.inspection.replayed import OpenHistories
+    from flowengine.engines.people.tool_authority import Consultant
     from flowengine.engines.results import (
         ExecutionPage,
         ExecutionResult,
         StoreEvent,
         Update,
     )
-    from flowengine.journal.store import Store
+    from flowengine.engines.running.driving import Driving
+    from flowengine.journal.store import JournalStore, Store
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import CompiledFlow
+
+
+class GroupsOwner(Protocol):
+    """The engine, as its groups see it."""
+
+    user: str
+    _host: Host
+    _driving: Driving
+    _marks: Marks | None
+    _histories: OpenHistories | None
+
+    @property
+    def _consultant(self) -> Consultant: ...
+
+    def _who(self, by: str | None) -> Actor: ...
+
+    def _other(self, to: str | PathLike[str]) -> JournalStore: ...
 
 
 class Group:
@@ -49,7 +72,7 @@ class Group:
         engine: The engine, whose user acts.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: GroupsOwner) -> None:
         self._engine = engine
         self._host = engine._host
         self._driving = engine._driving
@@ -68,7 +91,7 @@ class StoredExecutions(Group):
         engine: The engine.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: GroupsOwner) -> None:
         super().__init__(engine)
         self._marks = engine._marks
         self._histories = engine._histories
