@@ -286,7 +286,7 @@ def pending(folder: Path) -> Iterator[Figure]:
             asyncio.run(_wait_many(engine, flow, count - done))
             done = count
             pages[count] = statistics.median(
-                timed(lambda: engine.waits(limit=50)) for _ in range(9)
+                timed(lambda: engine.approvals.list(limit=50)) for _ in range(9)
             )
     yield Figure(
         "a page of 50 waits, of 100,000 against of 1,000",
@@ -447,7 +447,7 @@ def agent_turns(folder: Path) -> Iterator[Figure]:
     told = f"{store.written / 1e6:.1f} MB for {long.messages / 1e6:.1f} MB"
     yield Figure("  bytes given to the store", told, store.written / long.messages, 2.0)
     with Engine(place, workdir=place) as engine:
-        took = timed(lambda: engine.show(long.execution), time.process_time)
+        took = timed(lambda: engine.executions.show(long.execution), time.process_time)
         yield Figure("  seconds to show it", "s", took, 0.5)
         took = timed(lambda: engine.resume(long.execution), time.process_time)
         yield Figure("  seconds to load it", "s", took, 0.5)

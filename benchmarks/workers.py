@@ -115,10 +115,10 @@ def woken(folder: Path, durability: Durability) -> list[float]:
 
 def _decide(store: Path, durability: Durability, told: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
     with Engine(store, durability=durability) as engine:
-        waits = engine.waits(limit=DECISIONS).items
+        waits = engine.approvals.list(limit=DECISIONS).items
         time.sleep(1)
         for wait in waits:
-            engine.approve(wait["id"], resume=False)
+            engine.approvals.approve(wait["id"], resume=False)
             told.put((wait["execution"], time.monotonic()))
             time.sleep(0.03)
 

@@ -5,7 +5,7 @@
     with flowengine.Engine() as engine:
         result = engine.run("review.yaml", {"directory": "reports"})
         for wait in result.waits:
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
 
 Everything is imported on first use.
 """

@@ -374,7 +374,7 @@ class Response(BaseModel):
         result: The answer, or the argument of `case_resolved`. None while the run waits.
         reason: Why the run did not end as `resolved`.
         usage: Tokens and cost of all model calls, and under `models` those of each model.
-        execution: Id of the execution, for `Engine.show`.
+        execution: Id of the execution, for `Engine.executions.show`.
         waits: Open approvals and questions, with the keys of `WaitInfo`: `id`, `title`, `tool`,
             `subject` (the arguments of the call), `preview`, …
     """

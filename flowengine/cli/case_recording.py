@@ -36,7 +36,7 @@ def record_case(arguments: Namespace) -> int:
     if len(arguments.files) > 1:
         raise UsageError("--from writes into one file: name only one")
     with CliSession(arguments) as session:
-        id = session.engine.find(arguments.execution)
+        id = session.engine.executions.find(arguments.execution)
         short = session.short(id)
         if arguments.files:
             _check_flow(arguments.files[0], session.flow_of(id).id, short)

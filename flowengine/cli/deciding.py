@@ -146,7 +146,7 @@ def say(session: CliSession, decision: Decision) -> None:
 
     at = format_time(decision.at - decision.at % 1000)
     short, by = session.short_wait(decision.wait), printable(decision.by)
-    if session.engine.wait(decision.wait).get("need", 1) != 1:  # one vote of several
+    if session.engine.approvals.show(decision.wait).get("need", 1) != 1:  # one vote of several
         voted = "voted" if decision.first else "had already voted"
         err(f"{short} {by} {voted} '{decision.choice}' at {at}")
         return
@@ -171,7 +171,7 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
             hint=f"list pending approvals: {session.command('approvals', 'list')}",
         )
     if arguments.waits:
-        return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
+        return [engine.approvals.show(wait) for wait in dict.fromkeys(arguments.waits)]
     mine = (arguments.by or engine.user) if arguments.mine else None
     kinds = ("approval",) if choice is None else LISTED
     waits = list(_fitting(session, arguments, mine, kinds))
@@ -197,7 +197,7 @@ def _fitting(
 ) -> Iterator[WaitInfo]:
     """Yield all open waits that match the filters."""
     return every_item(
-        lambda after: session.engine.waits(
+        lambda after: session.engine.approvals.list(
             flow=arguments.flow,
             execution=arguments.execution,
             batch=arguments.batch,
@@ -276,8 +276,10 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
     if choice is not None:
-        return engine.decide(wait["id"], choice, **answer)
-    by_kind = engine.approve if arguments.counts_as == "approve" else engine.reject
+        return engine.approvals.decide(wait["id"], choice, **answer)
+    by_kind = (
+        engine.approvals.approve if arguments.counts_as == "approve" else engine.approvals.reject
+    )
     return by_kind(wait["id"], **answer)
 
 

@@ -103,8 +103,8 @@ class CliSession:
             NotFound: There is none, or the store is empty.
         """
         if named is not None:
-            return self.engine.find(named)
-        newest = self.engine.executions(limit=1).items
+            return self.engine.executions.find(named)
+        newest = self.engine.executions.list(limit=1).items
         if not newest:
             raise NotFound(f"no execution has run yet in {self.place}")
         return newest[0]["execution"]
@@ -171,7 +171,7 @@ class CliSession:
         Args:
             execution: Full id.
         """
-        return self.engine.flow_of(execution)
+        return self.engine.executions.flow_of(execution)
 
 
 def _is_news(record: object) -> bool:
@@ -198,6 +198,30 @@ def connect(url: str) -> Client:
     return Client(url)
 
 
+GROUPS = ("executions", "approvals", "flows")
+"""The groups of the engine and the client."""
+
+
+class ServedGroup:
+    """A group of the engine, with a server behind it.
+
+    Args:
+        engine: Has the methods that differ from those of the client, as `GROUP_METHOD`.
+        name: Name of the group.
+    """
+
+    def __init__(self, engine: ServedEngine, name: str) -> None:
+        self._engine = engine
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        own = f"{self._name}_{name}"
+        if hasattr(ServedEngine, own):
+            return getattr(self._engine, own)
+        method = getattr(getattr(self._engine._client, self._name), name)
+        return partial(self._engine._called, method)
+
+
 class ServedEngine:
     """The methods of the engine that commands use, with a server behind them.
 
@@ -222,7 +246,8 @@ class ServedEngine:
         return shortest(id, [], SHORT_EXECUTION)
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._called, getattr(self._client, name))
+        part = getattr(self._client, name)
+        return ServedGroup(self, name) if name in GROUPS else partial(self._called, part)
 
     @cached_property
     def user(self) -> str:
@@ -242,32 +267,37 @@ class ServedEngine:
             )
         return self._client.resume(execution, on_crash=on_crash)
 
-    def deploy(self, flow: str) -> DeployedInfo:
+    def flows_deploy(self, flow: str) -> DeployedInfo:
         """Deploy a flow file, or return to a deployed version."""
-        by_name = self._client.deploy_version if is_deployed(flow) else self._client.deploy
+        by_name = (
+            self._client.flows.deploy_version if is_deployed(flow) else self._client.flows.deploy
+        )
         return cast("DeployedInfo", self._called(by_name, flow))
 
-    def upgrade(self, flow: str, *executions: str, **given: Any) -> list[UpgradeInfo]:
+    def executions_upgrade(self, flow: str, *executions: str, **given: Any) -> list[UpgradeInfo]:
         """Move executions, one after the other. None: the open ones of other versions."""
         ids = executions or self._open(flow)
-        infos = [self._called(self._client.upgrade, flow, execution, **given) for execution in ids]
+        infos = [
+            self._called(self._client.executions.upgrade, flow, execution, **given)
+            for execution in ids
+        ]
         return [info for info in infos if executions or info["verdict"] not in ("current", "ended")]
 
     def _open(self, flow: str) -> list[str]:
         """Return the open executions of a flow, oldest first."""
-        id = self._called(self._client.flow, flow)["flow"]
-        pages = every_item(lambda after: self.executions(flow=id, after=after))
+        id = self._called(self._client.flows.show, flow)["flow"]
+        pages = every_item(lambda after: self.executions.list(flow=id, after=after))
         return [page["execution"] for page in pages if page["status"] not in ENDED][::-1]
 
-    def executions(self, *, limit: int = 50, **given: Any) -> ExecutionPage:
+    def executions_list(self, *, limit: int = 50, **given: Any) -> ExecutionPage:
         """Return a page of any size, of several pages of the server."""
-        page = cast("ExecutionPage", self._page(self._client.executions, limit, given))
+        page = cast("ExecutionPage", self._page(self._client.executions.list, limit, given))
         self._listed += [item["execution"] for item in page.items]
         return page
 
-    def waits(self, *, limit: int = 50, **given: Any) -> WaitPage:
-        """Return a page of any size, as `executions` does."""
-        return cast("WaitPage", self._page(self._client.waits, limit, given))
+    def approvals_list(self, *, limit: int = 50, **given: Any) -> WaitPage:
+        """Return a page of any size, as `executions_list` does."""
+        return cast("WaitPage", self._page(self._client.approvals.list, limit, given))
 
     def _page(self, method: Any, limit: int, given: dict[str, Any]) -> Any:
         page = self._called(method, limit=min(limit, _LARGEST_PAGE), **given)

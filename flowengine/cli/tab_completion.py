@@ -67,7 +67,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
     with with_session as session:
         return {
             session.short(item["execution"]): f"{item['flow']} {item['status']}"
-            for item in session.engine.executions().items
+            for item in session.engine.executions.list().items
         }
 
 
@@ -81,7 +81,7 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     with with_session as session:
         return {
             session.short_wait(item["id"]): first_line(item.get("title", ""))
-            for item in session.engine.waits(kinds=LISTED).items
+            for item in session.engine.approvals.list(kinds=LISTED).items
         }
 
 
@@ -91,7 +91,7 @@ def steps(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     if with_session is None:
         return {}
     with with_session as session:
-        shown = session.engine.show(session.execution(parsed_args.execution))
+        shown = session.engine.executions.show(session.execution(parsed_args.execution))
         return {step["address"]: step["status"] for step in shown["steps"]}
 
 
@@ -120,7 +120,7 @@ def _named(parsed_args: Namespace) -> Mapping[str, Any]:
         return {}
     with with_session as session:
         try:
-            return session.engine.wait(parsed_args.waits[0])
+            return session.engine.approvals.show(parsed_args.waits[0])
         except (FlowEngineError, IndexError):
             return {}
 

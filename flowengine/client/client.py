@@ -2,8 +2,8 @@
 
     with flowengine.Client("https://flows.example.com", token) as client:
         execution = client.start("expense", {"amount": 80})
-        for wait in client.waits(execution=execution).items:
-            client.approve(wait["id"], comment="as agreed")
+        for wait in client.approvals.list(execution=execution).items:
+            client.approvals.approve(wait["id"], comment="as agreed")
 
 Each method takes the arguments of the engine's method of the same name, except those about driving:
 a server records, and a worker drives. It raises the same errors. A request that gets no answer is
@@ -37,6 +37,7 @@ from flowengine import errors
 from flowengine.client import requests
 from flowengine.client.event_lines import EventLines, StreamedEvent
 from flowengine.client.requests import ApiRequest
+from flowengine.engines.old_names import warn_renamed
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
@@ -72,6 +73,18 @@ _BY_STATUS: dict[int, type[FlowEngineError]] = {
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
+_AnyClient = TypeVar("_AnyClient", "Client", "AsyncClient")
+
+
+class ClientGroup(Generic[_AnyClient]):
+    """The operations of a client on one kind of thing, as of the engine.
+
+    Args:
+        client: The client.
+    """
+
+    def __init__(self, client: _AnyClient) -> None:
+        self._client: _AnyClient = client
 
 
 class Operation(Generic[_Args, _Result]):
@@ -83,20 +96,28 @@ class Operation(Generic[_Args, _Result]):
 
     def __init__(self, build: Callable[_Args, ApiRequest[_Result]]) -> None:
         self._build = build
+        self._place = ""
         self.__doc__ = build.__doc__
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Note where it is now: the first class that has it."""
+        self._place = self._place or _place(owner, name)
+
     @overload
-    def __get__(self, client: None, owner: object) -> Self: ...
-    @overload
-    def __get__(self, client: Client, owner: object) -> Callable[_Args, _Result]: ...
+    def __get__(self, of: None, owner: object) -> Self: ...
     @overload
     def __get__(
-        self, client: AsyncClient, owner: object
+        self, of: Client | ClientGroup[Client], owner: object
+    ) -> Callable[_Args, _Result]: ...
+    @overload
+    def __get__(
+        self, of: AsyncClient | ClientGroup[AsyncClient], owner: object
     ) -> Callable[_Args, Coroutine[Any, Any, _Result]]: ...
-    def __get__(self, client: Client | AsyncClient | None, owner: object) -> Any:
+    def __get__(self, of: Any, owner: object) -> Any:
         """Return the method of a client."""
-        if client is None:
+        if of is None:
             return self
+        client = _client_of(of, self._place)
 
         @wraps(self._build)
         def send(*args: _Args.args, **given: _Args.kwargs) -> Any:
@@ -109,63 +130,70 @@ class Listing(Generic[_Args, _Item]):
     """An operation that yields items, as a method of both clients.
 
     Args:
-        source: Yields the items.
+        source: Yields the items. Takes the client.
     """
 
     def __init__(
         self,
-        source: Callable[Concatenate[ServerOperations, _Args], AsyncGenerator[_Item]],
+        source: Callable[Concatenate[Any, _Args], AsyncGenerator[_Item]],
     ) -> None:
         self._source = source
+        self._place = ""
         self.__doc__ = source.__doc__
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Note where it is now: the first class that has it."""
+        self._place = self._place or _place(owner, name)
+
     @overload
-    def __get__(self, client: None, owner: object) -> Self: ...
-    @overload
-    def __get__(self, client: Client, owner: object) -> Callable[_Args, Iterator[_Item]]: ...
+    def __get__(self, of: None, owner: object) -> Self: ...
     @overload
     def __get__(
-        self, client: AsyncClient, owner: object
+        self, of: Client | ClientGroup[Client], owner: object
+    ) -> Callable[_Args, Iterator[_Item]]: ...
+    @overload
+    def __get__(
+        self, of: AsyncClient | ClientGroup[AsyncClient], owner: object
     ) -> Callable[_Args, AsyncIterator[_Item]]: ...
-    def __get__(self, client: Client | AsyncClient | None, owner: object) -> Any:
+    def __get__(self, of: Any, owner: object) -> Any:
         """Return the method of a client."""
-        if client is None:
+        if of is None:
             return self
+        client = _client_of(of, self._place)
 
         @wraps(self._source)
         def listed(*args: _Args.args, **given: _Args.kwargs) -> Any:
-            return client._items(self._source(client, *args, **given))
+            return client._items(self._source(client.executions, *args, **given))
 
         return listed
 
 
-class ServerOperations:
-    """The operations of a server."""
+def _place(owner: type, name: str) -> str:
+    """Return the name of an operation in a client: `executions.cancel`, or `start`."""
+    group = _GROUPS.get(owner.__name__)
+    return name if group is None else f"{group}.{name}"
 
-    url: str
-    _http: Any
 
-    user = Operation(requests.user)
-    tokens = Operation(requests.tokens)
-    create_token = Operation(requests.create_token)
-    revoke_token = Operation(requests.revoke_token)
-    upload = Operation(requests.upload)
-    flows = Operation(requests.flows)
-    check = Operation(requests.check)
-    deploy = Operation(requests.deploy)
-    deploy_version = Operation(requests.deploy_version)
-    undeploy = Operation(requests.undeploy)
-    deployed = Operation(requests.deployed)
-    starts = Operation(requests.starts)
-    pause_schedules = Operation(requests.pause_schedules)
-    resume_schedules = Operation(requests.resume_schedules)
-    trigger = Operation(requests.trigger)
-    record_past = Operation(requests.record_past)
-    flow = Operation(requests.flow)
-    flow_graph = Operation(requests.flow_graph)
-    definition = Operation(requests.definition)
-    start = Operation(requests.start)
-    executions = Operation(requests.executions)
+def _client_of(of: Any, place: str) -> Any:
+    """Return the client of a group. A client itself has the operations of groups by old names."""
+    if isinstance(of, ClientGroup):
+        return of._client
+    if "." in place:
+        warn_renamed("this method of Client", f"Client.{place}", above=2)
+    return of
+
+
+_GROUPS = {
+    "ClientExecutions": "executions",
+    "ClientApprovals": "approvals",
+    "ClientFlows": "flows",
+}
+
+
+class ClientExecutions(ClientGroup[_AnyClient]):
+    """The executions of a server."""
+
+    list = Operation(requests.executions)
     counts = Operation(requests.counts)
     find = Operation(requests.find)
     show = Operation(requests.show)
@@ -174,32 +202,20 @@ class ServerOperations:
     graph = Operation(requests.graph)
     diff = Operation(requests.diff)
     cancel = Operation(requests.cancel)
-    resume = Operation(requests.resume)
     retry = Operation(requests.retry)
     fork = Operation(requests.fork)
     upgrade = Operation(requests.upgrade)
-    signal = Operation(requests.signal)
-    waits = Operation(requests.waits)
-    wait = Operation(requests.wait)
-    decide = Operation(requests.decide)
-    approve = Operation(requests.approve)
-    reject = Operation(requests.reject)
-    respond = Operation(requests.respond)
-    claim = Operation(requests.claim)
-    release = Operation(requests.release)
-    delegate = Operation(requests.delegate)
-    grants = Operation(requests.grants)
-    revoke = Operation(requests.revoke)
-    open_environments = Operation(requests.open_environments)
-    open_environment = Operation(requests.open_environment)
-    look_into_environment = Operation(requests.look_into_environment)
-    release_environment = Operation(requests.release_environment)
+
+    def __call__(self, **filters: Any) -> Any:
+        """Return a page of executions. Deprecated: call `list`."""
+        warn_renamed("Client.executions()", "Client.executions.list()")
+        return self.list(**filters)
 
     @Listing
     async def events(
         self, execution: str, *, from_seq: int = 0, follow: bool = False
     ) -> AsyncGenerator[dict[str, Any]]:
-        """Yield the entries of a journal. See `Engine.events`.
+        """Yield the entries of a journal. See `Engine.executions.events`.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
@@ -208,7 +224,7 @@ class ServerOperations:
         """
         has_ended = False
         while True:
-            part = await _sent(self, requests.part_of_journal(execution, from_seq))
+            part = await _sent(self._client, requests.part_of_journal(execution, from_seq))
             for entry in part:
                 yield entry
             if part:
@@ -216,7 +232,7 @@ class ServerOperations:
             elif has_ended or not follow:
                 return
             else:
-                has_ended = (await _sent(self, requests.result(execution))).status in ENDED
+                has_ended = (await _sent(self._client, requests.result(execution))).status in ENDED
                 await pause(0 if has_ended else _FOLLOW_SECONDS)
 
     @Listing
@@ -230,13 +246,15 @@ class ServerOperations:
         since: int | None = None,
         follow: bool = False,
     ) -> AsyncGenerator[StoreEvent]:
-        """Yield the events of all executions that the user may see. See `Engine.all_events`.
+        """Yield the events of all executions that the user may see. See the engine's.
 
         Without the right `content`, an entry has only `seq`, `at` and `type`.
         """
         filters = requests.filters_of(flow, status, labels, since)
         while True:
-            events, following = await _sent(self, requests.part_of_all_events(after, filters))
+            events, following = await _sent(
+                self._client, requests.part_of_all_events(after, filters)
+            )
             for event in events:
                 yield event
             if events or following != after:
@@ -261,7 +279,9 @@ class ServerOperations:
         while True:
             given: dict[str, Any] = {"params": {"from_seq": lines.next}, "headers": STREAMED}
             try:
-                async with _answered(self._http, method="GET", url=path, **given) as response:
+                async with _answered(
+                    self._client._http, method="GET", url=path, **given
+                ) as response:
                     if not _streams(response):
                         _read(response, await _content(response))  # raises what it describes
                         raise StoreError("the server's answer is no stream of events", hint=_OURS)
@@ -270,7 +290,7 @@ class ServerOperations:
                             yield event
             except httpx2.TransportError as error:
                 if lines.failed():
-                    raise _unreachable(self.url, error) from None
+                    raise _unreachable(self._client.url, error) from None
             if lines.has_ended:
                 return
             lines.break_off()
@@ -278,17 +298,116 @@ class ServerOperations:
 
     @Listing
     async def download(self, execution: str, sha256: str) -> AsyncGenerator[bytes]:
-        """Yield the content of a file that an execution keeps. See `Engine.download`."""
-        path = requests.kept_file(await _sent(self, requests.find(execution)), sha256)
+        """Yield the content of a file that an execution keeps. See `Engine.executions.download`."""
+        path = requests.kept_file(await _sent(self._client, requests.find(execution)), sha256)
         try:
-            async with _answered(self._http, method="GET", url=path) as response:
+            async with _answered(self._client._http, method="GET", url=path) as response:
                 if not _is_file(response):
                     _read(response, await _content(response))
                     raise StoreError("the server's answer is not a file", hint=_OURS)
                 async for part in _parts(response):
                     yield part
         except httpx2.TransportError as error:
-            raise _unreachable(self.url, error) from None
+            raise _unreachable(self._client.url, error) from None
+
+
+class ClientApprovals(ClientGroup[_AnyClient]):
+    """The approvals and questions of executions, and all else that they wait for."""
+
+    list = Operation(requests.waits)
+    show = Operation(requests.wait)
+    decide = Operation(requests.decide)
+    approve = Operation(requests.approve)
+    reject = Operation(requests.reject)
+    respond = Operation(requests.respond)
+    claim = Operation(requests.claim)
+    release = Operation(requests.release)
+    delegate = Operation(requests.delegate)
+    grants = Operation(requests.grants)
+    revoke = Operation(requests.revoke)
+
+
+class ClientFlows(ClientGroup[_AnyClient]):
+    """The deployed flows of a server."""
+
+    list = Operation(requests.flows)
+    show = Operation(requests.flow)
+    graph = Operation(requests.flow_graph)
+    versions = Operation(requests.deployed)
+    pause = Operation(requests.pause_schedules)
+    resume = Operation(requests.resume_schedules)
+    definition = Operation(requests.definition)
+    check = Operation(requests.check)
+    deploy = Operation(requests.deploy)
+    deploy_version = Operation(requests.deploy_version)
+    undeploy = Operation(requests.undeploy)
+    starts = Operation(requests.starts)
+    trigger = Operation(requests.trigger)
+    record_past = Operation(requests.record_past)
+
+    def __call__(self) -> Any:
+        """Return the deployed flows. Deprecated: call `list`."""
+        warn_renamed("Client.flows()", "Client.flows.list()")
+        return self.list()
+
+
+class ServerOperations:
+    """The operations of a server that are in no group, and old names of those that are."""
+
+    url: str
+    _http: Any
+
+    user = Operation(requests.user)
+    upload = Operation(requests.upload)
+    start = Operation(requests.start)
+    resume = Operation(requests.resume)
+    signal = Operation(requests.signal)
+    tokens = Operation(requests.tokens)
+    create_token = Operation(requests.create_token)
+    revoke_token = Operation(requests.revoke_token)
+    open_environments = Operation(requests.open_environments)
+    open_environment = Operation(requests.open_environment)
+    look_into_environment = Operation(requests.look_into_environment)
+    release_environment = Operation(requests.release_environment)
+
+    find = ClientExecutions.find
+    show = ClientExecutions.show
+    result = ClientExecutions.result
+    why = ClientExecutions.why
+    graph = ClientExecutions.graph
+    diff = ClientExecutions.diff
+    cancel = ClientExecutions.cancel
+    retry = ClientExecutions.retry
+    fork = ClientExecutions.fork
+    upgrade = ClientExecutions.upgrade
+    events = ClientExecutions.events
+    all_events = ClientExecutions.all_events
+    stream = ClientExecutions.stream
+    download = ClientExecutions.download
+    waits = ClientApprovals.list
+    wait = ClientApprovals.show
+    decide = ClientApprovals.decide
+    approve = ClientApprovals.approve
+    reject = ClientApprovals.reject
+    respond = ClientApprovals.respond
+    claim = ClientApprovals.claim
+    release = ClientApprovals.release
+    delegate = ClientApprovals.delegate
+    grants = ClientApprovals.grants
+    revoke = ClientApprovals.revoke
+    flow = ClientFlows.show
+    flow_graph = ClientFlows.graph
+    deployed = ClientFlows.versions
+    pause_schedules = ClientFlows.pause
+    resume_schedules = ClientFlows.resume
+    definition = ClientFlows.definition
+    check = ClientFlows.check
+    deploy = ClientFlows.deploy
+    deploy_version = ClientFlows.deploy_version
+    undeploy = ClientFlows.undeploy
+    starts = ClientFlows.starts
+    trigger = ClientFlows.trigger
+    record_past = ClientFlows.record_past
 
 
 class Client(ServerOperations):
@@ -319,6 +438,21 @@ class Client(ServerOperations):
         self.url, given = _checked(url, token, timeout)
         check_methods("transport", transport, "handle_request")
         self._http = httpx2.Client(**given, transport=transport)
+
+    @property
+    def executions(self) -> ClientExecutions[Client]:
+        """The executions."""
+        return ClientExecutions(self)
+
+    @property
+    def approvals(self) -> ClientApprovals[Client]:
+        """The approvals and questions of executions, and all else that they wait for."""
+        return ClientApprovals(self)
+
+    @property
+    def flows(self) -> ClientFlows[Client]:
+        """The deployed flows."""
+        return ClientFlows(self)
 
     def __enter__(self) -> Self:
         return self
@@ -358,6 +492,21 @@ class AsyncClient(ServerOperations):
         self.url, given = _checked(url, token, timeout)
         check_methods("transport", transport, "handle_async_request")
         self._http = httpx2.AsyncClient(**given, transport=transport)
+
+    @property
+    def executions(self) -> ClientExecutions[AsyncClient]:
+        """The executions."""
+        return ClientExecutions(self)
+
+    @property
+    def approvals(self) -> ClientApprovals[AsyncClient]:
+        """The approvals and questions of executions, and all else that they wait for."""
+        return ClientApprovals(self)
+
+    @property
+    def flows(self) -> ClientFlows[AsyncClient]:
+        """The deployed flows."""
+        return ClientFlows(self)
 
     async def __aenter__(self) -> Self:
         return self

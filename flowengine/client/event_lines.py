@@ -22,7 +22,7 @@ class StreamedEvent(NamedTuple):
     kind: Literal["entry", "part"]
     """`entry`: of the journal. `part`: of a reply that a model is writing."""
     data: dict[str, Any]
-    """`entry`: as in `Engine.events`. `part`: `{address, part, text?, …}`, as in updates."""
+    """`entry`: as in `executions.events`. `part`: `{address, part, text?, …}`, as in updates."""
 
 
 class EventLines:

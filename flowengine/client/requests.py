@@ -167,7 +167,7 @@ def check(text: str, *, name: str = "flow.yaml") -> ApiRequest[dict[str, Any]]:
 
 
 def deploy(flow: str | PathLike[str]) -> ApiRequest[DeployedInfo]:
-    """Deploy a flow file of this machine. See `Engine.deploy`.
+    """Deploy a flow file of this machine. See `Engine.flows.deploy`.
 
     Args:
         flow: The path of the file. It names no other files, and only modules that the server's host
@@ -196,14 +196,14 @@ def deploy_version(flow: str) -> ApiRequest[DeployedInfo]:
 
 
 def undeploy(name: str) -> ApiRequest[list[str]]:
-    """Remove a deployed flow. See `Engine.undeploy`."""
+    """Remove a deployed flow. See `Engine.flows.undeploy`."""
     return ApiRequest(
         "POST", f"/v1/flows/{_part(name)}/undeploy", lambda it: list(it["removed"]), {}
     )
 
 
 def deployed(flow: str | None = None) -> ApiRequest[list[DeployedInfo]]:
-    """Return the deployed versions of flows. See `Engine.deployed`."""
+    """Return the deployed versions of flows. See `Engine.flows.versions`."""
 
     def read(answer: Any) -> list[DeployedInfo]:
         return [_deployed(item) for item in answer["items"]]
@@ -212,7 +212,7 @@ def deployed(flow: str | None = None) -> ApiRequest[list[DeployedInfo]]:
 
 
 def starts(flow: str | None = None) -> ApiRequest[list[StartInfo]]:
-    """Return what starts executions of deployed flows. See `Engine.starts`."""
+    """Return what starts executions of deployed flows. See `Engine.flows.starts`."""
 
     def read(answer: Any) -> list[StartInfo]:
         return [start for item in answer["items"] for start in item["starts"]]
@@ -221,17 +221,17 @@ def starts(flow: str | None = None) -> ApiRequest[list[StartInfo]]:
 
 
 def pause_schedules(flow: str) -> ApiRequest[list[StartInfo]]:
-    """Pause the schedules of a deployed flow. See `Engine.pause_schedules`."""
+    """Pause the schedules of a deployed flow. See `Engine.flows.pause`."""
     return ApiRequest("POST", f"/v1/schedules/{_part(flow)}/pause", _items, {})
 
 
 def resume_schedules(flow: str) -> ApiRequest[list[StartInfo]]:
-    """Resume the schedules of a deployed flow. See `Engine.resume_schedules`."""
+    """Resume the schedules of a deployed flow. See `Engine.flows.resume`."""
     return ApiRequest("POST", f"/v1/schedules/{_part(flow)}/resume", _items, {})
 
 
 def trigger(flow: str, *, schedule: str | None = None) -> ApiRequest[str]:
-    """Record an execution of a deployed flow out of turn. See `Engine.trigger`."""
+    """Record an execution of a deployed flow out of turn. See `Engine.flows.trigger`."""
     path = f"/v1/schedules/{_part(flow)}/trigger"
     return ApiRequest("POST", path, _execution, {"schedule": schedule})
 
@@ -239,7 +239,7 @@ def trigger(flow: str, *, schedule: str | None = None) -> ApiRequest[str]:
 def record_past(
     flow: str, since: datetime, until: datetime, *, schedule: str | None = None
 ) -> ApiRequest[list[ScheduledStart]]:
-    """Record the executions of past times. See `Engine.record_past`."""
+    """Record the executions of past times. See `Engine.flows.record_past`."""
 
     def read(answer: Any) -> list[ScheduledStart]:
         return [
@@ -328,7 +328,7 @@ def executions(
     limit: int = 50,
     after: str | None = None,
 ) -> ApiRequest[ExecutionPage]:
-    """Return a page of executions, newest first. See `Engine.executions`."""
+    """Return a page of executions, newest first. See `Engine.executions.list`."""
     query = {**filters_of(flow, status, labels, since), "limit": limit, "after": after}
     query["search"] = search
     read = lambda answer: ExecutionPage(*_page(answer, after))  # noqa: E731 - as for other requests
@@ -344,7 +344,7 @@ def counts(flow: str | None = None) -> ApiRequest[dict[str, int]]:
 def show(
     execution: str, *, step: str | None = None, plumbing: bool = False
 ) -> ApiRequest[ExecutionInfo]:
-    """Return all details of an execution. See `Engine.show`."""
+    """Return all details of an execution. See `Engine.executions.show`."""
     query = {"step": step, "plumbing": plumbing or None}
     return ApiRequest("GET", _at(execution), _map, None, query)
 
@@ -355,7 +355,7 @@ def find(beginning: str) -> ApiRequest[str]:
 
 
 def result(execution: str) -> ApiRequest[ExecutionResult]:
-    """Return the state of an execution. See `Engine.result`."""
+    """Return the state of an execution. See `Engine.executions.result`."""
 
     def read(info: Any) -> ExecutionResult:
         return ExecutionResult(
@@ -372,7 +372,7 @@ def result(execution: str) -> ApiRequest[ExecutionResult]:
 
 
 def why(execution: str, *, waits: bool = True) -> ApiRequest[list[Reason]]:
-    """Return why an execution makes no progress. See `Engine.why`."""
+    """Return why an execution makes no progress. See `Engine.executions.why`."""
 
     def read(answer: Any) -> list[Reason]:
         return [reason for reason in answer["items"] if waits or "wait" not in reason]
@@ -381,7 +381,7 @@ def why(execution: str, *, waits: bool = True) -> ApiRequest[list[Reason]]:
 
 
 def diff(left: str, right: str) -> ApiRequest[Difference]:
-    """Compare two executions. See `Engine.diff`."""
+    """Compare two executions. See `Engine.executions.diff`."""
     return ApiRequest("GET", f"{_at(left)}/diff/{_part(right)}", _map)
 
 
@@ -439,7 +439,7 @@ def filters_of(
 
 
 def cancel(execution: str, *, reason: str = "", now: bool = False) -> ApiRequest[ExecutionResult]:
-    """Request that an execution is cancelled. See `Engine.cancel`."""
+    """Request that an execution is cancelled. See `Engine.executions.cancel`."""
     return _then_result(execution, "cancel", {"reason": reason, "now": now})
 
 
@@ -456,7 +456,7 @@ def resume(execution: str, *, on_crash: str) -> ApiRequest[ExecutionResult]:
 def retry(
     execution: str, *, step: str | None = None, flow: str | None = None
 ) -> ApiRequest[ExecutionResult]:
-    """Continue a failed execution from the steps that failed. See `Engine.retry`.
+    """Continue a failed execution from the steps that failed. See `Engine.executions.retry`.
 
     Args:
         execution: Its id, or an unambiguous prefix of it.
@@ -475,7 +475,7 @@ def fork(
     id: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> ApiRequest[ExecutionResult]:
-    """Start a new execution from a point of an existing one. See `Engine.fork`.
+    """Start a new execution from a point of an existing one. See `Engine.executions.fork`.
 
     Args:
         execution: Id of the existing one, or an unambiguous prefix of it.
@@ -496,7 +496,7 @@ def upgrade(
     mapping: Mapping[str, Any] | None = None,
     check: bool = False,
 ) -> ApiRequest[UpgradeInfo]:
-    """Move an open execution to another version of its flow. See `Engine.upgrade`.
+    """Move an open execution to another version of its flow. See `Engine.executions.upgrade`.
 
     Args:
         flow: The version, which is deployed: `ID`, `ID@VERSION` or a hash.
@@ -541,7 +541,7 @@ def waits(
     limit: int = 50,
     after: str | None = None,
 ) -> ApiRequest[WaitPage]:
-    """Return a page of waits, oldest first. See `Engine.waits`.
+    """Return a page of waits, oldest first. See `Engine.approvals.list`.
 
     Default of `kinds`: those that are decided on.
     """
@@ -577,7 +577,7 @@ def decide(
     attach: Iterable[UploadedFile] = (),
     **value: Any,
 ) -> ApiRequest[Decision]:
-    """Decide on an approval, or answer a question. See `Engine.decide`.
+    """Decide on an approval, or answer a question. See `Engine.approvals.decide`.
 
     Args:
         wait: Id of the wait, or an unambiguous prefix of it.
@@ -617,27 +617,27 @@ def respond(wait: str, value: Any, /, **answer: Any) -> ApiRequest[Decision]:
 
 
 def claim(wait: str) -> ApiRequest[WaitInfo]:
-    """Claim an approval. See `Engine.claim`."""
+    """Claim an approval. See `Engine.approvals.claim`."""
     return ApiRequest("POST", f"{_of(wait)}/claim", _map, {})
 
 
 def release(wait: str) -> ApiRequest[WaitInfo]:
-    """Release a claimed approval. See `Engine.release`."""
+    """Release a claimed approval. See `Engine.approvals.release`."""
     return ApiRequest("POST", f"{_of(wait)}/release", _map, {})
 
 
 def delegate(wait: str, to: str, *, comment: str | None = None) -> ApiRequest[WaitInfo]:
-    """Delegate an approval to another user. See `Engine.delegate`."""
+    """Delegate an approval to another user. See `Engine.approvals.delegate`."""
     return ApiRequest("POST", f"{_of(wait)}/delegate", _map, {"to": to, "comment": comment})
 
 
 def grants(execution: str | None = None) -> ApiRequest[list[GrantInfo]]:
-    """Return the grants that apply to an execution, or those of all flows. See `Engine.grants`."""
+    """Return the grants that apply to an execution, or those of all flows. See the engine's."""
     return ApiRequest("GET", "/v1/grants", _items, None, {"execution": execution})
 
 
 def revoke(grant: str) -> ApiRequest[GrantInfo]:
-    """Revoke a grant. See `Engine.revoke`."""
+    """Revoke a grant. See `Engine.approvals.revoke`."""
     return ApiRequest("POST", f"/v1/grants/{_part(grant)}/revoke", _map, {})
 
 

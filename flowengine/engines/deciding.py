@@ -2,46 +2,100 @@
 
 from __future__ import annotations
 
+import builtins
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from flowengine.engines.actors import Actor, check_user
-from flowengine.engines.reading import StoreReader
-from flowengine.engines.results import Decision
-from flowengine.engines.running.driving import Driving
-from flowengine.errors import NotAllowed, UsageError
+from flowengine.engines.reading import Group
+from flowengine.engines.results import Decision, WaitPage
+from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import check_keywords
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from flowengine.engines.host import Host, ToolAuthority
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
-    from flowengine.engines.people.tool_authority import CallAnswer, Consultant
+    from flowengine.engines.people.tool_authority import CallAnswer
     from flowengine.errors import FlowEngineError
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
 """The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
 
 
-class Decider(StoreReader):
-    """Records decisions, claims and delegations, and resumes the executions that waited for them.
+class Approvals(Group):
+    """The waits of executions: lists them, records decisions, claims and delegations."""
 
-    Args:
-        host: Provides the store.
-        user: The acting user, as `user:NAME`.
-        via: The channel, for the audit trail of decisions.
-    """
+    def list(
+        self,
+        *,
+        flow: str | None = None,
+        execution: str | None = None,
+        assignee: str | None = None,
+        batch: str | None = None,
+        status: str = "pending",
+        kinds: Iterable[str] = (),
+        since: int | None = None,
+        before: int | None = None,
+        in_turn: bool = False,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> WaitPage:
+        """Return a page of waits, oldest first.
 
-    def __init__(self, host: Host, user: str, via: str) -> None:
-        super().__init__(host)
-        self.user = user
-        self._via = via
-        self._driving = Driving(host)
-        self._tool_authority: ToolAuthority | None = None
+        Args:
+            flow: Id of the flow.
+            execution: Id of an execution, or an unambiguous prefix of it.
+            assignee: `user:NAME`: waits that the user may answer, by name or group.
+            batch: The `batch` of the waits.
+            status: `pending`, `closed` or `all`.
+            kinds: See `WaitInfo.kind`. Empty: all of `execution`, otherwise all but `session`.
+            since: Opened at this time or later, in milliseconds since 1970.
+            before: Opened at this time or earlier.
+            in_turn: Those that are due first come first, then those that are never due, oldest
+                first. For `pending` waits.
+            limit: Size of the page.
+            after: `next` of the page before.
+
+        Returns:
+            The page.
+        """
+        from flowengine.engines.people.waits import page_of_waits
+        from flowengine.sdk.argument_checks import check_one_of
+
+        check_one_of("status", status, ("pending", "closed", "all"))
+        return page_of_waits(
+            self._host,
+            limit,
+            after,
+            assignee,
+            flow=flow,
+            execution=execution,
+            batch=batch,
+            state=status,
+            kinds=tuple(kinds),
+            since=since,
+            before=before,
+            in_turn=in_turn and status == "pending",
+        )
+
+    def show(self, wait: str) -> WaitInfo:
+        """Return one wait, open or closed, by any unambiguous prefix of its id."""
+        from flowengine.engines.people.waits import wait_of
+
+        return wait_of(self._host, wait)
+
+    def may_answer(self, wait: WaitInfo, user: str) -> bool:
+        """Return whether a wait is addressed to a user, by name or group.
+
+        Args:
+            wait: The wait.
+            user: `user:NAME`.
+        """
+        from flowengine.engines.actors import is_assignee
+
+        return is_assignee(wait, user, self._host.settings)
 
     @blocking
     async def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
@@ -138,8 +192,8 @@ class Decider(StoreReader):
                 "a store in Temporal does not support programs that decide about calls yet",
                 hint="use a store in a directory for it",
             )
-        self._host.consultant = self._consultant
-        with self._consultant.asking(execution, answer, refused):
+        self._host.consultant = self._engine._consultant
+        with self._engine._consultant.asking(execution, answer, refused):
             yield
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
@@ -179,7 +233,7 @@ class Decider(StoreReader):
         """
         return self._hand_over(wait, "delegated", by, to=to, comment=comment)
 
-    def grants(self, execution: str | None = None) -> list[GrantInfo]:
+    def grants(self, execution: str | None = None) -> builtins.list[GrantInfo]:
         """Return the grants that apply to an execution, with the number of uses of each.
 
         Args:
@@ -209,28 +263,6 @@ class Decider(StoreReader):
         return revoke(self._host, grant, self._who(by))
 
     # Internals
-
-    @cached_property
-    def _consultant(self) -> Consultant:
-        from flowengine.engines.people.tool_authority import Consultant
-
-        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
-
-    def _who(self, by: str | None) -> Actor:
-        """Return the actor, for the history.
-
-        Raises:
-            NotAllowed: The host's settings forbid acting on behalf of another user.
-            UsageError: `by` is not a user.
-        """
-        if by in (None, self.user):
-            return Actor(self.user, self._via)
-        check_user(by)
-        if not self._host.settings.act_for_others:
-            raise NotAllowed(
-                f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
-            )
-        return Actor(by, self._via, self.user)
 
     async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
         from flowengine.engines.people.answering import record_decision

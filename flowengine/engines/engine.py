@@ -11,21 +11,26 @@ code on an event loop. Methods that only read or write the store (`show`, `execu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
-from os import PathLike
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.engines.actors import Actor, check_user
+from flowengine.engines.deciding import Approvals
+from flowengine.engines.deploying import DeployedFlows
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, RandomIds, SystemClock, open_store
-from flowengine.engines.operating import Operator
+from flowengine.engines.operating import Executions
 from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.renamed import RenamedMethods
 from flowengine.engines.results import (
     ExecutionResult,
-    ScheduledStart,
     Sent,
 )
-from flowengine.errors import UsageError
+from flowengine.engines.running.driving import Driving
+from flowengine.errors import NotAllowed, UsageError
+from flowengine.journal.records import OPEN
 from flowengine.sdk.argument_checks import (
     check_kinds,
     check_methods,
@@ -40,20 +45,28 @@ from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import AsyncGenerator
 
+    from flowengine.engines.arriving_replies import ReplyReader
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Clock, Ids, ToolAuthority
-    from flowengine.engines.infos import DeployedInfo, StartInfo
+    from flowengine.engines.infos import ScreenInfo
+    from flowengine.engines.inspection.marks import Marks
+    from flowengine.engines.inspection.replayed import OpenHistories
+    from flowengine.engines.inspection.updates import Subscription
+    from flowengine.engines.people.tool_authority import Consultant
+    from flowengine.engines.results import Update
     from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.payloads import PayloadPage
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Durability, JournalStore
+    from flowengine.journal.records import Due
+    from flowengine.journal.store import Durability, JournalStore, Store
+    from flowengine.settings import Settings
 
 
-class Engine(Operator):
+class Engine(RenamedMethods):
     """Runs flows durably in this process, without any other process.
 
     A sync and async context manager: `with Engine() as engine`, `async with Engine() as engine`.
@@ -137,7 +150,13 @@ class Engine(Operator):
             offers=offered(offers),
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
-        super().__init__(host, user or current_user(), via)
+        self._host = host
+        self.user = user or current_user()
+        self._via = via
+        self._marks: Marks | None = None
+        self._histories: OpenHistories | None = None
+        """The executions that were shown last. None: they are not kept."""
+        self._driving = Driving(host)
         if remote is not None:
             from flowengine.engines.temporal.driving import RemoteDriving
 
@@ -162,6 +181,26 @@ class Engine(Operator):
         await self._driving.close()
         await on_thread(self._host.close_environments)  # blocks until everything is closed
         self.close()
+
+    @property
+    def executions(self) -> Executions:
+        """The executions of the store."""
+        return Executions(self)
+
+    @property
+    def approvals(self) -> Approvals:
+        """The approvals and questions of executions, and all else that they wait for."""
+        return Approvals(self)
+
+    @property
+    def flows(self) -> DeployedFlows:
+        """The deployed flows."""
+        return DeployedFlows(self)
+
+    @property
+    def store(self) -> Store:
+        """The store, for operations that the engine does not offer."""
+        return self._host.store
 
     def acting_as(self, user: str, *, via: str) -> Self:
         """Return this engine for another acting user, with the same store and executions.
@@ -240,41 +279,6 @@ class Engine(Operator):
         store: Any = self.store
         page: PayloadPage = store.payloads
         return page
-
-    def migrate(self, execution: str, *, to: str | PathLike[str]) -> str:
-        """Move an open execution that waits to another store, with all that is known of it.
-
-        A move that was interrupted is finished by repeating it.
-
-        Args:
-            execution: Its id, or an unambiguous prefix of it.
-            to: The other store: a directory, or `temporal://HOST:PORT/NAMESPACE`.
-
-        Returns:
-            Its full id.
-
-        Raises:
-            NotFound: It does not exist.
-            Conflict: It has ended or is running, or the other store has one with its id.
-            UsageError: It cannot be moved, or not to that store.
-        """
-        from flowengine.engines.interventions.moving import move
-
-        with closing(self._other(to)) as target:
-            return move(self._host.store, target, execution)
-
-    def interrupted_moves(self, *, to: str | PathLike[str]) -> list[str]:
-        """Return the ids of executions whose move to another store is left to be finished.
-
-        They are in neither store's hands until `migrate` is repeated with the id.
-
-        Args:
-            to: The other store.
-        """
-        from flowengine.engines.interventions.moving import interrupted
-
-        with closing(self._other(to)) as target:
-            return interrupted(self._host.store, target)
 
     def _other(self, to: str | PathLike[str]) -> JournalStore:
         """Open another store, to which executions are moved."""
@@ -511,190 +515,288 @@ class Engine(Operator):
 
     signal_async = on_loop(signal)
 
-    def deploy(self, flow: LoadedFlow | str | PathLike[str]) -> DeployedInfo:
-        """Keep a version of a flow in the store, to be started by name, signals and schedules.
+    @property
+    def settings(self) -> Settings:
+        """The settings of the host, as read when the engine was opened."""
+        return self._host.settings
 
-        The store keeps everything that the file and its imports contain. Python modules are kept by
-        name: steps import them from the directory of the flow file. The version becomes the current
-        one: its `start` replaces that of earlier versions, on which open executions stay. A
-        schedule that an earlier version has keeps its next time. A worker, or `start_due`, starts
-        the executions of schedules.
+    def keep_histories(
+        self, events: int = 200_000, folder: str | PathLike[str] | None = None
+    ) -> None:
+        """Keep the executions in memory that `show` returned last, and read only their new events.
+
+        For programs that show long executions again and again, such as servers.
 
         Args:
-            flow: A flow, or the path of its file.
-
-        Returns:
-            The deployed version.
+            events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
+                Executions that have not been shown for longest are dropped.
+            folder: An existing directory that only this user can access. Of long executions, what
+                is shown is also kept there in a file, for the next process. It has a copy of their
+                inputs and outputs, at most 2 GB, and may be deleted. None: nothing is.
 
         Raises:
-            Conflict: This version was deployed with other contents. Flows without `version` may be
-                deployed again.
+            StoreError: The file cannot be used.
         """
-        from flowengine.engines.starting.deployed_flows import deploy
+        from flowengine.engines.inspection.marks import Marks
+        from flowengine.engines.inspection.replayed import OpenHistories
 
-        return deploy(self._host, as_loaded(flow))
+        self._end_histories()
+        marks = None if folder is None else Marks(fspath(folder))
+        if marks is not None:
+            marks.forget_deleted(self.store)
+        self._marks, self._histories = marks, OpenHistories(events, marks)
 
-    def undeploy(self, name: str) -> list[str]:
-        """Remove a deployed flow, which nothing starts any more. Its executions are unaffected.
+    def _end_histories(self) -> None:
+        """Close the file of `keep_histories`, if there is one."""
+        if self._marks is not None:
+            self._marks.close()
+        self._marks = self._histories = None
+
+    def due(self, execution: str | None = None) -> list[Due]:
+        """Return the executions that `resume` can continue now.
+
+        Their timer is due, a message or decision has arrived, or the process that ran them has
+        died. Executions held by a running process are left out, and quarantined ones, whose
+        processes died several times in a row.
 
         Args:
-            name: `ID` for all versions of a flow, or `ID@VERSION` for one of them.
+            execution: Only this one, by its full id.
 
         Returns:
-            The removed versions as `ID@VERSION`.
+            `(execution, flow, since, why, deaths)` of each. Those that have been able to continue
+            for longest are first.
+        """
+        from flowengine.engines.inspection.unattended import due
+
+        return due(self._host, execution)
+
+    def waited(self) -> list[float]:
+        """Return for how many seconds each execution of `due` has been able to continue."""
+        now = self._host.clock.now()
+        return [max(now - due.since, 0) / 1000 for due in self.due()]
+
+    def quarantined(self) -> int:
+        """Return how many executions are quarantined."""
+        from flowengine.engines.inspection.unattended import quarantined
+
+        return len(quarantined(self._host))
+
+    def open_executions(self) -> dict[str, int]:
+        """Return how many executions have each open status, as recorded in the store.
+
+        Those that no process drives are counted as the status that was recorded last.
+        """
+        counts = self.store.counts()
+        return {status: counts[status] for status in OPEN}
+
+    def next_due(self) -> float | None:
+        """Return the number of seconds until the next timer or schedule is due, or None."""
+        now = self._host.clock.now()
+        due = self.store.next_due(now)
+        return None if due is None else (due - now) / 1000
+
+    def want_replies(self) -> None:
+        """Let the processes that drive the store pass on replies as they arrive, for a minute.
+
+        A store in memory or in Temporal has no such processes.
+        """
+        if self._host.replies is not None:
+            self._host.replies.want()
+
+    def arriving_replies(self, execution: str) -> ReplyReader | None:
+        """Return a reader of the replies that models are writing, in any process.
+
+        Its parts are like those of updates of kind `part`. They are not stored, so a reader can
+        miss some. The journal has the complete reply.
+
+        Args:
+            execution: Its full id.
+
+        Returns:
+            None: the store is in memory or in Temporal.
+        """
+        replies = self._host.replies
+        return None if replies is None else replies.reader(execution)
+
+    def subscribe(
+        self, callback: Callable[[Update], None], *, output: bool = False, gather: float = 0
+    ) -> Subscription:
+        """Call a function with every update of the executions driven here.
+
+        It is called after the update is on disk. Its exceptions are logged as warnings of
+        `flowengine.engines`.
+
+        Args:
+            callback: Called with an `Update`. Without `output` it is called on the thread that
+                produces the update, so it must be quick.
+            output: Also report program output and model replies as they arrive. The callback then
+                runs on a separate thread, and a slow callback does not delay any execution: it
+                misses parts of replies and receives their number. Only a printing program blocks if
+                the callback falls far behind, as on a full pipe.
+            gather: With `output`, seconds during which the pieces of a reply are merged after one
+                was delivered, for displays. Default: each piece is delivered separately.
+
+        Returns:
+            A function that ends the subscription. With `output` it waits until all updates so far
+            are delivered, for at most 5 seconds or the seconds given as `patience`.
 
         Raises:
-            NotFound: It is not deployed.
-            Conflict: The version is the current one, and others are deployed.
-            UsageError: The name is a hash.
+            UsageError: The callback is not a function.
         """
-        from flowengine.engines.starting.deployed_flows import undeploy
+        from flowengine.engines.inspection.updates import Subscription
+        from flowengine.sdk.argument_checks import check_function
 
-        return [f"{deployed.flow}@{deployed.version}" for deployed in undeploy(self._host, name)]
+        check_function(callback, "it takes an Update")
 
-    def start_due(self, *, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
-        """Record an execution for each schedule of a deployed flow that is due.
+        return Subscription(self._host, callback, output=output, gather=gather)
 
-        A worker calls it by itself. Of several processes that call it, one starts each execution.
+    def carry_traces(self, on: bool, /) -> None:
+        """Let steps of executions loaded from now on continue their traces in other programs.
+
+        Requests of `http`, calls of MCP tools and commands then carry a `traceparent`. Exporting
+        traces switches it on.
+        """
+        self._host.traced = on
+
+    def trace_of(self, execution: str) -> str | None:
+        """Return the id of an execution's trace. None: no traces are exported.
 
         Args:
-            leave: Flow and schedule of those to leave out, as `ScheduledStart` names them.
-
-        Returns:
-            The executions that were started here, to be driven like others that are `due`, and
-            those that could not be started.
+            execution: Full id.
         """
-        from flowengine.engines.starting.deployed_flows import start_due
+        if not self._host.traced:
+            return None
+        from flowengine.telemetry.spans import trace_of
 
-        due = self.store.schedules(self._host.clock.now())
-        return start_due(self._host, leave) if due else []
+        return trace_of(execution, self._host.store.execution(execution).labels)
 
-    def pause_schedules(self, flow: str) -> list[StartInfo]:
-        """Pause the schedules of a deployed flow. Everything else starts executions as before.
-
-        A paused flow stays paused when it is deployed again.
+    def updates(
+        self, execution: str | None = None, *, output: bool = False
+    ) -> AsyncGenerator[Update, None]:
+        """Iterate over updates as they arrive.
 
         Args:
-            flow: Its id.
+            execution: Full id of one execution. The iterator then ends when the execution finishes
+                or has to wait. Default: all executions driven here, endlessly.
+            output: Also yield program output and model replies as they arrive. A slow consumer
+                misses some of them and receives their number.
 
         Returns:
-            What starts it, as `starts`.
+            An iterator over updates.
+        """
+        from flowengine.engines.inspection.updates import updates
+
+        return updates(self._host, execution, output=output)
+
+    def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
+        """Describe the environments that processes have open or have left open, oldest first.
+
+        Those that cannot be opened again, so that an execution is stalled, follow.
+
+        Args:
+            execution: Only those of this execution: its id, or an unambiguous prefix of it.
+
+        Returns:
+            Plain data, as returned by `EnvironmentManager.written`, with the `execution` that owns
+            it or None.
+        """
+        from flowengine.engines.inspection.open_environments import open_environments
+        from flowengine.journal.store import every_item
+
+        full = None if execution is None else self.executions.find(execution)
+        waits = every_item(
+            lambda after: self.approvals.list(kinds=["question"], after=after, limit=500)
+        )
+        return open_environments(self._host.environments.manager, waits, full)
+
+    def open_environment(self, name: str) -> dict[str, Any]:
+        """Describe one environment that a process has open or has left open.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+
+        Returns:
+            As `open_environments`.
 
         Raises:
-            NotFound: It is not deployed, or has no schedule.
+            NotFound: No environment matches.
+            Conflict: Several environments match.
         """
-        from flowengine.engines.starting.deployed_flows import pause
+        from flowengine.engines.inspection.open_environments import with_execution
 
-        pause(self._host, flow)
-        return self.starts(flow)
+        return with_execution(self._host.environments.manager.written_one(name))
 
-    def resume_schedules(self, flow: str) -> list[StartInfo]:
-        """Resume the schedules of a deployed flow, from their next times on.
+    def look_into_environment(self, name: str) -> ScreenInfo:
+        """Look into an environment that a process on this machine has open.
 
-        Times during the pause do not count as missed: `backfill` starts their executions.
+        That process answers with a picture of the browser, or with the text of the terminal. The
+        step that uses the environment is not disturbed, and nothing of the answer is stored. It
+        blocks for at most some seconds.
 
         Args:
-            flow: Its id.
+            name: Its name, or an unambiguous prefix of its id.
 
         Returns:
-            What starts it, as `starts`.
+            The keys of `ScreenInfo`.
 
         Raises:
-            NotFound: It is not deployed, or has no schedule.
+            NotFound: No environment matches.
+            Conflict: Several environments match, or it cannot be looked into: its process has ended
+                or does not answer, or its kind has nothing to look at.
+            UsageError: The store is in Temporal, whose workers have the environments.
         """
-        from flowengine.engines.starting.deployed_flows import resume
+        if remote_store(str(self._host.store.location)) is not None:
+            raise UsageError(
+                "a store in Temporal has its environments at its workers, where they cannot be "
+                "looked into",
+                hint="use a store in a directory for it",
+            )
+        from flowengine.engines.inspection.open_environments import screen_info
 
-        resume(self._host, flow)
-        return self.starts(flow)
+        return screen_info(*self._host.environments.manager.look(name))
 
-    def trigger(self, flow: str, *, schedule: str | None = None) -> str:
-        """Record an execution of a deployed flow out of turn, with the inputs of its schedule.
+    def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
+        """End an environment that a process has left open.
 
         Args:
-            flow: Its id.
-            schedule: The expression of the schedule, if it has several.
+            name: Its name, or an unambiguous prefix of its id.
+            force: End it even if the process that opened it is alive. Its steps then fail.
 
         Returns:
-            The id of the execution, to be driven with `resume`.
+            A description of the environment, with `error` if it could not be ended.
 
         Raises:
-            NotFound: The flow is not deployed, or has no such schedule.
-            UsageError: It has several schedules.
-            InputError: The inputs are refused.
+            NotFound: No environment matches.
+            Conflict: Several environments match, or a running process holds it.
         """
-        from flowengine.engines.starting.deployed_flows import trigger
+        from flowengine.engines.inspection.open_environments import failures, with_execution
 
-        return trigger(self._host, flow, schedule, self.user)
-
-    async def backfill_async(
-        self,
-        flow: str,
-        since: datetime,
-        until: datetime,
-        *,
-        schedule: str | None = None,
-        at_once: int = 1,
-        most: int = 1000,
-        tell: Callable[[ScheduledStart], None] = lambda started: None,
-    ) -> list[ScheduledStart]:
-        """Start and drive the executions of past times of a deployed flow's schedules.
-
-        The executions are those that the schedule would have started. Existing ones are not started
-        again, so that an interrupted backfill can be repeated.
-
-        Args:
-            flow: Its id.
-            since: The first moment of the range, with a time zone.
-            until: The last one. Times later than now are left out.
-            schedule: The expression of a schedule. Default: all schedules of the flow.
-            at_once: How many executions run at once. Executions that wait do not count.
-            most: How many times the range may contain.
-            tell: Called when an execution has ended or waits, or could not be started.
-
-        Returns:
-            The executions, ordered by time.
-
-        Raises:
-            NotFound: The flow is not deployed, or has no such schedule.
-            InputError: The range contains more times.
-        """
-        from flowengine.engines.running.backfilling import backfill
-        from flowengine.engines.starting.deployed_flows import times_between
-
-        times = times_between(self._host, flow, schedule, since, until, most)
-        return await backfill(self._host, self._driving, flow, times, at_once, tell)
-
-    def record_past(
-        self,
-        flow: str,
-        since: datetime,
-        until: datetime,
-        *,
-        schedule: str | None = None,
-        most: int = 1000,
-    ) -> list[ScheduledStart]:
-        """Record the executions of past times, as `backfill_async`, for another process.
-
-        Args:
-            flow: Its id.
-            since: The first moment of the range, with a time zone.
-            until: The last one. Times later than now are left out.
-            schedule: The expression of a schedule. Default: all schedules of the flow.
-            most: How many times the range may contain.
-
-        Returns:
-            The executions, ordered by time.
-
-        Raises:
-            NotFound: The flow is not deployed, or has no such schedule.
-            InputError: The range contains more times.
-        """
-        from flowengine.engines.starting.deployed_flows import start_at, times_between
-
-        times = times_between(self._host, flow, schedule, since, until, most)
-        return [start_at(self._host, flow, *time) for time in times]
+        with failures():
+            return with_execution(self._host.environments.manager.end_written(name, force=force))
 
     # Internals
+
+    @cached_property
+    def _consultant(self) -> Consultant:
+        from flowengine.engines.people.tool_authority import Consultant
+
+        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
+
+    def _who(self, by: str | None) -> Actor:
+        """Return the actor, for the history.
+
+        Raises:
+            NotAllowed: The host's settings forbid acting on behalf of another user.
+            UsageError: `by` is not a user.
+        """
+        if by in (None, self.user):
+            return Actor(self.user, self._via)
+        check_user(by)
+        if not self._host.settings.act_for_others:
+            raise NotAllowed(
+                f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
+            )
+        return Actor(by, self._via, self.user)
 
     def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
         from flowengine.engines.people.answering import answer_questions

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.deciding import Decider
+from flowengine.engines.deciding import Approvals
+from flowengine.engines.old_names import warn_renamed
+from flowengine.engines.reading import StoredExecutions
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.sdk.argument_checks import milliseconds
-from flowengine.store_folder import remote_store
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import ScreenInfo, UpgradeInfo
-    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.infos import UpgradeInfo
+    from flowengine.engines.results import ExecutionPage, ExecutionResult
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 
 
-class Operator(Decider):
-    """Lets an operator cancel, retry, fork, upgrade and delete executions."""
+class Executions(StoredExecutions):
+    """The executions of a store: shows, cancels, retries, forks, upgrades, moves and deletes them.
+
+    Args:
+        engine: The engine.
+    """
 
     @blocking
     async def cancel(
@@ -129,9 +135,8 @@ class Operator(Decider):
         """
         from flowengine.engines.interventions.fork import fork
 
-        forked = fork(
-            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
-        )
+        user, resources = self._engine.user, runtime_resources
+        forked = fork(self._host, execution, from_step, set, flow, id, labels, user, resources)
         if not resume:
             return self._driving.leave(forked)
         return await self._driving.drive(forked)
@@ -147,7 +152,7 @@ class Operator(Decider):
         check: bool = False,
         by: str | None = None,
         resume: bool = True,
-    ) -> list[UpgradeInfo]:
+    ) -> builtins.list[UpgradeInfo]:
         """Move open executions to another version of their flow, and resume those that can.
 
         Each execution is moved as a whole or not at all. An execution held by a running process is
@@ -180,6 +185,41 @@ class Operator(Decider):
 
     upgrade_async = on_loop(upgrade)
 
+    def migrate(self, execution: str, *, to: str | PathLike[str]) -> str:
+        """Move an open execution that waits to another store, with all that is known of it.
+
+        A move that was interrupted is finished by repeating it.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            to: The other store: a directory, or `temporal://HOST:PORT/NAMESPACE`.
+
+        Returns:
+            Its full id.
+
+        Raises:
+            NotFound: It does not exist.
+            Conflict: It has ended or is running, or the other store has one with its id.
+            UsageError: It cannot be moved, or not to that store.
+        """
+        from flowengine.engines.interventions.moving import move
+
+        with closing(self._engine._other(to)) as target:
+            return move(self._host.store, target, execution)
+
+    def interrupted_moves(self, *, to: str | PathLike[str]) -> builtins.list[str]:
+        """Return the ids of executions whose move to another store is left to be finished.
+
+        They are in neither store's hands until `migrate` is repeated with the id.
+
+        Args:
+            to: The other store.
+        """
+        from flowengine.engines.interventions.moving import interrupted
+
+        with closing(self._engine._other(to)) as target:
+            return interrupted(self._host.store, target)
+
     def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.
 
@@ -209,11 +249,11 @@ class Operator(Decider):
         self._host.flows.forget()
         return pruned
 
-    def _end_sessions(self, before: int) -> list[str]:
+    def _end_sessions(self, before: int) -> builtins.list[str]:
         """Cancel the sessions that have waited since a time, and return their executions."""
         from flowengine.journal.store import every_item
 
-        wanted = partial(self.waits, kinds=["session"], before=before, limit=500)
+        wanted = partial(Approvals(self._engine).list, kinds=["session"], before=before, limit=500)
         idle = [wait["execution"] for wait in every_item(lambda after: wanted(after=after))]
         ended = []
         for execution in idle:
@@ -222,85 +262,12 @@ class Operator(Decider):
                     ended.append(execution)
         return ended
 
-    def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
-        """Describe the environments that processes have open or have left open, oldest first.
-
-        Those that cannot be opened again, so that an execution is stalled, follow.
-
-        Args:
-            execution: Only those of this execution: its id, or an unambiguous prefix of it.
-
-        Returns:
-            Plain data, as returned by `EnvironmentManager.written`, with the `execution` that owns
-            it or None.
-        """
-        from flowengine.engines.inspection.open_environments import open_environments
-        from flowengine.journal.store import every_item
-
-        full = None if execution is None else self.find(execution)
-        waits = every_item(lambda after: self.waits(kinds=["question"], after=after, limit=500))
-        return open_environments(self._host.environments.manager, waits, full)
-
-    def open_environment(self, name: str) -> dict[str, Any]:
-        """Describe one environment that a process has open or has left open.
-
-        Args:
-            name: Its name, or an unambiguous prefix of its id.
-
-        Raises:
-            NotFound: No environment matches.
-            Conflict: Several environments match.
-        """
-        from flowengine.engines.inspection.open_environments import with_execution
-
-        return with_execution(self._host.environments.manager.written_one(name))
-
-    def look_into_environment(self, name: str) -> ScreenInfo:
-        """Look into an environment that a process on this machine has open.
-
-        That process answers with a picture of the browser, or with the text of the terminal. The
-        step that uses the environment is not disturbed, and nothing of the answer is stored. It
-        blocks for at most some seconds.
-
-        Args:
-            name: Its name, or an unambiguous prefix of its id.
-
-        Raises:
-            NotFound: No environment matches.
-            Conflict: Several environments match, or it cannot be looked into: its process has ended
-                or does not answer, or its kind has nothing to look at.
-            UsageError: The store is in Temporal, whose workers have the environments.
-        """
-        if remote_store(str(self._host.store.location)) is not None:
-            raise UsageError(
-                "a store in Temporal has its environments at its workers, where they cannot be "
-                "looked into",
-                hint="use a store in a directory for it",
-            )
-        from flowengine.engines.inspection.open_environments import screen_info
-
-        return screen_info(*self._host.environments.manager.look(name))
-
-    def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
-        """End an environment that a process has left open.
-
-        Args:
-            name: Its name, or an unambiguous prefix of its id.
-            force: End it even if the process that opened it is alive. Its steps then fail.
-
-        Returns:
-            A description of the environment, with `error` if it could not be ended.
-
-        Raises:
-            NotFound: No environment matches.
-            Conflict: Several environments match, or a running process holds it.
-        """
-        from flowengine.engines.inspection.open_environments import failures, with_execution
-
-        with failures():
-            return with_execution(self._host.environments.manager.end_written(name, force=force))
-
     # Internals
+
+    def __call__(self, **filters: Any) -> ExecutionPage:
+        """Return a page of executions. Deprecated: call `list`."""
+        warn_renamed("Engine.executions()", "Engine.executions.list()")
+        return self.list(**filters)
 
     def _retried(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 from contextlib import ExitStack, contextmanager
-from os import fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.engines.executions.views import result_of
 from flowengine.errors import UsageError
-from flowengine.journal.records import ENDED, OPEN, ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound
 from flowengine.util.garbage import CollectedLater
 
@@ -22,62 +22,82 @@ LONGEST_SEARCH = 200
 _PART = 1 << 20
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from os import PathLike
 
-    from flowengine.engines.arriving_replies import ReplyReader
+    from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.folds import Folds
     from flowengine.engines.host import Host
     from flowengine.engines.infos import (
-        DeployedInfo,
         Difference,
         ExecutionInfo,
         Reason,
-        StartInfo,
         Status,
-        WaitInfo,
     )
     from flowengine.engines.inspection.marks import Marks
     from flowengine.engines.inspection.replayed import OpenHistories
-    from flowengine.engines.inspection.updates import Subscription
+    from flowengine.engines.people.tool_authority import Consultant
     from flowengine.engines.results import (
         ExecutionPage,
         ExecutionResult,
         StoreEvent,
         Update,
-        WaitPage,
     )
-    from flowengine.journal.records import Due, OfFlows
-    from flowengine.journal.store import Store
+    from flowengine.engines.running.driving import Driving
+    from flowengine.journal.store import JournalStore, Store
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.settings import Settings
 
 
-class StoreReader:
-    """Shows executions and waits as stored, and updates as they arrive.
+class GroupsOwner(Protocol):
+    """The engine, as its groups see it."""
+
+    user: str
+    _host: Host
+    _driving: Driving
+    _marks: Marks | None
+    _histories: OpenHistories | None
+
+    @property
+    def _consultant(self) -> Consultant: ...
+
+    def _who(self, by: str | None) -> Actor: ...
+
+    def _other(self, to: str | PathLike[str]) -> JournalStore: ...
+
+
+class Group:
+    """A part of the public engine: the operations on one kind of thing.
 
     Args:
-        host: Provides the store.
+        engine: The engine, whose user acts.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._marks: Marks | None = None
-        self._histories: OpenHistories | None = None
-        """The executions that were shown last. None: they are not kept."""
+    def __init__(self, engine: GroupsOwner) -> None:
+        self._engine = engine
+        self._host = engine._host
+        self._driving = engine._driving
+        self._who = engine._who
 
     @property
     def store(self) -> Store:
         """The store, for operations that the engine does not offer."""
         return self._host.store
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of the host, as read when the engine was opened."""
-        return self._host.settings
+
+class StoredExecutions(Group):
+    """Shows executions as stored.
+
+    Args:
+        engine: The engine.
+    """
+
+    def __init__(self, engine: GroupsOwner) -> None:
+        super().__init__(engine)
+        self._marks = engine._marks
+        self._histories = engine._histories
 
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""
@@ -120,38 +140,6 @@ class StoreReader:
         ):
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
-
-    def keep_histories(
-        self, events: int = 200_000, folder: str | PathLike[str] | None = None
-    ) -> None:
-        """Keep the executions in memory that `show` returned last, and read only their new events.
-
-        For programs that show long executions again and again, such as servers.
-
-        Args:
-            events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
-                Executions that have not been shown for longest are dropped.
-            folder: An existing directory that only this user can access. Of long executions, what
-                is shown is also kept there in a file, for the next process. It has a copy of their
-                inputs and outputs, at most 2 GB, and may be deleted. None: nothing is.
-
-        Raises:
-            StoreError: The file cannot be used.
-        """
-        from flowengine.engines.inspection.marks import Marks
-        from flowengine.engines.inspection.replayed import OpenHistories
-
-        self._end_histories()
-        marks = None if folder is None else Marks(fspath(folder))
-        if marks is not None:
-            marks.forget_deleted(self.store)
-        self._marks, self._histories = marks, OpenHistories(events, marks)
-
-    def _end_histories(self) -> None:
-        """Close the file of `keep_histories`, if there is one."""
-        if self._marks is not None:
-            self._marks.close()
-        self._marks = self._histories = None
 
     def summary(self, execution: str) -> ExecutionInfo:
         """Return an execution as `executions` lists it. The cost does not depend on its length.
@@ -278,19 +266,6 @@ class StoreReader:
                     hash = form_then(journal, past, hash)
         return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
-    def kept_flow(self, hash: str) -> LoadedFlow:
-        """Return a flow that the store keeps, by `LoadedFlow.form`.
-
-        Args:
-            hash: The hash.
-
-        Raises:
-            NotFound: The store keeps no such flow.
-        """
-        from flowengine.engines.flows import LoadedFlow
-
-        return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
-
     def past_updates(
         self, execution: str, *, until: int | None = None
     ) -> Iterator[tuple[Update, CompiledFlow]]:
@@ -337,7 +312,7 @@ class StoreReader:
             hash = self.store.execution(id).hash
             yield from tool_messages(self._host.flows, hash, read(self.store, id))
 
-    def executions(
+    def list(
         self,
         *,
         flow: str | None = None,
@@ -380,43 +355,6 @@ class StoreReader:
         wanted = ExecutionFilter(flow, status, labels or {}, since, search=sought)
         return page(self._host, wanted, after, limit)
 
-    def due(self, execution: str | None = None) -> list[Due]:
-        """Return the executions that `resume` can continue now.
-
-        Their timer is due, a message or decision has arrived, or the process that ran them has
-        died. Executions held by a running process are left out, and quarantined ones, whose
-        processes died several times in a row.
-
-        Args:
-            execution: Only this one, by its full id.
-
-        Returns:
-            `(execution, flow, since, why, deaths)` of each. Those that have been able to continue
-            for longest are first.
-        """
-        from flowengine.engines.inspection.unattended import due
-
-        return due(self._host, execution)
-
-    def waited(self) -> list[float]:
-        """Return for how many seconds each execution of `due` has been able to continue."""
-        now = self._host.clock.now()
-        return [max(now - due.since, 0) / 1000 for due in self.due()]
-
-    def quarantined(self) -> int:
-        """Return how many executions are quarantined."""
-        from flowengine.engines.inspection.unattended import quarantined
-
-        return len(quarantined(self._host))
-
-    def open_executions(self) -> dict[str, int]:
-        """Return how many executions have each open status, as recorded in the store.
-
-        Those that no process drives are counted as the status that was recorded last.
-        """
-        counts = self.store.counts()
-        return {status: counts[status] for status in OPEN}
-
     def counts(self, flow: str | None = None) -> dict[str, int]:
         """Return how many executions have each status, as recorded in the store.
 
@@ -431,123 +369,6 @@ class StoreReader:
             `cancelled`.
         """
         return self.store.counts(None if flow is None else [flow])
-
-    def next_due(self) -> float | None:
-        """Return the number of seconds until the next timer or schedule is due, or None."""
-        now = self._host.clock.now()
-        due = self.store.next_due(now)
-        return None if due is None else (due - now) / 1000
-
-    def deployed(self, flow: str | None = None) -> list[DeployedInfo]:
-        """Return the deployed versions of flows.
-
-        Args:
-            flow: Only those of the flow with this id.
-
-        Returns:
-            The keys of `DeployedInfo`, ordered by flow, the current version of each first.
-        """
-        from flowengine.engines.starting.deployed_flows import listed
-
-        return listed(self._host, flow)
-
-    def deployed_flow(self, name: str, *, flows: OfFlows | None = None) -> LoadedFlow:
-        """Return a deployed flow, to be started, or compared with another version.
-
-        Args:
-            name: `ID` for the current version, `ID@VERSION`, or at least 8 digits of a hash.
-            flows: Returns whether a flow, given by its id, may be found. Default: any.
-
-        Raises:
-            NotFound: It is not deployed.
-            UsageError: The digits fit several flows.
-        """
-        from flowengine.engines.starting.deployed_flows import find
-
-        return find(self._host, name, flows)
-
-    def starts(self, flow: str | None = None) -> list[StartInfo]:
-        """Return what starts executions of deployed flows: signals and schedules.
-
-        Args:
-            flow: Only those of the flow with this id.
-
-        Returns:
-            The keys of `StartInfo`, ordered by flow. Schedules with their next time.
-        """
-        from flowengine.engines.starting.deployed_flows import started_by
-
-        return started_by(self._host, flow)
-
-    def waits(
-        self,
-        *,
-        flow: str | None = None,
-        execution: str | None = None,
-        assignee: str | None = None,
-        batch: str | None = None,
-        status: str = "pending",
-        kinds: Iterable[str] = (),
-        since: int | None = None,
-        before: int | None = None,
-        in_turn: bool = False,
-        limit: int = 50,
-        after: str | None = None,
-    ) -> WaitPage:
-        """Return a page of waits, oldest first.
-
-        Args:
-            flow: Id of the flow.
-            execution: Id of an execution, or an unambiguous prefix of it.
-            assignee: `user:NAME`: waits that the user may answer, by name or group.
-            batch: The `batch` of the waits.
-            status: `pending`, `closed` or `all`.
-            kinds: See `WaitInfo.kind`. Empty: all of `execution`, otherwise all but `session`.
-            since: Opened at this time or later, in milliseconds since 1970.
-            before: Opened at this time or earlier.
-            in_turn: Those that are due first come first, then those that are never due, oldest
-                first. For `pending` waits.
-            limit: Size of the page.
-            after: `next` of the page before.
-
-        Returns:
-            The page.
-        """
-        from flowengine.engines.people.waits import page_of_waits
-        from flowengine.sdk.argument_checks import check_one_of
-
-        check_one_of("status", status, ("pending", "closed", "all"))
-        return page_of_waits(
-            self._host,
-            limit,
-            after,
-            assignee,
-            flow=flow,
-            execution=execution,
-            batch=batch,
-            state=status,
-            kinds=tuple(kinds),
-            since=since,
-            before=before,
-            in_turn=in_turn and status == "pending",
-        )
-
-    def wait(self, wait: str) -> WaitInfo:
-        """Return one wait, open or closed, by any unambiguous prefix of its id."""
-        from flowengine.engines.people.waits import wait_of
-
-        return wait_of(self._host, wait)
-
-    def may_answer(self, wait: WaitInfo, user: str) -> bool:
-        """Return whether a wait is addressed to a user, by name or group.
-
-        Args:
-            wait: The wait.
-            user: `user:NAME`.
-        """
-        from flowengine.engines.actors import is_assignee
-
-        return is_assignee(wait, user, self._host.settings)
 
     def newest(self, execution: str) -> tuple[int, Iterator[dict[str, Any] | None]]:
         """Return the entries of a journal since the last snapshot, and None if none is new.
@@ -633,30 +454,7 @@ class StoreReader:
 
         return feed_all(self._host, after)
 
-    def want_replies(self) -> None:
-        """Let the processes that drive the store pass on replies as they arrive, for a minute.
-
-        A store in memory or in Temporal has no such processes.
-        """
-        if self._host.replies is not None:
-            self._host.replies.want()
-
-    def arriving_replies(self, execution: str) -> ReplyReader | None:
-        """Return a reader of the replies that models are writing, in any process.
-
-        Its parts are like those of updates of kind `part`. They are not stored, so a reader can
-        miss some. The journal has the complete reply.
-
-        Args:
-            execution: Its full id.
-
-        Returns:
-            None: the store is in memory or in Temporal.
-        """
-        replies = self._host.replies
-        return None if replies is None else replies.reader(execution)
-
-    def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
+    def why(self, execution: str, *, waits: bool = True) -> builtins.list[Reason]:
         """Return, for each live branch, its reason to wait, since when, and what resumes it.
 
         Args:
@@ -689,78 +487,6 @@ class StoreReader:
         left, right = self.find(left), self.find(right)
         with CollectedLater(), _sound(f"{left} or {right}"):
             return diff(self._host, left, right, self._marks)
-
-    # Subscriptions
-
-    def subscribe(
-        self, callback: Callable[[Update], None], *, output: bool = False, gather: float = 0
-    ) -> Subscription:
-        """Call a function with every update of the executions driven here.
-
-        It is called after the update is on disk. Its exceptions are logged as warnings of
-        `flowengine.engines`.
-
-        Args:
-            callback: Called with an `Update`. Without `output` it is called on the thread that
-                produces the update, so it must be quick.
-            output: Also report program output and model replies as they arrive. The callback then
-                runs on a separate thread, and a slow callback does not delay any execution: it
-                misses parts of replies and receives their number. Only a printing program blocks if
-                the callback falls far behind, as on a full pipe.
-            gather: With `output`, seconds during which the pieces of a reply are merged after one
-                was delivered, for displays. Default: each piece is delivered separately.
-
-        Returns:
-            A function that ends the subscription. With `output` it waits until all updates so far
-            are delivered, for at most 5 seconds or the seconds given as `patience`.
-
-        Raises:
-            UsageError: The callback is not a function.
-        """
-        from flowengine.engines.inspection.updates import Subscription
-        from flowengine.sdk.argument_checks import check_function
-
-        check_function(callback, "it takes an Update")
-
-        return Subscription(self._host, callback, output=output, gather=gather)
-
-    def carry_traces(self, on: bool, /) -> None:
-        """Let steps of executions loaded from now on continue their traces in other programs.
-
-        Requests of `http`, calls of MCP tools and commands then carry a `traceparent`. Exporting
-        traces switches it on.
-        """
-        self._host.traced = on
-
-    def trace_of(self, execution: str) -> str | None:
-        """Return the id of an execution's trace. None: no traces are exported.
-
-        Args:
-            execution: Full id.
-        """
-        if not self._host.traced:
-            return None
-        from flowengine.telemetry.spans import trace_of
-
-        return trace_of(execution, self._host.store.execution(execution).labels)
-
-    def updates(
-        self, execution: str | None = None, *, output: bool = False
-    ) -> AsyncGenerator[Update, None]:
-        """Iterate over updates as they arrive.
-
-        Args:
-            execution: Full id of one execution. The iterator then ends when the execution finishes
-                or has to wait. Default: all executions driven here, endlessly.
-            output: Also yield program output and model replies as they arrive. A slow consumer
-                misses some of them and receives their number.
-
-        Returns:
-            An iterator over updates.
-        """
-        from flowengine.engines.inspection.updates import updates
-
-        return updates(self._host, execution, output=output)
 
     # Internals
 

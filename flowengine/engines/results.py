@@ -125,7 +125,7 @@ class StoreEvent(NamedTuple):
     created_at: int
     """When the execution was created, in milliseconds since 1970."""
     entry: dict[str, Any]
-    """As `Engine.events` returns it. Of type `unreadable` if its journal is damaged."""
+    """As `Engine.executions.events` returns it. Of type `unreadable` if its journal is damaged."""
 
 
 class EventFilter(NamedTuple):
@@ -160,7 +160,7 @@ class Update(NamedTuple):
     data: Any
     """The data, by kind:
 
-    - `event`: the journal entry, as in `Engine.events`
+    - `event`: the journal entry, as in `Engine.executions.events`
     - `wait`: a `WaitInfo` that opened, changed or closed
     - `text`: `{address, text}`, printed by a step
     - `output`: `{address, stream, text}`, lines printed by a step's program

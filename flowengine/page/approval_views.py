@@ -77,7 +77,7 @@ def _is_claimable(call: ApiCall, wait: Any) -> bool:
     if not wait.get("claim") or wait.get("claimed_by") or wait["status"] != "pending":
         return False
     may = call.may(Right.DECIDE, wait["flow"])
-    return may and call.engine.may_answer(wait, call.principal.user)
+    return may and call.engine.approvals.may_answer(wait, call.principal.user)
 
 
 def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -87,7 +87,7 @@ def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     """Decide, and show the decision. A refused form keeps its values."""
-    wait: Any = call.engine.wait(call.path["approval"])
+    wait: Any = call.engine.approvals.show(call.path["approval"])
     filters = _filters_sent(given)
     if not call.sees_all_of(wait):
         raise NotAllowed(f"{call.principal.user} may not see this approval")
@@ -218,7 +218,7 @@ def why_not(call: ApiCall, wait: Any) -> str:
         return "This approval is closed."
     if not call.may(Right.DECIDE, wait["flow"]):
         return f"You lack the right to decide on approvals of the flow {wait['flow']}."
-    if not call.engine.may_answer(wait, call.principal.user):
+    if not call.engine.approvals.may_answer(wait, call.principal.user):
         names = ", ".join(wait.get("assignees", ())) or "others"
         return f"This approval is addressed to {names}."
     return ""

@@ -135,7 +135,7 @@ def _execution(call: ApiCall, do: str, id: str) -> PlannedOperation:
         flow = flow_of_execution(call.engine, call.principal, id)
     except NotFound:
         return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
-    item = call.engine.summary(flow.id)
+    item = call.engine.executions.summary(flow.id)
     status, why_not = item["status"], ""
     if not call.may(Right.OPERATE, flow.flow):
         why_not = f"you lack the right to operate the flow {flow.flow}"
@@ -245,7 +245,7 @@ def _fork(
 ) -> PageView:
     id = call.path["execution"]
     schemas, known = _state(call, step)
-    head = call.engine.summary(id)
+    head = call.engine.executions.summary(id)
     fields = inputs_of(schemas, known, given, group="set", optional=True)
     return PageView(
         "fork.html",
@@ -253,7 +253,7 @@ def _fork(
             **frame(call, head),
             "step": step,
             "fields": fields,
-            "versions": call.engine.deployed(head["flow"]),
+            "versions": call.engine.flows.versions(head["flow"]),
             "flow": given.get("flow", ""),
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
@@ -271,15 +271,15 @@ def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
         NotFound: The step has not started.
     """
     id = call.path["execution"]
-    events = call.engine.events(id)
+    events = call.engine.executions.events(id)
     first = next((event["seq"] for event in events if event.get("address") == step), None)
     if first is None:
         raise NotFound(f"step '{step}' has not started", hint="choose one of the execution's steps")
-    declared = call.engine.flow_of(id, step=step).compiled.get("state", {})
+    declared = call.engine.executions.flow_of(id, step=step).compiled.get("state", {})
     schemas = {name: value.get("schema", {}) for name, value in declared.items()}
     if not call.may(Right.CONTENT, call.flow):
         return schemas, {}
-    past: Any = call.engine.show(id, until=first)
+    past: Any = call.engine.executions.show(id, until=first)
     return schemas, dict(past["state"])
 
 

@@ -89,7 +89,7 @@ def _shown(
             "name": given.get("name", ""),
             "found": problem,
             "checked": _digest(given["text"]) if is_right else "",
-            "before": call.engine.deployed(problem["flow"]) if is_right else [],
+            "before": call.engine.flows.versions(problem["flow"]) if is_right else [],
             "is_allowed": call.engine.settings.deploys is not None,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),

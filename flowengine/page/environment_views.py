@@ -71,6 +71,6 @@ def _opened_by(call: ApiCall, execution: str | None) -> dict[str, Any] | None:
     if execution is None:
         return None
     try:
-        return dict(call.engine.summary(execution))
+        return dict(call.engine.executions.summary(execution))
     except NotFound:
         return None  # it was deleted

@@ -58,7 +58,7 @@ def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int
         )
         waits = approvals.list_approvals(call._replace(query=query))
         ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
-        items = [call.engine.summary(id) for id in ids]
+        items = [call.engine.executions.summary(id) for id in ids]
         return {"items": [item for item in items if _fits(item, filters)], "next": waits["next"]}
     wanted: dict[str, Any] = {"after": after or None, "limit": limit}
     wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}

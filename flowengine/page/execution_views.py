@@ -104,7 +104,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
         engine: Contains the execution.
         execution: Its full id.
     """
-    events = AgentEvents(engine.flow_of(execution).compiled, execution)
+    events = AgentEvents(engine.executions.flow_of(execution).compiled, execution)
     views: dict[str, ConversationView] = {}
     for seen, spec in current_observations(engine, execution):
         _add_messages(views, seen, spec)
@@ -203,9 +203,11 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
     Of a long execution whose journal has not been read yet, the first view is a glance.
     """
     id = call.path["execution"]
-    glance = None if given else call.engine.glance(id)
+    glance = None if given else call.engine.executions.glance(id)
     opened = (
-        call.engine.folds(id) if glance is None else nullcontext((glance, Folds(glance["steps"])))
+        call.engine.executions.folds(id)
+        if glance is None
+        else nullcontext((glance, Folds(glance["steps"])))
     )
     with opened as (whole, folds):
         failures, failed = folds.failures()
@@ -224,7 +226,7 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
             "failures": info["steps"],
             "more_failures": failed - len(info["steps"]),
             "is_whole": glance is None,
-            **(graph(call.engine.flow_of(id), statuses) if glance is None else {}),
+            **(graph(call.engine.executions.flow_of(id), statuses) if glance is None else {}),
             "level": level,
             "causes": list(_causes(info.get("error"))),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
@@ -258,7 +260,7 @@ def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the attempts, waits and pauses of an execution's steps over time."""
     part = _number(given, "start"), _number(given, "end")
     address, first = given.get("at", ""), _number(given, "from")
-    with call.engine.folds(call.path["execution"]) as (whole, folds):
+    with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
         chart = timeline(folds, whole["started_at"], _now(), address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return PageView(
@@ -271,7 +273,7 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
     until = _number(given, "event", _MOST_EVENTS) + 1
-    with call.engine.folds(id, until=until) as (past, folds):
+    with call.engine.executions.folds(id, until=until) as (past, folds):
         info: Any = past
         if "event" not in info:
             raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
@@ -280,12 +282,12 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     return PageView(
         "history.html",
         {
-            **frame(call, call.engine.summary(id)),
+            **frame(call, call.engine.executions.summary(id)),
             "past": info,
             "entry": info["event"],
             "number": info["event"]["seq"],
             "last": info["entries"] - 1,
-            **graph(call.engine.flow_of(id), statuses),
+            **graph(call.engine.executions.flow_of(id), statuses),
             "level": level,
             "causes": list(_causes(info.get("error"))),
         },
@@ -297,7 +299,7 @@ def show_events(call: ApiCall, given: dict[str, str]) -> PageView:
     first = _number(given, "from_seq")
     query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
     page = events.list_events(call._replace(query=query))
-    head = call.engine.summary(call.path["execution"])
+    head = call.engine.executions.summary(call.path["execution"])
     context = {**frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
     return PageView("events.html", context)
 
@@ -305,14 +307,14 @@ def show_events(call: ApiCall, given: dict[str, str]) -> PageView:
 def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
     """Compare an execution with another one."""
     id, wanted = call.path["execution"], given.get("with", "").strip()
-    head = call.engine.summary(id)
+    head = call.engine.executions.summary(id)
     difference = error = None
     if wanted:
         try:
             difference = executions.diff(call._replace(path={**call.path, "other": wanted}))
         except NotFound:
             error = f"There is no execution '{wanted}'."
-    listed = call.engine.executions(flow=head["flow"], limit=20).items
+    listed = call.engine.executions.list(flow=head["flow"], limit=20).items
     return PageView(
         "diff.html",
         {
@@ -328,7 +330,7 @@ def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
 def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the messages of agents and users, with tool calls and usage, newest entries first."""
     id = call.path["execution"]
-    head = call.engine.summary(id)
+    head = call.engine.executions.summary(id)
     views = conversations(call.engine, id)
     address = given.get("at", "")
     if address not in views:
@@ -372,7 +374,7 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
     return {
         "info": info,
         "base": f"/executions/{quote(info['execution'])}",
-        "has_agents": has_agents(call.engine.flow_of(info["execution"])),
+        "has_agents": has_agents(call.engine.executions.flow_of(info["execution"])),
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),
     }

@@ -208,7 +208,7 @@ def list_flows(call: ApiCall, given: dict[str, str]) -> PageView:
     every = FlowsQuery(flow=None, versions=False)
     flows = deployed_flows.list_flows(call._replace(query=every))["items"]
     starts: dict[str, list[Any]] = {}
-    for item in call.engine.starts():
+    for item in call.engine.flows.starts():
         starts.setdefault(item["flow"], []).append(item)
     return PageView("flows.html", {"items": flows, "starts": starts})
 
@@ -219,7 +219,7 @@ def show_flow(call: ApiCall, given: dict[str, str]) -> PageView:
     like = given.get("like")
     if like:
         call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, like).flow)
-        known = dict(call.engine.show(like, until=1)["inputs"])
+        known = dict(call.engine.executions.show(like, until=1)["inputs"])
     return _flow(call, known, {}, None)
 
 
@@ -321,13 +321,13 @@ def _flow(
             "may_start": call.may(Right.START, flow["flow"]),
             "may_operate": call.may(Right.OPERATE, flow["flow"]),
             "sees_content": call.may(Right.CONTENT, flow["flow"]),
-            "versions": call.engine.deployed(flow["flow"]),
-            "starts": [_with_times(item) for item in call.engine.starts(flow["flow"])],
+            "versions": call.engine.flows.versions(flow["flow"]),
+            "starts": [_with_times(item) for item in call.engine.flows.starts(flow["flow"])],
             "charts": _charts(call, flow["flow"]),
             "counted": _COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
-            **graph(call.engine.kept_flow(flow["hash"]), {}),
+            **graph(call.engine.flows.kept(flow["hash"]), {}),
         },
         200 if error is None else status_of(error),
     )
@@ -353,7 +353,7 @@ def _charts(call: ApiCall, flow: str) -> Charts | None:
     items: list[Any] = []
     after = None
     while len(items) < _COUNTED:
-        page = call.engine.executions(flow=flow, limit=_AT_ONCE, after=after)
+        page = call.engine.executions.list(flow=flow, limit=_AT_ONCE, after=after)
         items += page.items
         after = page.next
         if after is None:

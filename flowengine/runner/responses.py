@@ -235,7 +235,7 @@ class AgentRunFailed(FlowEngineError):
 
     Args:
         error: Error of the execution: `type`, `message`, `data`, `cause`.
-        execution: Id of the execution. `Engine.retry` continues it if its store is kept.
+        execution: Id of the execution. `Engine.executions.retry` continues it if its store is kept.
     """
 
     def __init__(self, error: Mapping[str, Any], execution: str) -> None:
@@ -353,7 +353,7 @@ def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[di
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     """Return the usage of all model calls, in total and by model, without unknown costs."""
-    total, models = usage_of(engine.events(execution))
+    total, models = usage_of(engine.executions.events(execution))
     return {**_shown(total), "models": {model: _shown(value) for model, value in models.items()}}
 
 

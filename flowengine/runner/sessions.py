@@ -68,9 +68,9 @@ class SessionWork(Work):
         try:
             if not exists(engine._host, self.id):
                 result = await super()._started(engine)
-                if engine.show(self.id)["inputs"]["messages"][0]["content"] == message:
+                if engine.executions.show(self.id)["inputs"]["messages"][0]["content"] == message:
                     return result  # no other run has started it at the same time
-            result = engine.result(self.id)
+            result = engine.executions.result(self.id)
             if not result.ended and not result.waits:
                 result = await engine.resume_async(self.id, runtime_resources=self.resources)
                 if _newest(engine, self.id) == message:
@@ -94,11 +94,11 @@ class SessionWork(Work):
         self._check_variables(engine)
         self._check_agent(engine)
         if engine.store.execution(self.id).hash != self.flow.form:
-            [moved] = await engine.upgrade_async(self.flow, self.id)
+            [moved] = await engine.executions.upgrade_async(self.flow, self.id)
             self._check_moved(moved)
-            result = engine.result(self.id)
+            result = engine.executions.result(self.id)
         wait, form = next_message(result.waits), {"answer": message}
-        engine.decide(str(wait), "answer", form=form, resume=False)
+        engine.approvals.decide(str(wait), "answer", form=form, resume=False)
 
     async def _answered(self, engine: Engine) -> ExecutionResult:
         """Return the state after the answer, which a worker of the store may be driving."""
@@ -136,7 +136,7 @@ class SessionWork(Work):
     def _check_variables(self, engine: Engine) -> None:
         """Reject data that would be ignored, because the session has stored other values."""
         kept = conversations(engine, self.id)[STEP].context
-        first = engine.show(self.id)["inputs"]["context"]
+        first = engine.executions.show(self.id)["inputs"]["context"]
         for name, value in self.inputs["context"].items():
             if value not in (kept.get(name), first.get(name)):
                 raise UsageError(

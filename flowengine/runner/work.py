@@ -275,7 +275,7 @@ class Work:
         resources: Mapping[str, Any] | None,
     ) -> Self:
         """Return a run from the store of an engine."""
-        shown = engine.show(execution)
+        shown = engine.executions.show(execution)
         live = {
             key: value for key, value in (context_variables or {}).items() if not is_plain(value)
         }
@@ -299,10 +299,10 @@ class Work:
 
     async def _resumed(self, engine: Engine) -> ExecutionResult:
         """Continue the run, unless it has succeeded."""
-        result = engine.result(self.id)
+        result = engine.executions.result(self.id)
         if result.ended and result.status != "failed":
             return result
-        go_on = engine.retry_async if result.ended else engine.resume_async
+        go_on = engine.executions.retry_async if result.ended else engine.resume_async
         return await go_on(self.id, runtime_resources=self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
@@ -315,7 +315,7 @@ class Work:
 
     def events(self, engine: Engine) -> AgentEvents:
         """Return the source of this run's agent events. The run may have started already."""
-        flow = engine.flow_of(self.id) if self.begun else self.flow
+        flow = engine.executions.flow_of(self.id) if self.begun else self.flow
         return AgentEvents(flow.compiled, self.id, conversations(engine, self.id))
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:

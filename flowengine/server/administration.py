@@ -149,16 +149,16 @@ def list_grants(call: ApiCall) -> Any:
     """List the grants of an execution and its flow, or those of all flows."""
     execution = call.query.execution
     if execution is None:
-        grants = call.engine.grants()
+        grants = call.engine.approvals.grants()
         return {"items": [item for item in grants if call.may(Right.CONTENT, item["flow"])]}
     id, flow = flow_of_execution(call.engine, call.principal, execution)
     call.need(Right.CONTENT, flow)
-    return {"items": call.engine.grants(id)}
+    return {"items": call.engine.approvals.grants(id)}
 
 
 def revoke_grant(call: ApiCall) -> Any:
     """Revoke a grant: the next call needs an approval again."""
-    grant = call.engine.revoke(call.path["grant"])
+    grant = call.engine.approvals.revoke(call.path["grant"])
     return grant if call.may(Right.CONTENT, call.flow) else grant_without_content(grant)
 
 

@@ -27,7 +27,7 @@ def list_approvals(call: ApiCall) -> Any:
     assignee = call.principal.user if query.assignee == "me" else query.assignee
 
     def read(limit: int, after: str | None) -> Any:
-        return call.engine.waits(
+        return call.engine.approvals.list(
             flow=query.flow,
             execution=execution,
             assignee=assignee,
@@ -51,7 +51,7 @@ def list_approvals(call: ApiCall) -> Any:
 
 def show_approval(call: ApiCall) -> Any:
     """Show a wait, open or closed."""
-    return shown_wait(call, call.engine.wait(call.path["approval"]))
+    return shown_wait(call, call.engine.approvals.show(call.path["approval"]))
 
 
 def decide(call: ApiCall) -> Any:
@@ -76,26 +76,28 @@ def decide_many(call: ApiCall) -> Any:
 
 def claim(call: ApiCall) -> Any:
     """Claim an approval that has to be claimed before it is decided."""
-    return shown_wait(call, call.engine.claim(call.path["approval"]))
+    return shown_wait(call, call.engine.approvals.claim(call.path["approval"]))
 
 
 def release(call: ApiCall) -> Any:
     """Release a claimed approval."""
-    return shown_wait(call, call.engine.release(call.path["approval"]))
+    return shown_wait(call, call.engine.approvals.release(call.path["approval"]))
 
 
 def delegate(call: ApiCall) -> Any:
     """Delegate an approval to another user."""
     body = call.body
     return shown_wait(
-        call, call.engine.delegate(call.path["approval"], body.to, comment=body.comment)
+        call, call.engine.approvals.delegate(call.path["approval"], body.to, comment=body.comment)
     )
 
 
 def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
-    wait: Any = call.engine.wait(id)
+    wait: Any = call.engine.approvals.show(id)
     if not call.sees_all_of(wait):
-        call.engine.decide(id, body.choice, resume=False)  # refuses, and notes it in the journal
+        call.engine.approvals.decide(
+            id, body.choice, resume=False
+        )  # refuses, and notes it in the journal
         raise Conflict(f"{id} was already decided")
     uploads = uploads_of(call)
     answer: dict[str, Any] = {"resume": False}
@@ -115,7 +117,7 @@ def _decide(call: ApiCall, id: str, body: Any) -> dict[str, Any]:
     uploaded = [image for image in body.images if not image.startswith("data:")]
     with attached(call, [*body.attach, *uploaded]) as paths:
         images = dict(zip(uploaded, paths[len(body.attach) :], strict=True))
-        decision = call.engine.decide(
+        decision = call.engine.approvals.decide(
             id,
             body.choice,
             **answer,

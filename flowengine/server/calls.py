@@ -85,7 +85,7 @@ def _sees_all_of(engine: Engine, principal: Principal, wait: WaitInfo) -> bool:
     if principal.may(Right.CONTENT, wait["flow"]):
         return True
     decides = wait["kind"] in DECIDABLE and principal.may(Right.DECIDE, wait["flow"])
-    return decides and engine.may_answer(wait, principal.user)
+    return decides and engine.approvals.may_answer(wait, principal.user)
 
 
 def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
@@ -100,7 +100,7 @@ def engine_for(engine: Engine, principal: Principal, via: str) -> Engine:
 
     def sees(error: FlowEngineError) -> bool:
         if error.wait is not None:
-            return _sees_all_of(own, principal, own.wait(error.wait))
+            return _sees_all_of(own, principal, own.approvals.show(error.wait))
         return principal.may(Right.CONTENT, error.flow or "")  # only the pattern `*` matches ""
 
     return cast("Engine", QuotingEngine(own, sees))
@@ -117,7 +117,7 @@ def deployed_flow(call: ApiCall, name: str) -> LoadedFlow:
         NotFound: It is not deployed, or is hidden from the user.
     """
     try:
-        return call.engine.deployed_flow(name, flows=partial(call.may, Right.SEE))
+        return call.engine.flows.find(name, flows=partial(call.may, Right.SEE))
     except (NotFound, UsageError):  # the beginning of several hashes
         raise NotFound(
             f"no flow '{name}' is deployed",

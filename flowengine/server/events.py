@@ -26,7 +26,7 @@ def list_events(call: ApiCall) -> Any:
     query = call.query
     if query.replies:
         raise UsageError("'replies' are in a stream only", hint="Accept: text/event-stream")
-    events = call.engine.events(call.path["execution"], from_seq=query.from_seq)
+    events = call.engine.executions.events(call.path["execution"], from_seq=query.from_seq)
     items = list(islice(events, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 
@@ -80,7 +80,7 @@ def view_of(event: StoreEvent, entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _new(call: ApiCall, after: int | None) -> Iterator[StoreEvent]:
-    for event in call.engine.feed_all(after):
+    for event in call.engine.executions.feed_all(after):
         if event is None:
             return
         yield event

@@ -42,7 +42,7 @@ def list_executions(call: ApiCall) -> Any:
     query = call.query
 
     def read(limit: int, after: str | None) -> Any:
-        return call.engine.executions(
+        return call.engine.executions.list(
             flow=query.flow,
             status=query.status,
             labels=labels_of(query.label),
@@ -62,7 +62,7 @@ def count_executions(call: ApiCall) -> Any:
     """Count the executions of the flows that the user may see, by status."""
     flow = call.query.flow
     if flow is None and call.may(Right.SEE, ""):
-        return {"counts": call.engine.counts()}
+        return {"counts": call.engine.executions.counts()}
     flows = {item["flow"] for item in call.engine.deployed()} if flow is None else {flow}
     seen = [id for id in sorted(flows) if call.may(Right.SEE, id)]
     return {"counts": call.engine.store.counts(seen)}
@@ -128,11 +128,11 @@ def show_execution(call: ApiCall) -> Any:
     query, id = call.query, call.path["execution"]
     info: Mapping[str, Any]
     if query.brief:
-        result = call.engine.result(id)._asdict()
+        result = call.engine.executions.result(id)._asdict()
         due = result.pop("due")
         info = result if due is None else {**result, "due": format_time(due)}
     else:
-        info = call.engine.show(id, step=query.step, plumbing=query.plumbing)
+        info = call.engine.executions.show(id, step=query.step, plumbing=query.plumbing)
     return shown_execution(call, info)
 
 
@@ -149,14 +149,14 @@ def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
 
 def why(call: ApiCall) -> Any:
     """Return why an execution makes no progress: a reason for each live branch."""
-    reasons: Any = call.engine.why(call.path["execution"])
+    reasons: Any = call.engine.executions.why(call.path["execution"])
     if not call.may(Right.SEE, ""):
         reasons = [reason_without_others(reason) for reason in reasons]
     if call.may(Right.CONTENT, call.flow):
         return {"items": reasons}
 
     def shown(reason: Reason) -> Any:
-        asks = "wait" in reason and call.sees_all_of(call.engine.wait(reason["wait"]))
+        asks = "wait" in reason and call.sees_all_of(call.engine.approvals.show(reason["wait"]))
         return reason if asks else reason_without_content(reason)
 
     return {"items": [shown(reason) for reason in reasons]}
@@ -166,7 +166,7 @@ def cancel(call: ApiCall) -> Any:
     """Request that an execution is cancelled."""
     body = call.body
     id = call.path["execution"]
-    call.engine.cancel(id, reason=body.reason, now=body.now, resume=False)
+    call.engine.executions.cancel(id, reason=body.reason, now=body.now, resume=False)
     return {"execution": id}
 
 
@@ -174,7 +174,9 @@ def retry(call: ApiCall) -> Any:
     """Record a retry of what failed. The process that drives the store's executions continues."""
     body = call.body
     flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
-    result = call.engine.retry(call.path["execution"], step=body.step, flow=flow, resume=False)
+    result = call.engine.executions.retry(
+        call.path["execution"], step=body.step, flow=flow, resume=False
+    )
     return {"execution": result.execution}
 
 
@@ -182,12 +184,12 @@ def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
-    flow = changed or call.engine.flow_of(old, step=body.from_step)
+    flow = changed or call.engine.executions.flow_of(old, step=body.from_step)
     _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):
         return {"execution": call.seed}  # by this request, before the server was killed
-    result = call.engine.fork(
+    result = call.engine.executions.fork(
         old,
         from_step=body.from_step,
         set=given,
@@ -221,7 +223,7 @@ def upgrade(call: ApiCall) -> Any:
             if section in values
         }
         mapping = {**mapping, "values": {**values, **given}}
-    [info] = call.engine.upgrade(
+    [info] = call.engine.executions.upgrade(
         flow, call.path["execution"], mapping=mapping, check=body.check, resume=False
     )
     if not call.may(Right.CONTENT, call.flow):
@@ -251,7 +253,7 @@ def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 def resume(call: ApiCall) -> Any:
     """Answer the open questions about interrupted attempts, so that the execution continues."""
-    result = call.engine.result(call.path["execution"])
+    result = call.engine.executions.result(call.path["execution"])
     asked = [wait["id"] for wait in result.waits if wait.get("ran") == "maybe"]
     if not asked:
         raise Conflict(
@@ -259,7 +261,7 @@ def resume(call: ApiCall) -> Any:
             hint="an execution that is due is continued by the process that drives the store",
         )
     for wait in asked:
-        call.engine.decide(wait, call.body.on_crash, resume=False)
+        call.engine.approvals.decide(wait, call.body.on_crash, resume=False)
     return {"answered": asked}
 
 
@@ -268,7 +270,10 @@ def graph(call: ApiCall) -> Any:
     from flowengine.drawing.data import drawn, node_link, statuses_of
 
     id = call.path["execution"]
-    flow, statuses = call.engine.flow_of(id), statuses_of(call.engine.show(id)["steps"])
+    flow, statuses = (
+        call.engine.executions.flow_of(id),
+        statuses_of(call.engine.executions.show(id)["steps"]),
+    )
     return node_link(drawn(flow, statuses, plumbing=call.query.plumbing))
 
 
@@ -276,7 +281,7 @@ def diff(call: ApiCall) -> Any:
     """Compare an execution with another one: where their histories diverge, and how they differ."""
     other = call.path["other"]
     call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other).flow)
-    return call.engine.diff(call.path["execution"], other)
+    return call.engine.executions.diff(call.path["execution"], other)
 
 
 def download(call: ApiCall) -> Path:

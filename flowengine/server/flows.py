@@ -122,7 +122,7 @@ def list_flows(call: ApiCall) -> Any:
     """List the deployed flows, each with its current version, or with all versions."""
     flows = [
         item
-        for item in call.engine.deployed(call.query.flow)
+        for item in call.engine.flows.versions(call.query.flow)
         if (item["current"] or call.query.versions) and call.may(Right.SEE, item["flow"])
     ]
     return {"items": [_flow_item(call, item) for item in flows]}
@@ -133,7 +133,7 @@ def show_flow(call: ApiCall) -> Any:
     flow = deployed_flow(call, call.path["flow"])
     return next(
         _flow_item(call, item)
-        for item in call.engine.deployed(flow.id)
+        for item in call.engine.flows.versions(flow.id)
         if item["hash"] == flow.form
     )
 
@@ -189,14 +189,14 @@ def deploy(call: ApiCall) -> Any:
                     "file and document tools, or allow the directory in the host's settings.yaml, "
                     "with `folders: [/srv/data]` in 'deploys'",
                 )
-    return {**_flow_item(call, call.engine.deploy(flow)), "warnings": flow.warnings}
+    return {**_flow_item(call, call.engine.flows.deploy(flow)), "warnings": flow.warnings}
 
 
 def deploy_version(call: ApiCall) -> Any:
     """Make a deployed version of a flow the current one again."""
     _rules(call)
     flow = deployed_flow(call, call.path["flow"])
-    return {**_flow_item(call, call.engine.deploy(flow)), "warnings": []}
+    return {**_flow_item(call, call.engine.flows.deploy(flow)), "warnings": []}
 
 
 def _rules(call: ApiCall) -> DeployRules:
@@ -216,12 +216,12 @@ def _rules(call: ApiCall) -> DeployRules:
 
 def undeploy(call: ApiCall) -> Any:
     """Remove a deployed flow, or an earlier version of it. Its executions are unaffected."""
-    return {"removed": call.engine.undeploy(call.path["flow"])}
+    return {"removed": call.engine.flows.undeploy(call.path["flow"])}
 
 
 def list_schedules(call: ApiCall) -> Any:
     """List the schedules of deployed flows, each with its next time."""
-    starts = call.engine.starts(call.query.flow)
+    starts = call.engine.flows.starts(call.query.flow)
     return {
         "items": [
             item for item in starts if "schedule" in item and call.may(Right.SEE, item["flow"])
@@ -231,18 +231,18 @@ def list_schedules(call: ApiCall) -> Any:
 
 def pause_schedules(call: ApiCall) -> Any:
     """Pause the schedules of a deployed flow."""
-    return _schedules(call.engine.pause_schedules(_flow(call, Right.OPERATE)))
+    return _schedules(call.engine.flows.pause(_flow(call, Right.OPERATE)))
 
 
 def resume_schedules(call: ApiCall) -> Any:
     """Resume the schedules of a deployed flow, from their next times on."""
-    return _schedules(call.engine.resume_schedules(_flow(call, Right.OPERATE)))
+    return _schedules(call.engine.flows.resume(_flow(call, Right.OPERATE)))
 
 
 def trigger(call: ApiCall) -> Any:
     """Record an execution of a deployed flow out of turn, with the inputs of its schedule."""
     flow = _flow(call, Right.START)
-    return {"execution": call.engine.trigger(flow, schedule=call.body.schedule)}
+    return {"execution": call.engine.flows.trigger(flow, schedule=call.body.schedule)}
 
 
 def backfill(call: ApiCall) -> Any:
@@ -253,7 +253,9 @@ def backfill(call: ApiCall) -> Any:
         for text in (body.since, body.until)
     )
     flow = _flow(call, Right.START)
-    started = call.engine.record_past(flow, since, until, schedule=body.schedule, most=_MOST_TIMES)
+    started = call.engine.flows.record_past(
+        flow, since, until, schedule=body.schedule, most=_MOST_TIMES
+    )
 
     def shown(error: Any) -> str | None:
         has_content = error is None or call.may(Right.CONTENT, flow)
@@ -297,11 +299,11 @@ def _schedules(starts: Any) -> dict[str, Any]:
 
 
 def _flow_item(call: ApiCall, deployed: Any) -> dict[str, Any]:
-    flow = call.engine.kept_flow(deployed["hash"])
+    flow = call.engine.flows.kept(deployed["hash"])
     return {
         **deployed,
         "title": flow.compiled.get("title", ""),
         "inputs": flow.inputs,
         "modules": flow.modules,
-        "starts": call.engine.starts(flow.id) if deployed["current"] else [],
+        "starts": call.engine.flows.starts(flow.id) if deployed["current"] else [],
     }

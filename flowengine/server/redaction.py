@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+from flowengine.engines.reading import Group
 from flowengine.errors import FlowEngineError
 
 _EXECUTION = (
@@ -52,7 +53,7 @@ class QuotingEngine:
     """An engine for the requests of a user, whose errors quote no data that is hidden.
 
     Args:
-        engine: The engine, which acts as the user.
+        engine: The engine, which acts as the user, or one of its groups.
         sees: Whether the user may see the data that an error quotes.
     """
 
@@ -62,6 +63,8 @@ class QuotingEngine:
 
     def __getattr__(self, name: str) -> Any:
         part = getattr(self._engine, name)
+        if isinstance(part, Group):
+            return QuotingEngine(part, self._sees)
         if not callable(part):
             return part
 

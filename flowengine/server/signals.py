@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def send_signal(call: ApiCall) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
-    flow = call.engine.flow_of(id).compiled
+    flow = call.engine.executions.flow_of(id).compiled
     data = _data(uploads_of(call), flow, call.path["name"], call.body.data)
     sent = call.engine.signal(
         call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
@@ -85,14 +85,14 @@ def keyed_data(engine: Engine, uploads: Uploads, name: str, key: str, data: Any)
         hash = store.execution(store.find_key(name, key)).hash
     except NotFound:
         for begun in store.starts(name):
-            compiled = engine.kept_flow(begun.hash).compiled
+            compiled = engine.flows.kept(begun.hash).compiled
             data = _data(uploads, compiled, name, data)
             for start in compiled.get("start", ()):
                 if start.get("signal") == name:
                     given = start.get("with", {})
                     data = starting_data(uploads, compiled.get("inputs", {}), given, data)
         return data
-    return _data(uploads, engine.kept_flow(hash).compiled, name, data)
+    return _data(uploads, engine.flows.kept(hash).compiled, name, data)
 
 
 def _data(uploads: Uploads, compiled: Any, name: str, data: Any) -> Any:

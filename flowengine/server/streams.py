@@ -164,7 +164,7 @@ class _Feed:
     """The newest events of one execution or of all, for all readers.
 
     Args:
-        entries: The events, see `Engine.newest`.
+        entries: The events, see `Engine.executions.newest`.
         first: Number of the first of them.
         replies: Those of the execution that models are writing.
     """
@@ -337,13 +337,13 @@ class EventStreams:
         engine = self._engine
 
         def feed() -> _Feed:
-            first, newest = engine.newest(execution)
+            first, newest = engine.executions.newest(execution)
             return _Feed(map(_of_entry, newest), first, engine.arriving_replies(execution))
 
         return _Source(
             execution,
             feed,
-            lambda since: map(_of_entry, engine.events(execution, from_seq=since)),
+            lambda since: map(_of_entry, engine.executions.events(execution, from_seq=since)),
             lambda event: event.piece,
         )
 
@@ -352,7 +352,7 @@ class EventStreams:
 
         def feed() -> _Feed:
             last = engine.store.number_events()
-            return _Feed(map(_of_event, engine.feed_all(last)), last + 1)
+            return _Feed(map(_of_event, engine.executions.feed_all(last)), last + 1)
 
         def show(event: _Event) -> bytes:
             assert event.whole is not None
@@ -363,7 +363,9 @@ class EventStreams:
                 event.piece if view["entry"] is event.whole.entry else _encoded(event.number, view)
             )
 
-        return _Source(None, feed, lambda since: map(_of_event, engine.feed_all(since - 1)), show)
+        return _Source(
+            None, feed, lambda since: map(_of_event, engine.executions.feed_all(since - 1)), show
+        )
 
     async def _pieces(self, source: _Source, since: int | None) -> AsyncIterator[bytes]:
         """Yield the events from a number on, until the execution or the time of the stream ends.

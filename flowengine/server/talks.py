@@ -49,8 +49,8 @@ def current_observations(engine: Engine, execution: str) -> Iterator[tuple[Obser
         engine: Contains the execution.
         execution: Its full id.
     """
-    steps = engine.flow_of(execution).compiled["steps"]
-    for update, flow in engine.past_updates(execution):
+    steps = engine.executions.flow_of(execution).compiled["steps"]
+    for update, flow in engine.executions.past_updates(execution):
         seen = update.step
         if seen is None or seen.step >= len(steps):
             continue
@@ -65,8 +65,8 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
         engine: Contains the execution.
         execution: Its full id.
     """
-    result = engine.result(execution)
-    events = AgentEvents(engine.flow_of(execution).compiled, execution)
+    result = engine.executions.result(execution)
+    events = AgentEvents(engine.executions.flow_of(execution).compiled, execution)
     parts = [
         part
         for seen, _ in current_observations(engine, execution)

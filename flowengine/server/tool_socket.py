@@ -239,9 +239,9 @@ class _Client:
     def _read(self, call: ApiCall) -> tuple[str, bool, list[dict[str, Any]]]:
         """Return an execution's id, whether it has ended, and its new messages."""
         engine, id = call.engine, call.path["execution"]
-        has_ended = engine.summary(id)["status"] in ENDED
+        has_ended = engine.executions.summary(id)["status"] in ENDED
         known, new = self._sent.get(id, 0), []
-        for message in engine.tool_messages(id):
+        for message in engine.executions.tool_messages(id):
             call_id, place = message["tool_call_id"], (id, message["address"])
             self._calls[call_id, id] = self._calls[call_id, None] = place
             if message["number"] > known:

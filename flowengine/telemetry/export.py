@@ -112,7 +112,12 @@ class LiveSpans:
         if execution in self._traced:
             return
         tracer = ExecutionTracer(self._engine.store.execution(execution), content=self._content)
-        self._traced[execution] = tracer, self._engine.flow_of(execution).compiled["steps"]
-        for update, flow in self._engine.past_updates(execution, until=seq) if seq else ():
+        self._traced[execution] = (
+            tracer,
+            self._engine.executions.flow_of(execution).compiled["steps"],
+        )
+        for update, flow in (
+            self._engine.executions.past_updates(execution, until=seq) if seq else ()
+        ):
             for _ in tracer.take(update, flow["steps"]):
                 pass  # exported by the process that drove it

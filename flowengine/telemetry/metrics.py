@@ -202,5 +202,5 @@ class _Observed:
 
 def oldest_approval(engine: MeasuredEngine) -> float:
     """Return for how many seconds the oldest open approval has been open. 0: there is none."""
-    waits = engine.waits(kinds=("approval", "ask"), limit=1).items
+    waits = engine.approvals.list(kinds=("approval", "ask"), limit=1).items
     return max(0.0, time.time() - parse_time(waits[0]["since"]) / 1000) if waits else 0.0

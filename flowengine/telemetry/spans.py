@@ -419,9 +419,9 @@ def recorded_spans(
     Raises:
         NotFound: The store has no such execution.
     """
-    record = engine.store.execution(engine.find(execution))
+    record = engine.store.execution(engine.executions.find(execution))
     tracer = ExecutionTracer(record, content=content)
-    for update, flow in engine.past_updates(record.id):
+    for update, flow in engine.executions.past_updates(record.id):
         yield from tracer.take(update, flow["steps"])
     if record.ended_at is not None:
         yield tracer.end(record)
@@ -468,6 +468,14 @@ class ExecutionSource(Protocol):
     def store(self) -> Directory:
         """The executions."""
 
+    @property
+    def executions(self) -> TracedExecutions:
+        """What is known of them."""
+
+
+class TracedExecutions(Protocol):
+    """The executions of a store."""
+
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""
 
@@ -477,7 +485,7 @@ class ExecutionSource(Protocol):
     def past_updates(
         self, execution: str, *, until: int | None = None
     ) -> Iterator[tuple[Happened, CompiledFlow]]:
-        """Replay an execution. See `Engine.past_updates`."""
+        """Replay an execution. See `Engine.executions.past_updates`."""
 
 
 class Traced(ExecutionSource, Protocol):
@@ -488,6 +496,13 @@ class Traced(ExecutionSource, Protocol):
 
     def carry_traces(self, on: bool, /) -> None:
         """Let tools continue the traces of executions, or not."""
+
+
+class ListedWaits(Protocol):
+    """Lists waits."""
+
+    def list(self, *, kinds: Iterable[str], limit: int) -> WaitList:
+        """Return the oldest open waits."""
 
 
 class WaitList(Protocol):
@@ -510,5 +525,6 @@ class MeasuredEngine(Traced, Protocol):
     def quarantined(self) -> int:
         """Return how many executions no worker takes."""
 
-    def waits(self, *, kinds: Iterable[str], limit: int) -> WaitList:
-        """Return the oldest open waits."""
+    @property
+    def approvals(self) -> ListedWaits:
+        """The waits of the executions."""

@@ -103,7 +103,7 @@ class CallJournal:
             if not self.is_kept:
                 return id, None
             try:
-                shown = self.engine.show(id)
+                shown = self.engine.executions.show(id)
             except NotFound:
                 return id, None
             is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
@@ -126,7 +126,7 @@ class CallJournal:
             call: The call. The engine stores its `masked` arguments.
             function: Runs the tool.
             answer: Decides when the engine requests a decision.
-            refused: As of `Engine.consulting`.
+            refused: As of `Engine.approvals.consulting`.
             asks: Whether the call needs a decision first.
 
         Returns:
@@ -137,10 +137,10 @@ class CallJournal:
         live = {LIVE: {call.tool: function, _preview_of(call.tool): preview}}
         call.execution, kept = self.find(call.id)
         is_other = kept is not None and kept["version"] != call.definition.version
-        if is_other and approval_of(self.engine.result(call.execution)) is not None:
+        if is_other and approval_of(self.engine.executions.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
             call.execution, kept = self.find(call.id)
-        with self.engine.consulting(call.execution, answer, refused):
+        with self.engine.approvals.consulting(call.execution, answer, refused):
             if kept is None:
                 return await self._start(call, live, asks=asks)
             return await self._go_on(call, live)
@@ -160,7 +160,7 @@ class CallJournal:
         }  # fmt: skip
         self._begun += 1
         if not self.is_kept and self._begun % _PRUNED == 0:
-            self.engine.prune()
+            self.engine.executions.prune()
         try:
             return await self.engine.run_async(
                 flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
@@ -180,7 +180,7 @@ class CallJournal:
         """
         call.replayed = True
         while True:
-            result = self.engine.result(call.execution)
+            result = self.engine.executions.result(call.execution)
             if result.ended:
                 return result
             with suppress(Conflict):
@@ -191,16 +191,16 @@ class CallJournal:
     async def withdraw(self, call: AdmittedCall) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""
         with suppress(Conflict):  # it has ended
-            await self.engine.cancel_async(call.execution)
-        return self.engine.result(call.execution)
+            await self.engine.executions.cancel_async(call.execution)
+        return self.engine.executions.result(call.execution)
 
     def has_begun(self, call: AdmittedCall) -> bool:
         """Return whether any process has started the tool of a call."""
-        return _has_begun(self.engine.show(call.execution))
+        return _has_begun(self.engine.executions.show(call.execution))
 
     def decided(self, call: AdmittedCall) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
-        for event in reversed(list(self.engine.events(call.execution))):
+        for event in reversed(list(self.engine.executions.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
                 images = [self._image(image["sha256"]) for image in event.get("images") or ()]
                 return ApprovalResponse(

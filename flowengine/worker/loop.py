@@ -252,7 +252,9 @@ class Worker:
         inputs are those of one time only, so the next time is tried.
         """
         left = self._left_schedules
-        for start in self._engine.start_due(leave={k for k, (_, end) in left.items() if now < end}):
+        for start in self._engine.flows.start_due(
+            leave={k for k, (_, end) in left.items() if now < end}
+        ):
             key = start.flow, start.schedule
             if start.execution is None:
                 self.refused += 1

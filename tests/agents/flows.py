@@ -120,12 +120,12 @@ class Case:
     def addresses(self) -> list[str]:
         """Return the addresses of all steps."""
         with self.engine_open() as engine:
-            return [step["address"] for step in engine.show(self.id)["steps"]]
+            return [step["address"] for step in engine.executions.show(self.id)["steps"]]
 
     def journal(self) -> list[dict[str, Any]]:
         """Return all events."""
         with self.engine_open() as engine:
-            return list(engine.events(self.id))
+            return list(engine.executions.events(self.id))
 
 
 def without_marks(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def test_turns_count_for_tokens_and_money_and_calls_for_tool_calls(tmp_path: Pat
     assert case.run().status == "succeeded"
 
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tokens"]["used"] == 1200
     assert budget["cost_usd"]["used"] == 0.03
     assert budget["tool_calls"]["used"] == 2
@@ -58,7 +58,7 @@ def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
     assert case.run().status == "succeeded"
 
     with case.engine_open() as engine:
-        told = [one["message"] for one in engine.show(case.id)["warnings"]]
+        told = [one["message"] for one in engine.executions.show(case.id)["warnings"]]
     assert len(told) == warned
     assert all(one.startswith("ask/first: the cost of its calls is not known") for one in told)
 
@@ -86,13 +86,13 @@ outputs: {answers: "${{ steps.each.output }}"}
 
     for _ in range(2):  # the engine treats each as a new process
         with case.engine_open() as engine, monkeypatch.context() as patch:
-            wait = engine.show(case.id)["waits"][0]["id"]
+            wait = engine.executions.show(case.id)["waits"][0]["id"]
             patch.setattr(SqliteStore, "events", noted)
-            engine.approve(wait)
+            engine.approvals.approve(wait)
     assert read == []
 
     with case.engine_open() as engine:
-        shown = engine.show(case.id)
+        shown = engine.executions.show(case.id)
     assert shown["status"] == "succeeded"
     [told] = [one["message"] for one in shown["warnings"]]
     assert told.startswith("each/first: the cost of its calls is not known")
@@ -193,7 +193,7 @@ def test_a_reply_whose_end_nobody_hears_counts_with_what_it_may_have_used(
     assert case.run().status == "failed"
 
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert (budget["tokens"]["used"] > 1000) == counted
     assert counted or budget["tokens"]["used"] == 0
 

@@ -201,9 +201,9 @@ def test_a_check_may_ask_a_person(tmp_path: Path) -> None:
 
     assert one.run().status == "waiting"
     with one.engine_open() as engine:
-        [wait] = engine.show(one.id)["waits"]
+        [wait] = engine.executions.show(one.id)["waits"]
         assert wait["subject"] == {"answer": "3"}
-        decision = engine.approve(wait["id"])
+        decision = engine.approvals.approve(wait["id"])
     assert decision.result is not None
     assert decision.result.outputs == {"answer": "3", "agent": "first"}
 
@@ -258,7 +258,9 @@ steps:
     [wait] = one.run().waits
     assert wait["title"] == "3"
     with one.engine_open() as engine:
-        decision = engine.decide(wait["id"], "answer", form={"answer": "Now add 4, damn it"})
+        decision = engine.approvals.decide(
+            wait["id"], "answer", form={"answer": "Now add 4, damn it"}
+        )
 
     assert decision.result is not None
     [wait] = decision.result.waits

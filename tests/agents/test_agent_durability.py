@@ -29,7 +29,7 @@ def approved(approval: str = "ask") -> str:
 
 def waits(case: Case) -> list[Any]:
     with case.engine_open() as engine:
-        return list(engine.show(case.id)["waits"])
+        return list(engine.executions.show(case.id)["waits"])
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_call_waits_for_a_person_and_another_process_goes_on(
     with case.engine_open() as engine:
         match decide:
             case "edit":
-                decision = engine.approve(wait["id"], edit={"a": 10})
+                decision = engine.approvals.approve(wait["id"], edit={"a": 10})
             case "respond":
-                decision = engine.respond(wait["id"], 42)
+                decision = engine.approvals.respond(wait["id"], 42)
             case "reject":
-                decision = engine.reject(wait["id"], comment="too early")
+                decision = engine.approvals.reject(wait["id"], comment="too early")
             case _:
-                decision = engine.approve(wait["id"])
+                decision = engine.approvals.approve(wait["id"])
 
     assert decision.result is not None
     assert decision.result.status == "succeeded"
@@ -81,9 +81,9 @@ def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path:
     found = {wait["subject"]["a"]: wait["id"] for wait in waits(case)}
     assert sorted(found) == [1, 2, 3]
     with case.engine_open() as engine:
-        engine.approve(found[3])
-        engine.reject(found[1], comment="not this")
-        engine.approve(found[2])
+        engine.approvals.approve(found[3])
+        engine.approvals.reject(found[1], comment="not this")
+        engine.approvals.approve(found[2])
 
     assert sorted(case.called) == ["add 2 0", "add 3 0"]
     first, second, third = case.sent(1)[-3:]
@@ -106,15 +106,15 @@ def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: 
     with Engine(store, workdir=case.folder) as engine:
         [wait] = engine.run(case.path, id="it").waits
     with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
-        engine.approve(wait["id"], edit={"a": 10}, comment="ten")
+        engine.approvals.approve(wait["id"], edit={"a": 10}, comment="ten")
     store.restart()
     with Engine(store, workdir=case.folder) as engine:
         [question] = engine.resume("it").waits
         given: Any = {"value": 12} if choice == "result" else {}
-        result = engine.decide(question["id"], choice, **given).result
+        result = engine.approvals.decide(question["id"], choice, **given).result
         assert result is not None
         assert result.status == "succeeded"
-        step = engine.show("it", step="ask/first.calls[1]/add")["steps"][0]
+        step = engine.executions.show("it", step="ask/first.calls[1]/add")["steps"][0]
 
     assert case.sent(1)[-1]["content"].replace(": 10", ":10") == (
         '[Before the call was made, a person changed these arguments: {"a":10}]\n\n'
@@ -180,7 +180,7 @@ def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
         assert wait["kind"] == "question"
         before = len(case.called)
         with Engine(store, workdir=folder) as engine:
-            done = engine.decide(wait["id"], "retry").result
+            done = engine.approvals.decide(wait["id"], "retry").result
         assert done is not None
         assert done.outputs == {"answer": "10", "agent": "first"}
         assert len(case.called) > before
@@ -228,7 +228,7 @@ def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     before = case.called
     case.model = ScriptedModel(SCRIPT, by_turn=True)
     with case.engine_open() as engine:
-        again = engine.retry(case.id)
+        again = engine.executions.retry(case.id)
 
     assert again.outputs == {"answer": "10", "agent": "first"}
     assert case.called[: len(before)] == before
@@ -260,7 +260,7 @@ def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
     requests = len(case.model.requests)
 
     with case.engine_open() as engine:
-        forked = engine.fork(case.id, from_step="ask/first#3")
+        forked = engine.executions.fork(case.id, from_step="ask/first#3")
         result = engine.resume(forked.execution) if forked.status == "running" else forked
 
     assert result.outputs == {"answer": "10", "agent": "first"}
@@ -277,7 +277,7 @@ def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fa
     before = case.called
 
     with case.engine_open() as engine:
-        forked = engine.fork(case.id, from_step="ask/first.calls[2]/add")
+        forked = engine.executions.fork(case.id, from_step="ask/first.calls[2]/add")
 
     assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
     assert case.called == [*before, "add 3 4"]

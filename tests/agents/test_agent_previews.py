@@ -51,8 +51,8 @@ def test_functions_of_python_agents_say_what_they_would_do(
         chain = MetaChain(engine)
         waiting = chain.run(agent, ASK)
         [wait] = waiting.waits
-        assert engine.wait(wait["id"])["preview"] == preview
-        engine.approve(wait["id"], resume=False)
+        assert engine.approvals.show(wait["id"])["preview"] == preview
+        engine.approvals.approve(wait["id"], resume=False)
         assert chain.resume(waiting.execution, agent).result == "so"
 
 
@@ -65,8 +65,8 @@ def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> No
     with case.engine_open() as engine:
         result = engine.run(case.path)
         [wait] = result.waits
-        assert "-two\n+2" in engine.wait(wait["id"])["preview"]
-        done = engine.approve(wait["id"]).result
+        assert "-two\n+2" in engine.approvals.show(wait["id"])["preview"]
+        done = engine.approvals.approve(wait["id"]).result
     assert done is not None
     assert done.status == "succeeded"
     assert (tmp_path / "a.txt").read_text() == "one\n2\n"
@@ -92,7 +92,7 @@ def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exis
     [wait] = case.run().waits
 
     with case.engine_open() as engine:
-        shown = engine.wait(wait["id"])["preview"]
+        shown = engine.approvals.show(wait["id"])["preview"]
     assert ("-two\n+2" in shown) == exists
     assert ("--- /dev/null" in shown) == (not exists)
 
@@ -107,4 +107,4 @@ def test_why_an_edit_in_an_environment_is_not_shown_is_said(tmp_path: Path) -> N
     [wait] = case.run().waits
 
     with case.engine_open() as engine:
-        assert "is not open yet" in engine.wait(wait["id"])["note"]
+        assert "is not open yet" in engine.approvals.show(wait["id"])["note"]

@@ -68,7 +68,9 @@ def served(
 
 def attempts(case: Case) -> int:
     with case.engine_open() as engine:
-        [offer] = [one for one in engine.show(case.id)["steps"] if one["step"] == "_offer"]
+        [offer] = [
+            one for one in engine.executions.show(case.id)["steps"] if one["step"] == "_offer"
+        ]
         return int(offer["attempts"])
 
 
@@ -106,7 +108,7 @@ def test_each_call_is_a_step_of_its_own(tmp_path: Path) -> None:
     case.run()
 
     with case.engine_open() as engine:
-        steps = {one["address"]: one for one in engine.show(case.id)["steps"]}
+        steps = {one["address"]: one for one in engine.executions.show(case.id)["steps"]}
     assert list(steps) == [
         "ask",
         "ask/first",
@@ -244,7 +246,9 @@ def test_people_see_why_a_tool_failed_and_the_model_sees_it_in_a_block(tmp_path:
         assert "ToolError: fail: fail was given" in shown
         assert "\u202e" not in shown
     with case.engine_open() as engine:
-        [failed] = [one for one in engine.show(case.id)["steps"] if one["status"] == "failed"]
+        [failed] = [
+            one for one in engine.executions.show(case.id)["steps"] if one["status"] == "failed"
+        ]
     error = failed["error"]
     assert error is not None
     assert error["message"].startswith("fail: fail was given")
@@ -335,7 +339,7 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     assert len(offered.description) < 4_100
     assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:
-        steps = engine.show(case.id, plumbing=True)["steps"]
+        steps = engine.executions.show(case.id, plumbing=True)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["address"] == "ask/_offer"]
     assert sorted(left_out) == ["github.far", "github.hides", "github.huge", "github.wrong"]
 
@@ -381,7 +385,7 @@ def test_one_bad_tool_is_left_out_by_name_and_the_server_stays(
     assert got == 'get_issue was given {"n": 1}'
     assert "github.text" in refused
     with case.engine_open() as engine:
-        steps = engine.show(case.id, plumbing=True)["steps"]
+        steps = engine.executions.show(case.id, plumbing=True)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["step"] == "_offer"]
     assert left_out == {
         "github.entry 3": "it is not a tool with a readable name: no name",
@@ -472,7 +476,7 @@ def test_rules_fit_the_tools_that_are_called_not_the_globs_that_offer_them(tmp_p
         [wait] = waiting.waits
         assert (wait["tool"], wait["title"]) == ("github.get_user", "Call 'github.get_user'?")
         assert called(tmp_path) == ['get_issue {"n": 2}', 'fail {"n": 3}']
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"
     closed, got, failed, tried = case.results(1)
@@ -492,8 +496,8 @@ def test_an_approval_shows_the_tool_and_survives_the_process(tmp_path: Path) -> 
         assert (wait["tool"], wait["subject"]) == ("github.get_user", {"n": 5})
     with case.engine_open() as engine:
         with pytest.raises(Exception, match="n"):
-            engine.approve(wait["id"], edit={"n": "five"})
-        result = engine.approve(wait["id"], edit={"n": 6}).result
+            engine.approvals.approve(wait["id"], edit={"n": "five"})
+        result = engine.approvals.approve(wait["id"], edit={"n": 6}).result
 
     assert result is not None
     assert result.status == "succeeded"
@@ -511,7 +515,7 @@ def test_what_was_approved_is_not_called_once_it_has_changed(tmp_path: Path) -> 
         [wait] = waiting.waits
     (tmp_path / "list.json").write_text(json.dumps([tool("get_user", "Does something else.")]))
     with case.engine_open() as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
 
     assert result is not None
     assert result.status == "succeeded"
@@ -528,7 +532,7 @@ def test_a_resumed_execution_offers_what_is_journaled(tmp_path: Path) -> None:
     now = [tool("get_user"), tool("get_more")]
     (tmp_path / "list.json").write_text(json.dumps(now))
     with case.engine_open() as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"
 
@@ -583,7 +587,7 @@ def test_rules_of_the_host_see_the_tool_that_is_called(
     [wait] = waiting.waits
     assert wait["tool"] == "github.get_user"
     with case.engine_open() as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
 
     assert result is not None
     assert result.status == "succeeded"

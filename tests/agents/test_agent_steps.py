@@ -66,7 +66,9 @@ def test_the_steps_of_a_run_are_turns_and_calls(tmp_path: Path) -> None:
     case.run()
 
     with case.engine_open() as engine:
-        steps = [(one["address"], one["status"]) for one in engine.show(case.id)["steps"]]
+        steps = [
+            (one["address"], one["status"]) for one in engine.executions.show(case.id)["steps"]
+        ]
 
     assert sorted(steps) == [
         ("ask", "succeeded"),
@@ -115,7 +117,7 @@ def test_no_text_but_the_models_is_read_for_calls(tmp_path: Path) -> None:
 
     assert case.run({"q": prompt}).outputs["answer"] == "read"
     with case.engine_open() as engine:
-        addresses = [one["address"] for one in engine.show(case.id)["steps"]]
+        addresses = [one["address"] for one in engine.executions.show(case.id)["steps"]]
     assert not any("boom" in one for one in addresses)
 
 
@@ -579,7 +581,7 @@ def test_people_are_asked_before_an_agent_is_called_and_may_edit_what_it_is_aske
     [wait] = one.run().waits
     assert wait["subject"] == {"prompt": "1 + 2?"}
     with one.engine_open() as engine:
-        engine.approve(wait["id"], edit={"prompt": "2 + 2?"})
+        engine.approvals.approve(wait["id"], edit={"prompt": "2 + 2?"})
         outputs = engine.resume(one.id).outputs
     assert outputs is not None
     assert outputs["answer"] == "It is 4."

@@ -263,6 +263,6 @@ def test_a_tool_with_another_name_is_known_by_both_to_rules(tmp_path: Path, tool
     assert case.offered(0) == ["plus"]
     assert (wait["tool"], case.called) == ("plus", [])
     with case.engine_open() as engine:
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
     assert case.called == ["add 1 2"]
     assert told(case.sent(1))[-1] == ("tool", "3")

@@ -34,11 +34,11 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
     assert case.called == []
 
     with case.engine_open() as engine:
-        engine.approve(waits[2]["id"], edit={"b": 5})
+        engine.approvals.approve(waits[2]["id"], edit={"b": 5})
         assert case.called == []  # the calls before it come first
-        engine.reject(waits[1]["id"], comment="not this one", by="user:ben")
+        engine.approvals.reject(waits[1]["id"], comment="not this one", by="user:ben")
     with case.engine_open() as engine:
-        result = engine.approve(waits[0]["id"]).result
+        result = engine.approvals.approve(waits[0]["id"]).result
 
     assert result is not None
     assert result.status == "succeeded"
@@ -88,7 +88,7 @@ def test_a_model_cannot_give_what_the_flow_binds(tmp_path: Path) -> None:
     case, waits = waiting(tmp_path, bound, {"calls": [call("add", "c1", a=1)]})
     assert waits[0]["subject"] == {"a": 1, "b": 7}
     with case.engine_open() as engine:
-        engine.approve(waits[0]["id"])
+        engine.approvals.approve(waits[0]["id"])
     assert case.called == ["add 1 7"]
 
 
@@ -112,7 +112,7 @@ def test_rules_of_the_host_hold_for_the_calls_of_agents(
     assert case.called == called
     if waits:
         with case.engine_open() as engine:
-            engine.approve(found[0]["id"])
+            engine.approvals.approve(found[0]["id"])
         assert case.called == ["add 1 1"]
     elif not called:
         assert "Refused: 'add' was not called:" in case.sent(1)[-1]["content"]
@@ -121,9 +121,9 @@ def test_rules_of_the_host_hold_for_the_calls_of_agents(
 def test_the_model_is_told_what_a_person_changed_said_or_gave(tmp_path: Path) -> None:
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
     with case.engine_open() as engine:
-        engine.approve(waits[0]["id"], edit={"b": 5}, comment="five is enough")
-        engine.respond(waits[1]["id"], 42)
-        engine.approve(waits[2]["id"])
+        engine.approvals.approve(waits[0]["id"], edit={"b": 5}, comment="five is enough")
+        engine.approvals.respond(waits[1]["id"], 42)
+        engine.approvals.approve(waits[2]["id"])
     told = [one["content"] for one in case.sent(1) if one["role"] == "tool"]
     assert told == [
         '[Before the call was made, a person changed these arguments: {"b": 5}]\n\n'

@@ -327,8 +327,8 @@ def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
 def _journal(engine: Engine) -> list[str]:
     """Return all events except the first of each execution, without times and flow names."""
     told = []
-    for execution in engine.executions().items:
-        began, *events = engine.events(execution["execution"])
+    for execution in engine.executions.list().items:
+        began, *events = engine.executions.events(execution["execution"])
         assert began["type"] == "started"
         for event in events:
             address = event.get("address", "").removeprefix("ask/").removeprefix("run/")

@@ -150,10 +150,13 @@ def test_they_reach_the_tool_and_nobody_else(
         is_secret = kind in ("python", "mcp")
         assert wait["subject"] == {"text": "hello", "key": "***" if is_secret else "fixed"}
         assert wait["bound"] == ["key"]
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.status == "succeeded"
-        shown = [engine.show(wait["execution"]), *engine.events(wait["execution"])]
+        shown = [
+            engine.executions.show(wait["execution"]),
+            *engine.executions.events(wait["execution"]),
+        ]
         end()
 
     [offer] = case.model.requests[0].tools
@@ -184,7 +187,7 @@ def test_what_a_python_tool_says_logs_and_raises_is_masked(
     with case.engine_open() as engine:
         end = engine.subscribe(told.append, output=True)
         [wait] = engine.run(case.path).waits
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
         end()
     content = case.sent(1)[-1]["content"]
     assert "ValueError: failed with ***" in content
@@ -205,7 +208,7 @@ def test_a_model_that_gives_one_is_told_that_there_is_none(
         waits = engine.run(case.path).waits
         for wait in waits:
             assert wait["subject"]["key"] in ("***", "fixed")
-            engine.approve(wait["id"])
+            engine.approvals.approve(wait["id"])
     content = case.sent(1)[-1]["content"]
     assert "mine" not in content
     if not waits:

@@ -34,10 +34,10 @@ def talk(case: Case, *said: str) -> list[str]:
         case.run()
     for text in [*said, None]:
         with case.engine_open() as engine:
-            waits = engine.waits(execution=case.id, kinds=["ask"]).items
+            waits = engine.approvals.list(execution=case.id, kinds=["ask"]).items
             shown += [str(one["title"]) for one in waits]
             if text is not None:
-                engine.decide(waits[0]["id"], "answer", form={"answer": text})
+                engine.approvals.decide(waits[0]["id"], "answer", form={"answer": text})
     return shown
 
 
@@ -60,7 +60,7 @@ def test_the_person_reads_the_error_of_a_model_and_asks_again(tmp_path: Path, ag
     words = [("user", "hello"), ("assistant", "Hello."), ("user", "hi")]
     assert [asked(case, n) for n in (1, 2, 3)] == [words] * 3  # the message is in there once
     with case.engine_open() as engine:
-        record = engine.show(case.id)
+        record = engine.executions.show(case.id)
         assert (record["status"], record["outputs"]) == ("succeeded", {"answer": "Once more."})
         errors = [one["error"] for one in record["steps"] if one["status"] == "failed"]
         assert [one and one["message"] for one in errors] == [REFUSED.message] * 2
@@ -182,7 +182,7 @@ def test_what_a_check_refuses_is_told_and_the_conversation_goes_on(tmp_path: Pat
     refused = ["I know a very long answer.", "A check refused your answer: ValueError: too long"]
     assert words == ["hi", "Hello.", "sorry", *refused, "shorter?"]  # the answer was not shown
     with case.engine_open() as engine:
-        assert engine.show(case.id)["status"] == "succeeded"
+        assert engine.executions.show(case.id)["status"] == "succeeded"
 
 
 def test_what_a_check_says_to_the_model_follows_the_message(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_an_agent_may_be_called_person(tmp_path: Path) -> None:
 
     case.run()
     with case.engine_open() as engine:
-        [wait] = engine.waits(execution=case.id).items
+        [wait] = engine.approvals.list(execution=case.id).items
     assert (wait["step"], wait["chat"]) == ("person_", True)

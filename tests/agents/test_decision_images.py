@@ -46,11 +46,13 @@ def test_all_of_them_reach_the_model_with_a_yes_and_with_a_no(tmp_path: Path) ->
     with one.engine_open() as engine:
         first, second = engine.run(one.path).waits
         shown: list[Any] = [tmp_path / "one.png", GIF]
-        engine.approve(first["id"], comment="Like this.", images=shown, resume=False)
-        engine.reject(second["id"], comment="Not so.", images=[url("gif", GIF)], resume=False)
+        engine.approvals.approve(first["id"], comment="Like this.", images=shown, resume=False)
+        engine.approvals.reject(
+            second["id"], comment="Not so.", images=[url("gif", GIF)], resume=False
+        )
         result = engine.resume(first["execution"])
-        decided = engine.wait(first["id"])["decision"]["images"]
-        entries = repr(list(engine.events(first["execution"])))
+        decided = engine.approvals.show(first["id"])["decision"]["images"]
+        entries = repr(list(engine.executions.events(first["execution"])))
     assert result.status == "succeeded", result.error
     assert b64encode(PNG).decode() not in entries
     stored = stored_in(tmp_path / "store.db").values()
@@ -105,8 +107,8 @@ def test_what_no_model_can_be_shown_is_refused_and_the_question_stays_open(
     with one.engine_open() as engine:
         [wait, _] = engine.run(one.path).waits
         with pytest.raises(InputError, match=message):
-            engine.decide(wait["id"], choice, images=given, **value)
-        assert engine.wait(wait["id"])["status"] == "pending"
+            engine.approvals.decide(wait["id"], choice, images=given, **value)
+        assert engine.approvals.show(wait["id"])["status"] == "pending"
 
 
 def test_what_a_tool_raises_is_not_taken_for_a_decision_with_images(tmp_path: Path) -> None:

@@ -43,11 +43,11 @@ def test_a_question_from_deep_inside_shows_its_way_up(tmp_path: Path) -> None:
     assert [waits[one]["subject"]["a"], waits[two]["subject"]["a"]] == [1, 2]
 
     with case.engine_open() as engine:
-        result = engine.approve(waits[two]["id"]).result
+        result = engine.approvals.approve(waits[two]["id"]).result
         assert result is not None
         assert [wait["address"] for wait in result.waits] == [one]
         assert case.called == ["add 2 10"]
-        result = engine.reject(waits[one]["id"], comment="no").result
+        result = engine.approvals.reject(waits[one]["id"], comment="no").result
 
     assert result is not None
     assert result.status == "succeeded"

@@ -427,7 +427,7 @@ def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
         waiting = chain.run(made, ASK)
         assert [one["tool"] for one in waiting.waits] == ["run_python", "sums.add"]
         for wait in waiting.waits:
-            engine.approve(wait["id"])
+            engine.approvals.approve(wait["id"])
         ended = chain.resume(waiting.execution, made)
 
     assert ended.termination == "resolved"
@@ -463,7 +463,7 @@ def test_a_run_goes_on_in_another_process_with_its_environment() -> None:
     again = agent().enable_python()
     again.approvals["run_python"] = "ask"
     with Engine("store") as engine, using(ScriptedModel([{"text": "so"}])):
-        engine.approve(waiting.waits[0]["id"])
+        engine.approvals.approve(waiting.waits[0]["id"])
         ended = MetaChain(engine).resume(waiting.execution, again)
 
     assert ended.termination == "resolved"

@@ -97,7 +97,9 @@ def test_models_are_loaded_while_the_steps_before_run(folder: Path, slow: Slow) 
     with Engine(None, workdir=folder) as engine:
         result = engine.run(folder / "f.yaml")
         (before,) = [
-            one for one in engine.show(result.execution)["steps"] if one["step"] == "before"
+            one
+            for one in engine.executions.show(result.execution)["steps"]
+            if one["step"] == "before"
         ]
 
     assert result.status == "succeeded"
@@ -129,8 +131,8 @@ def test_nothing_is_loaded_before_the_last_call_of_a_reply_is_approved(
 
     for _ in range(2):
         with Engine("store") as engine:
-            (wait, *_) = engine.waits().items
-            engine.approve(wait["id"])
+            (wait, *_) = engine.approvals.list().items
+            engine.approvals.approve(wait["id"])
             engine.resume(id)
         loads.append(len(calls))
 

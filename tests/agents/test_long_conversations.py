@@ -102,7 +102,7 @@ def test_the_history_keeps_all_messages(tmp_path: Path) -> None:
     assert len([e for e in one.journal() if "message" in (e.get("value") or ())]) == 7
     one.model = type(one.model)([{"text": "read anew"}])
     with one.engine_open() as engine:
-        outputs = engine.fork(one.id, from_step="ask/first#3").outputs
+        outputs = engine.executions.fork(one.id, from_step="ask/first#3").outputs
     assert outputs == {"answer": "read anew", "agent": "first"}
     assert one.sent(0)[1:] == sent  # identical to the request before the reduction
 
@@ -241,7 +241,7 @@ def test_a_summary_that_fails_loses_nothing(tmp_path: Path) -> None:
     left = [entry for turn in one.model._turns[one.model._turn :] for entry in turn]
     one.model = type(one.model)([whole, *(e.model_dump(by_alias=True) for e in left)])
     with one.engine_open() as engine:
-        assert engine.retry(one.id).status == "succeeded"
+        assert engine.executions.retry(one.id).status == "succeeded"
     assert "All read." in one.sent(1)[1]["content"]
 
 

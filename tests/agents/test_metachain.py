@@ -291,8 +291,8 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
     with Engine(tmp_path / "store") as engine, bench.answering({"calls": calls}, {"text": "so"}):
         chain = MetaChain(engine, logger=bench.logger)
         found = chain.run(agent, ASK, {"code_env": handle, "n": 1})
-        journal = json.dumps(list(engine.events(found.execution)), default=str)
-        shown = json.dumps(engine.show(found.execution), default=str)
+        journal = json.dumps(list(engine.executions.events(found.execution)), default=str)
+        shown = json.dumps(engine.executions.show(found.execution), default=str)
 
     assert seen == [("x", handle, 1)]
     assert found.context_variables["code_env"] is handle
@@ -319,9 +319,9 @@ def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_pa
     with Engine(tmp_path / "s.db") as engine, bench.answering(*script):
         chain = MetaChain(engine, logger=bench.logger)
         [wait] = chain.run(agent, ASK, runtime_resources={"line": line}).waits
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
         found = chain.resume(wait["execution"], agent, runtime_resources={"line": line})
-        kept = json.dumps(list(engine.events(found.execution)), default=str)
+        kept = json.dumps(list(engine.executions.events(found.execution)), default=str)
 
     assert results(found) == ["2"]
     assert found.context_variables == {}
@@ -613,8 +613,8 @@ if __name__ == "__main__":
         chain = MetaChain(engine, logger=LoggerManager("OFF"))
         agent = Agent(name="A", functions=[count, stop])
         if sys.argv[1:]:
-            for wait in engine.result("the-run").waits:
-                engine.decide(wait["id"], "retry")
+            for wait in engine.executions.result("the-run").waits:
+                engine.approvals.decide(wait["id"], "retry")
             found = chain.resume("the-run", agent)
             print(found.termination or None, found.result or "", len(found.waits))
         else:
@@ -703,7 +703,7 @@ def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path:
         waiting = chain.run(agent, ASK)
         assert (waiting.termination, paid) == ("", [])
         [wait] = waiting.waits
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
         found = chain.resume(waiting.execution, agent)
 
     assert found.termination == "resolved"
@@ -738,10 +738,10 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     with Engine(tmp_path / "store") as engine, bench.answering(*script):
         chain = MetaChain(engine, logger=bench.logger)
         first = chain.run(a, ASK, {"db": bench, "n": 1})
-        engine.approve(first.waits[0]["id"], resume=False)
+        engine.approvals.approve(first.waits[0]["id"], resume=False)
         second = chain.resume(first.execution, a, {"db": bench})
         again = chain.resume(first.execution, a, {"db": bench})
-        engine.approve(second.waits[0]["id"], resume=False)
+        engine.approvals.approve(second.waits[0]["id"], resume=False)
         last = chain.resume(first.execution, a, {"db": bench})
 
     said, result = without_marks(first.messages)
@@ -1043,7 +1043,7 @@ def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> N
                 run.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await run
-                assert not engine.result("run").ended
+                assert not engine.executions.result("run").ended
                 return await chain.resume_async("run", agent)
 
     found = asyncio.run(main())
@@ -1062,7 +1062,7 @@ def test_images_of_messages_are_files_of_the_execution(bench: Bench, tmp_path: P
     asked = {"role": "user", "content": parts}
     with Engine(tmp_path / "store") as engine, bench.answering({"text": "a dot"}):
         found = MetaChain(engine, logger=bench.logger).run(Agent(name="A"), [asked])
-        journal = repr(list(engine.events(found.execution)))
+        journal = repr(list(engine.executions.events(found.execution)))
     assert bench.sent(0)[-1]["content"] == parts
     assert found.history[0] == asked
     assert url not in journal
@@ -1190,7 +1190,7 @@ def test_an_agent_asks_a_person_and_gets_the_answer(bench: Bench, tmp_path: Path
         runner = Runner(engine, logger=bench.logger)
         [wait] = runner.run(agent, "Book it.", id="a1").waits
         assert wait["title"] == "Which day?"
-        engine.decide(wait["id"], "answer", form={"answer": "Friday"}, resume=False)
+        engine.approvals.decide(wait["id"], "answer", form={"answer": "Friday"}, resume=False)
         found = runner.resume("a1", agent)
 
     assert found.result == "so"

@@ -84,8 +84,8 @@ async def plain_on_the_loop() -> str:
 def plain_again() -> str:
     with Engine(FOLDER / "inner.db") as engine:
         id = engine.run(FOLDER / "inner.yaml", dict(first=True)).execution
-        [wait] = engine.waits(execution=id).items
-        engine.approve(wait["id"], resume=False)
+        [wait] = engine.approvals.list(execution=id).items
+        engine.approvals.approve(wait["id"], resume=False)
         return told(engine.resume(id))
 
 def started() -> str:
@@ -175,7 +175,7 @@ def test_what_a_step_starts_gets_what_is_left_of_the_budget(tmp_path: Path, way:
     assert result.outputs == {"how": "budget"}, result.error
     assert case.called == ["pay 1"] * 3
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tool_calls"] == {"used": 4, "running": 0, "limit": 4}
     assert budget["tokens"]["used"] == 400
     assert budget["tokens"]["estimated"] == 0
@@ -190,7 +190,7 @@ def test_a_flow_that_a_step_runs_is_bound_by_the_budget_and_policies_around_it(
 
     assert case.called == ["pay 1"] * 3
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tool_calls"] == {"used": 4, "running": 0, "limit": 4}
 
     case = Case(tmp_path, flow(python(way), "policies: [{deny: '*pay'}]"), [])
@@ -211,7 +211,7 @@ def test_a_run_in_a_run_in_a_flow_is_bound_by_the_flow(tmp_path: Path) -> None:
 
     assert case.called == ["pay 1"] * 2  # and the step, and the call of the second agent
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tool_calls"]["used"] == 4
 
 
@@ -224,7 +224,7 @@ def test_runs_at_the_same_time_do_not_exceed_the_budget(tmp_path: Path) -> None:
 
     assert len(case.called) == 4
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert budget["tool_calls"]["used"] == 9
 
 
@@ -248,7 +248,7 @@ def test_what_cleans_up_is_counted_and_not_bounded(tmp_path: Path) -> None:
 
     assert case.called == ["pay 7", "pay 1", "pay 1"]
     with case.engine_open() as engine:
-        [budget] = engine.show(case.id)["budgets"]
+        [budget] = engine.executions.show(case.id)["budgets"]
     assert (budget["tool_calls"]["used"], budget["tokens"]["used"]) == (4, 300)
 
 
@@ -291,11 +291,11 @@ def test_what_a_run_has_used_and_may_have_used_is_counted_after_a_crash(
     assert done.returncode == -9
 
     with case.engine_open() as engine:
-        [before] = engine.show("it")["budgets"]
+        [before] = engine.executions.show("it")["budgets"]
         assert before["tool_calls"]["used"] == 2  # the step, and one payment
         assert before["tokens"]["used"] >= 100 + 500
         assert engine.resume("it").outputs == {"how": "budget"}
-        [after] = engine.show("it")["budgets"]
+        [after] = engine.executions.show("it")["budgets"]
     assert after["tool_calls"]["used"] == 5
     assert len(case.called) == 3
     assert after["tokens"]["used"] >= 100 + 500 + 300
@@ -356,9 +356,9 @@ def test_where_the_flow_asks_a_run_that_is_kept_waits_and_another_is_refused(
     assert "pay" in case.run().outputs["how"]
     assert case.called == []
     with case.engine_open(), Engine(tmp_path / "inner.db") as inner:
-        [wait] = inner.waits().items
+        [wait] = inner.approvals.list().items
         assert wait["rule"] == "outer: policies[0] (ask: tools:pay)"
-        inner.approve(wait["id"])
+        inner.approvals.approve(wait["id"])
     assert case.called == ["pay 1"]
 
     case = Case(tmp_path, flow(python("on_a_thread"), "policies: [{ask: 'tools:pay'}]"), [PAY])

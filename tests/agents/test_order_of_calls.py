@@ -59,10 +59,10 @@ def test_a_call_waits_for_those_before_it_and_their_questions(
     with case.engine_open() as engine:
         for wait in result.waits:
             if "tool" in wait:
-                engine.approve(wait["id"])
+                engine.approvals.approve(wait["id"])
             else:
-                engine.decide(wait["id"], "answer", form={"answer": "yes"})
-        assert engine.result(result.execution).status == "succeeded"
+                engine.approvals.decide(wait["id"], "answer", form={"answer": "yes"})
+        assert engine.executions.result(result.execution).status == "succeeded"
     assert sorted(case.called[: len(at_once)]) == [f"add {n} {n}" for n in at_once]
     rest = case.called[len(at_once) :]
     assert (rest if "beside" not in names[1:] else sorted(rest)) == [f"add {n} {n}" for n in later]
@@ -75,10 +75,10 @@ def test_they_are_asked_about_at_once_and_run_in_order_however_they_are_answered
     result = case.run()
     first, second, third = result.waits
     with case.engine_open() as engine:
-        engine.approve(third["id"])
-        engine.approve(second["id"])
+        engine.approvals.approve(third["id"])
+        engine.approvals.approve(second["id"])
         assert case.called == []
-        engine.approve(first["id"])
+        engine.approvals.approve(first["id"])
     assert case.called == ["add 1 1", "add 2 2", "add 3 3", "add 4 4"]
 
 
@@ -86,7 +86,7 @@ def test_a_call_that_is_refused_lets_the_next_one_run(tmp_path: Path) -> None:
     case = case_of(tmp_path, "add", "other")
     [wait] = case.run().waits
     with case.engine_open() as engine:
-        result = engine.reject(wait["id"]).result
+        result = engine.approvals.reject(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"
     assert case.called == ["add 2 2"]

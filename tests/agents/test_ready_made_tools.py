@@ -193,7 +193,7 @@ def test_a_declared_tool_says_whether_people_are_asked(tmp_path: Path) -> None:
 
     assert result.status == "waiting"
     with case.engine_open() as engine:
-        [wait] = engine.waits(execution=result.execution).items
+        [wait] = engine.approvals.list(execution=result.execution).items
         assert wait["subject"] == {"path": "two.txt", "old": "two", "new": "2"}
     assert (original / "two.txt").read_text() == "two\n"
 
@@ -217,12 +217,14 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
 
     assert case.run().status == "waiting"
     with case.engine_open() as engine:  # questions are asked at once, later calls wait
-        shown = {one["address"]: one["status"] for one in engine.show(case.id)["steps"]}
+        shown = {one["address"]: one["status"] for one in engine.executions.show(case.id)["steps"]}
         assert shown["ask/first.calls[4]/std.glob"] == "waiting"
-        waits = {wait["title"]: wait["id"] for wait in engine.waits(execution=case.id).items}
-        engine.decide(waits["How old?"], "answer", form={"answer": "7"})
-        engine.decide(waits["Which colour?"], "answer", form={"answer": "blue"})
-        assert engine.show(case.id)["status"] == "succeeded"
+        waits = {
+            wait["title"]: wait["id"] for wait in engine.approvals.list(execution=case.id).items
+        }
+        engine.approvals.decide(waits["How old?"], "answer", form={"answer": "7"})
+        engine.approvals.decide(waits["Which colour?"], "answer", form={"answer": "blue"})
+        assert engine.executions.show(case.id)["status"] == "succeeded"
 
     told = [one["content"] for one in case.sent(1)[-4:]]
     assert told[:2] == ["blue", "7"]

@@ -69,7 +69,7 @@ def test_each_run_continues_the_conversation(engine: Engine) -> None:
     assert [one["content"] for one in model.requests[1].messages][1:] == [
         *("I am Ana", "Hello Ana", "1 + 2?"),
     ]
-    [execution] = engine.executions(labels={"session": SESSION}).items
+    [execution] = engine.executions.list(labels={"session": SESSION}).items
     assert execution["execution"] == first.execution == second.execution
 
 
@@ -124,7 +124,7 @@ def test_a_call_that_asks_is_decided_before_more_is_said(engine: Engine) -> None
             Runner(engine).run(agent, "well?", session="s")
         assert f"resume({first.execution!r}, agent)" in (refused.value.hint or "")
 
-        engine.approve(first.waits[0]["id"], resume=False)
+        engine.approvals.approve(first.waits[0]["id"], resume=False)
         told = Runner(engine).resume(first.execution, agent)
         assert (told.result, told.termination, told.waits) == ("3", "resolved", [])
         assert Runner(engine).run(agent, "thanks", session="s").result == "bye"
@@ -191,7 +191,7 @@ def test_what_no_session_can_take(
     with pytest.raises(UsageError) as refused:
         Runner(engine).run(clerk(), messages, **{"session": "s", **options})
     assert told in f"{refused.value.message} {refused.value.hint}"
-    assert not engine.executions().items
+    assert not engine.executions.list().items
 
 
 def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
@@ -208,7 +208,7 @@ def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
         spent = Runner(engine).run(clerk(), "1 + 2?", budget={"tool_calls": 1})
     assert "Refused" in str(denied.messages[1]["content"])
     assert spent.termination == "budget"
-    assert engine.executions(labels={"team": "blue"}).items[0]["execution"] == denied.execution
+    assert engine.executions.list(labels={"team": "blue"}).items[0]["execution"] == denied.execution
     with pytest.raises(UsageError, match="tokenz"):
         Runner(engine).run(clerk(), "1 + 2?", budget={"tokenz": 1})
 
@@ -354,17 +354,17 @@ def test_idle_sessions_are_no_approvals_and_prune_removes_them(engine: Engine) -
             parts = list(Runner(engine).stream(clerk(), "hi", session=f"user {user}"))
             assert "question" not in [part.kind for part in parts]
         waiting = Runner(engine).run(asks, "1 + 2?", session="refund")
-    assert [wait["tool"] for wait in engine.waits().items] == ["add"]
-    assert len(engine.waits(kinds=["session"]).items) == 20
-    [own] = engine.waits(execution=parts[-1].execution).items
+    assert [wait["tool"] for wait in engine.approvals.list().items] == ["add"]
+    assert len(engine.approvals.list(kinds=["session"]).items) == 20
+    [own] = engine.approvals.list(execution=parts[-1].execution).items
     assert (own["kind"], own["chat"]) == ("session", True)
-    [reason] = engine.why(parts[-1].execution)
+    [reason] = engine.executions.why(parts[-1].execution)
     assert reason["what"] == "waiting for the next message of its session"
 
-    assert engine.prune(older_than="1h").executions == 0
-    assert engine.prune(status=["cancelled"]).executions == 0
-    assert engine.prune().executions == 20
-    assert [one["execution"] for one in engine.executions().items] == [waiting.execution]
+    assert engine.executions.prune(older_than="1h").executions == 0
+    assert engine.executions.prune(status=["cancelled"]).executions == 0
+    assert engine.executions.prune().executions == 20
+    assert [one["execution"] for one in engine.executions.list().items] == [waiting.execution]
     with using(ScriptedModel([{"text": "again"}])):
         assert len(Runner(engine).run(clerk(), "hi", session="user 0").history) == 2
 
@@ -405,7 +405,7 @@ def test_a_run_is_resumed_with_either_agent_of_a_handoff(
     with using(ScriptedModel(script)):
         waiting = Runner(engine).run(triage, "hi", **options)
         assert waiting.agent is billing
-        engine.approve(waiting.waits[0]["id"], resume=False)
+        engine.approvals.approve(waiting.waits[0]["id"], resume=False)
         agent = billing if last else triage
         parts = list(Runner(engine).resume_stream(waiting.execution, agent))
     results = [(part.agent, part.tool, part.value) for part in parts if part.kind == "tool_result"]

@@ -54,9 +54,9 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of `show`, after comparing it with that of a replay."""
     with case.engine_open() as engine, monkeypatch.context() as patch:
-        shown = engine.show(case.id)
+        shown = engine.executions.show(case.id)
         patch.setattr(history, "_by_index", lambda *_: None)
-        assert shown == engine.show(case.id)
+        assert shown == engine.executions.show(case.id)
     return shown
 
 
@@ -74,7 +74,7 @@ def test_it_is_shown_as_by_a_replay_without_one(
     applied.clear()
 
     with case.engine_open() as engine:
-        shown: Any = engine.show(case.id)
+        shown: Any = engine.executions.show(case.id)
 
     assert len(applied) < len(case.journal()) / 2
     assert both_ways(case, monkeypatch) == shown
@@ -114,9 +114,9 @@ def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(parts(case)) > 3
 
     with case.engine_open() as engine:
-        logged = logs(engine.show(case.id, tries=True))
+        logged = logs(engine.executions.show(case.id, tries=True))
         monkeypatch.setattr(history, "_by_index", lambda *_: None)
-        assert logs(engine.show(case.id, tries=True)) == logged
+        assert logs(engine.executions.show(case.id, tries=True)) == logged
 
     assert logged.count(("no", "failed")) == 7
     assert [one for one in logged if one[0] != "no"] == [
@@ -131,7 +131,7 @@ def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     while result.status == "waiting":
         both_ways(case, monkeypatch)
         with case.engine_open() as engine:
-            result = engine.approve(result.waits[0]["id"], comment="go").result
+            result = engine.approvals.approve(result.waits[0]["id"], comment="go").result
 
     shown = both_ways(case, monkeypatch)
 
@@ -148,7 +148,7 @@ def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     both_ways(case, monkeypatch)
 
     with case.engine_open() as engine:
-        assert engine.retry(case.id).status == "succeeded"
+        assert engine.executions.retry(case.id).status == "succeeded"
 
     assert both_ways(case, monkeypatch)["steps"][-1]["status"] == "succeeded"
     assert not parts(case)
@@ -158,7 +158,7 @@ def test_a_fork_begins_without_an_index(tmp_path: Path, monkeypatch: pytest.Monk
     case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
     case.run()
     with case.engine_open() as engine:
-        case.id = engine.fork(case.id, from_step="ask/first#9").execution
+        case.id = engine.executions.fork(case.id, from_step="ask/first#9").execution
 
     both_ways(case, monkeypatch)
     assert not parts(case)
@@ -178,7 +178,7 @@ def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
         )
 
     with case.engine_open() as engine, pytest.raises(StoreError, match=case.id):
-        engine.show(case.id)
+        engine.executions.show(case.id)
 
 
 def test_flows_without_agents_have_no_index(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_hardly_any_event_is_read_twice(tmp_path: Path, monkeypatch: pytest.Monk
             return found
 
         monkeypatch.setattr(store, "events", noted)
-        engine.show(case.id)
+        engine.executions.show(case.id)
 
     assert len(set(read)) > 20
     assert len(read) < len(set(read)) * 1.2

@@ -17,7 +17,7 @@ CALLS = [call("add", "c1", a=1, b=2), call("boom", "c2", why="x")]
 
 def shown(case: Case) -> dict[str, Any]:
     with case.engine_open() as engine:
-        return dict(engine.show(case.id))
+        return dict(engine.executions.show(case.id))
 
 
 def statuses(case: Case) -> dict[str, str]:
@@ -36,7 +36,7 @@ def test_a_call_that_was_not_made_did_not_succeed(
     before = statuses(case)
     with case.engine_open() as engine:
         if ends == "reject":
-            engine.reject(engine.waits().items[0]["id"], comment="no")
+            engine.approvals.reject(engine.approvals.list().items[0]["id"], comment="no")
         else:
             monkeypatch.setattr("time.time_ns", lambda: 4_000_000_000_000_000_000)
             engine.resume(case.id)

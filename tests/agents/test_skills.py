@@ -182,8 +182,8 @@ def test_a_running_agent_keeps_its_skills(tmp_path: Path, skill: Path) -> None:
     (skill / "SKILL.md").write_text(TEXT + "Changed.\n")
 
     with case.engine_open() as engine:
-        [wait] = engine.waits(execution=case.id).items
-        engine.decide(wait["id"], "approve")
+        [wait] = engine.approvals.list(execution=case.id).items
+        engine.approvals.decide(wait["id"], "approve")
         engine.resume(case.id)
 
     assert "Changed." not in case.answers(2)[0]

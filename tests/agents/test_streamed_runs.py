@@ -239,7 +239,7 @@ def test_a_run_that_waited_goes_on_in_parts(tmp_path: Path) -> None:
         *first, last = chain.stream(agent, ASK)
         assert last.response is not None
         [still] = chain.resume_stream(last.execution, agent)
-        engine.approve(last.response.waits[0]["id"], resume=False)
+        engine.approvals.approve(last.response.waits[0]["id"], resume=False)
         parts = list(chain.resume_stream(last.execution, agent))
         again = list(chain.resume_stream(last.execution, agent))
 
@@ -444,7 +444,7 @@ def test_leaving_the_loop_closes_the_stream_and_starts_no_tool(wire: Wire, tmp_p
             if part.kind == "text":
                 break
         assert wire.closed.wait(60)
-        assert not engine.result("run").ended
+        assert not engine.executions.result("run").ended
         assert (ran, len(wire.requests)) == ([], 1)
 
         wire.answer(replied("It is 3."))
@@ -463,7 +463,7 @@ def test_leaving_the_loop_on_an_event_loop_does_so_too(wire: Wire, tmp_path: Pat
                     if part.kind == "text":
                         break
             assert await asyncio.to_thread(wire.closed.wait, 60)
-            assert not engine.result("run").ended
+            assert not engine.executions.result("run").ended
 
     asyncio.run(main())
     assert len(wire.requests) == 1
@@ -486,7 +486,7 @@ def test_a_cancelled_task_leaves_the_loop(wire: Wire, tmp_path: Path) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not engine.result("run").ended
+            assert not engine.executions.result("run").ended
         assert await asyncio.to_thread(wire.closed.wait, 60)
 
     asyncio.run(main())
@@ -497,7 +497,7 @@ def test_no_part_is_in_the_history(wire: Wire, tmp_path: Path) -> None:
 
     with Engine(tmp_path / "store") as engine:
         list(MetaChain(engine).stream(agent(), ASK, id="run"))
-        events = list(engine.events("run"))
+        events = list(engine.executions.events("run"))
 
     assert json.dumps(events, default=str).count("It is 3.") >= 1
     assert 'It is "' not in json.dumps(events, default=str)
@@ -568,7 +568,7 @@ def test_parts_have_the_value_that_a_tool_returned(tmp_path: Path) -> None:
         response = parts[-1].response
         assert response is not None
         [wait] = response.waits
-        engine.approve(wait["id"], edit={"amount": 5}, comment="less", resume=False)
+        engine.approvals.approve(wait["id"], edit={"amount": 5}, comment="less", resume=False)
         parts += chain.resume_stream(response.execution, agent)
         found = {part.tool: part for part in parts if part.kind == "tool_result"}
         for name, returned, value in RETURNED:

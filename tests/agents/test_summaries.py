@@ -39,7 +39,9 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
     case.run()
 
     with case.engine_open() as engine:
-        steps = {one["address"]: one.get("summary") for one in engine.show(case.id)["steps"]}
+        steps = {
+            one["address"]: one.get("summary") for one in engine.executions.show(case.id)["steps"]
+        }
 
     assert steps == {
         "ask": None,
@@ -108,7 +110,7 @@ def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> 
     assert case.run().status == "succeeded"
 
     with case.engine_open() as engine:
-        steps = {one["address"]: one for one in engine.show(case.id)["steps"]}
+        steps = {one["address"]: one for one in engine.executions.show(case.id)["steps"]}
     made = [steps[f"ask/first.calls[{at}]/std.run_command"] for at in (1, 2, 3)]
     assert [one["status"] for one in made] == ["failed", "succeeded", "failed"]
     assert [one["error"] for one in made] == [None, None, None]

@@ -94,8 +94,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with Engine() as engine:
             engine.signal("paid", {"sum": 1}, execution="waits")
             engine.resume("waits")
-            (wait,) = engine.waits(execution="waits").items
-            engine.decide(wait["id"], "approve", by="user:ben")
+            (wait,) = engine.approvals.list(execution="waits").items
+            engine.approvals.decide(wait["id"], "approve", by="user:ben")
             execution = engine._host.stored("waits", 0)
             packed = pack_snapshot(execution.state)
         with closing(sqlite3.connect(".flowengine/flowengine.db")) as database, database:

@@ -74,7 +74,7 @@ def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
             assert "\nstatus: approved" not in shown, view
 
     with case.engine_open() as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"
 

@@ -63,13 +63,13 @@ BROKEN = f"""{HEAD}
   - {{id: c, call: pay_at_once, with: {{amount: 3}}}}
 """
 DOES: dict[str, Callable[[Engine, str], Any]] = {
-    "approve": lambda engine, wait: engine.approve(wait, by="user:ana"),
-    "delegate": lambda engine, wait: engine.delegate(wait, "user:cleo", by="user:ben"),
-    "cancel": lambda engine, wait: engine.cancel("e"),
+    "approve": lambda engine, wait: engine.approvals.approve(wait, by="user:ana"),
+    "delegate": lambda engine, wait: engine.approvals.delegate(wait, "user:cleo", by="user:ben"),
+    "cancel": lambda engine, wait: engine.executions.cancel("e"),
     "stop": lambda engine, wait: engine.signal("stop", {}, execution="e"),
-    "retry": lambda engine, wait: engine.retry("e"),
-    "fork": lambda engine, wait: engine.fork("e", from_step="b", id="g"),
-    "upgrade": lambda engine, wait: engine.upgrade("other.yaml", "e"),
+    "retry": lambda engine, wait: engine.executions.retry("e"),
+    "fork": lambda engine, wait: engine.executions.fork("e", from_step="b", id="g"),
+    "upgrade": lambda engine, wait: engine.executions.upgrade("other.yaml", "e"),
 }
 
 
@@ -135,7 +135,7 @@ def test_two_processes_at_the_same_moment_are_one_after_the_other(
         barrier.wait(60)
         came = [queue.get(timeout=60) for _ in both]
         with Engine(f"store{number}") as engine:
-            shown = engine.show("e")
+            shown = engine.executions.show("e")
         calls = Counter(bill())
         told = (came, shown["status"], calls)
         assert max(calls.values(), default=1) == 1, told
@@ -229,7 +229,7 @@ def test_a_decision_made_while_another_hand_is_noted_is_taken(
         assert refused.is_set()
         assert decision.result is not None
         assert bill() == ["e a 1"]
-        assert first.show("e")["status"] == "waiting"
+        assert first.executions.show("e")["status"] == "waiting"
 
 
 def test_who_could_not_move_an_execution_that_was_held_says_so(

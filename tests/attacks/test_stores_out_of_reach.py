@@ -50,7 +50,7 @@ def message(result: ExecutionResult) -> str:
 def is_whole(store: str = ".flowengine") -> bool:
     """Return whether a store is still readable, with its executions."""
     with Engine(store) as engine:
-        return bool(engine.executions().items)
+        return bool(engine.executions.list().items)
 
 
 def other_names(folder: Path) -> dict[str, str]:
@@ -122,7 +122,7 @@ def test_looking_at_a_link_to_the_store_in_use_leaves_its_locks(project: Path) -
                 Below(".", outside=Refused).read(f"hard{number}", 10_000_000)
         assert own_names(".", os.listdir(".")) >= {"hard0", "hard1", "hard2", ".flowengine"}
         assert own_locks() == mine != []
-        assert engine.executions().items
+        assert engine.executions.list().items
 
 
 def test_a_store_of_any_name_and_place_is_left_alone(project: Path) -> None:

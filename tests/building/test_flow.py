@@ -418,7 +418,7 @@ def test_a_flow_that_begins_elsewhere_and_at_several_steps() -> None:
 
 def shown(flow: Flow) -> list[Any]:
     with Engine(None) as engine:
-        return list(engine.show(engine.run(flow).execution)["steps"])
+        return list(engine.executions.show(engine.run(flow).execution)["steps"])
 
 
 def test_a_file_is_read_and_extended(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_script_runs_its_own_functions_and_another_process_goes_on(tmp_path: P
     assert (begun.returncode, begun.stdout) == (0, "waiting ['Ana']\n"), begun.stderr
 
     (tmp_path / "elsewhere").mkdir()
-    [wait] = Engine(tmp_path / ".flowengine").waits().items
+    [wait] = Engine(tmp_path / ".flowengine").approvals.list().items
     command = ("--store", "../.flowengine", "approve", wait["id"])
     gone_on = flowengine(*command, cwd=tmp_path / "elsewhere")
     assert gone_on.code == 0, gone_on.err
@@ -126,7 +126,7 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> No
     begun = python("greeting.py", cwd=tmp_path)
     assert (begun.returncode, begun.stdout) == (0, "waiting ['Ana']\n"), begun.stderr
 
-    [wait] = Engine(tmp_path / ".flowengine").waits().items
+    [wait] = Engine(tmp_path / ".flowengine").approvals.list().items
     gone_on = flowengine("approve", wait["id"], cwd=tmp_path)
     assert gone_on.code != 0
     told = gone_on.out + gone_on.err
@@ -271,9 +271,9 @@ def test_functions_of_a_notebook_run_in_memory(
         assert model.requests[-1].messages[-1]["content"] == str(2 * factor)
         enter(2)  # the cell is run again, with another function
     with Engine(tmp_path / "store") as engine:
-        for refused in (engine.run, engine.start, engine.deploy):
+        for refused in (engine.run, engine.start, engine.flows.deploy):
             with pytest.raises(UsageError, match=r"is in no file") as told:
-                refused(flow, *([] if refused == engine.deploy else [{"n": 7}]))
+                refused(flow, *([] if refused == engine.flows.deploy else [{"n": 7}]))
             assert "%%writefile" in told.value.with_hint
             assert "Engine(None)" in told.value.with_hint
     for write in (flow.to_yaml, flow.to_python):

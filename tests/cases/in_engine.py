@@ -198,8 +198,10 @@ class Enacted:
 
         async def go(engine: Engine) -> ExecutionResult:
             if follow.action == "retry":
-                return await engine.retry_async(before, step=follow.step)
-            return await engine.fork_async(before, from_step=follow.step or "", id=self.id)
+                return await engine.executions.retry_async(before, step=follow.step)
+            return await engine.executions.fork_async(
+                before, from_step=follow.step or "", id=self.id
+            )
 
         async def go_on(engine: Engine) -> ExecutionResult:
             try:
@@ -251,7 +253,7 @@ class Enacted:
     def _looked_up(self) -> dict[str, Answer]:
         reader = Engine(self.store, clock=self.clock, workdir=self.folder)
         try:
-            events = list(reader.events(self.id))
+            events = list(reader.executions.events(self.id))
         except Exception:
             events = []
         finally:
@@ -353,7 +355,7 @@ class Enacted:
             asked = case.cancel
 
             async def cancel() -> None:
-                await self.engine.cancel_async(
+                await self.engine.executions.cancel_async(
                     self.id, reason=asked.reason, now=asked.now, by=asked.by, resume=False
                 )
 
@@ -369,7 +371,7 @@ class Enacted:
             await self._agenda[0][1]()
             del self._agenda[0]
             acted = True
-        waits = self.engine.waits().items if self._exists() else []
+        waits = self.engine.approvals.list().items if self._exists() else []
         if self._deciding is not None:
             if all(wait["id"] != self._deciding["id"] for wait in waits):
                 self.world.scripts.made(self._deciding)  # before the crash
@@ -387,14 +389,14 @@ class Enacted:
                 del planned[wait["id"]]
                 await self._decide(wait)
                 acted = True
-        open_now = {wait["id"] for wait in self.engine.waits().items} if planned else set()
+        open_now = {wait["id"] for wait in self.engine.approvals.list().items} if planned else set()
         for gone in set(planned) - open_now:
             del planned[gone]
         return acted
 
     def _exists(self) -> bool:
         try:
-            return bool(self.engine.result(self.id))
+            return bool(self.engine.executions.result(self.id))
         except Exception:
             return False
 
@@ -421,7 +423,7 @@ class Enacted:
         by = decided.by or self._assignee(wait)
         self._deciding = wait
         try:
-            await self.engine.decide_async(
+            await self.engine.approvals.decide_async(
                 wait["id"], decided.choice or choices[0], by=by, resume=False, **answer
             )
         except Exception as error:
@@ -440,11 +442,11 @@ class Enacted:
         answer = self._lost.get(wait["address"])
         acted = answer is not None and not (answer.raise_ or answer.never or answer.crash)
         if not acted or answer is None:
-            await self.engine.decide_async(wait["id"], "retry", resume=False)
+            await self.engine.approvals.decide_async(wait["id"], "retry", resume=False)
             return
         self.world.again.get(wait["address"], []).clear()
         value = as_data(answer.return_)
-        await self.engine.decide_async(wait["id"], "result", value=value, resume=False)
+        await self.engine.approvals.decide_async(wait["id"], "result", value=value, resume=False)
 
     def _assignee(self, wait: Any) -> str:
         excluded = wait.get("exclude") or []
@@ -461,7 +463,7 @@ class Enacted:
     def _compare(self, played: Played) -> None:
         reader = Engine(self.store, clock=self.clock, workdir=self.folder)
         try:
-            shown: Any = reader.show(self.id)
+            shown: Any = reader.executions.show(self.id)
             cells: Any = reader._host.stored(self.id, 0).state["vars"]
         finally:
             reader.close()

@@ -244,10 +244,10 @@ class Operated:
             for execution in resumed:
                 self._settle(execution, engine)
             return found
-        now = engine.result(result.execution) if resumed else result
+        now = engine.executions.result(result.execution) if resumed else result
         if any(wait["kind"] == "question" for wait in now.waits):
             return self._settle(result.execution, engine)
-        return engine.result(result.execution) if result is found else found
+        return engine.executions.result(result.execution) if result is found else found
 
     def _do(self, engine: Engine, what: str, given: Any, more: dict[str, Any]) -> Any:
         if what in self.ACTS:
@@ -262,7 +262,7 @@ class Operated:
         if what in WAITS:
             words = [self._wait(engine, words[0]), *words[1:]]
         if what == "waits" and words:
-            return engine.waits(execution=words[0], **more)
+            return engine.approvals.list(execution=words[0], **more)
         if what == "upgrade":
             words = words or ["flow.yaml"]
         if what == "load":
@@ -272,12 +272,12 @@ class Operated:
     def _wait(self, engine: Engine, named: str) -> str:
         """Return the ID of the wait at an address, `EXECUTION:ADDRESS` or a beginning of an ID."""
         execution, _, address = named.rpartition(":")
-        for wait in engine.waits(execution=execution or None).items:
+        for wait in engine.approvals.list(execution=execution or None).items:
             if wait["address"] == address:
                 self._asked[named] = wait["id"]
                 return wait["id"]
         for id in [execution] if execution else [*self._begun] if named not in self._asked else ():
-            for wait in engine.waits(execution=id, status="closed").items:
+            for wait in engine.approvals.list(execution=id, status="closed").items:
                 if wait["address"] == address:
                     return wait["id"]
         return self._asked.get(named, named)
@@ -378,10 +378,12 @@ class Operated:
     def _settle(self, execution: str, engine: Engine | None = None) -> Any:
         """Answer questions about calls that were cut off, as `effects.txt` has it."""
         engine = engine or self._engines[""]
-        while asked := [w for w in engine.result(execution).waits if w["kind"] == "question"]:
+        while asked := [
+            w for w in engine.executions.result(execution).waits if w["kind"] == "question"
+        ]:
             world.answer(engine, asked[0], Path())
             engine.resume(execution)
-        return engine.result(execution)
+        return engine.executions.result(execution)
 
     def _calls(self, _: None) -> list[Any]:
         done = {
@@ -396,7 +398,7 @@ class Operated:
         found, journal = engine._host.stored(execution, 0), read(engine.store, execution)
         state = state_at(engine._host.flows, found.linked.hash, journal, len(journal))[1]
         assert state == found.state
-        assert engine.show(execution)["status"] == state["status"]
+        assert engine.executions.show(execution)["status"] == state["status"]
 
     def _opened(self, _: None) -> dict[str, Any]:
         toy = self._provider

@@ -15,14 +15,17 @@ from tests.cli.conftest import CommandLine
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda e: e.executions(status="succeded"), "did you mean 'succeeded'"),
-        (lambda e: e.waits(status="bogus"), "it is one of: pending, closed, all"),
-        (lambda e: e.prune(older_than="30 days"), "give seconds, or a duration such as 30d"),
-        (lambda e: e.prune(older_than=None), "give seconds, or a duration such as 30d"),
-        (lambda e: e.prune(status="failed"), "write ['failed']"),
-        (lambda e: e.show(17), "give the id as text, not 17"),
-        (lambda e: e.upgrade("hello.yaml", ["a"]), "give the id as text, not ['a']"),
-        (lambda e: e.approve(None), "give the id as text, not None"),
+        (lambda e: e.executions.list(status="succeded"), "did you mean 'succeeded'"),
+        (lambda e: e.approvals.list(status="bogus"), "it is one of: pending, closed, all"),
+        (
+            lambda e: e.executions.prune(older_than="30 days"),
+            "give seconds, or a duration such as 30d",
+        ),
+        (lambda e: e.executions.prune(older_than=None), "give seconds, or a duration such as 30d"),
+        (lambda e: e.executions.prune(status="failed"), "write ['failed']"),
+        (lambda e: e.executions.show(17), "give the id as text, not 17"),
+        (lambda e: e.executions.upgrade("hello.yaml", ["a"]), "give the id as text, not ['a']"),
+        (lambda e: e.approvals.approve(None), "give the id as text, not None"),
     ],
 )
 def test_an_argument_that_means_nothing_is_an_error(
@@ -38,7 +41,9 @@ def test_an_argument_that_means_nothing_is_an_error(
 
 def test_a_duration_is_taken_in_words_and_in_seconds(tmp_path: Path) -> None:
     with Engine(tmp_path / "store") as engine:
-        assert engine.prune(older_than="30d") == engine.prune(older_than=2_592_000.0)
+        assert engine.executions.prune(older_than="30d") == engine.executions.prune(
+            older_than=2_592_000.0
+        )
 
 
 def test_a_working_folder_that_is_not_there_stops_the_run_before_its_first_step(

@@ -58,7 +58,7 @@ def test_every_command_finds_the_store_above(
         assert len(at(folder, flowengine, "--json", "list").splitlines()) == 1
         assert flowengine.newest() in at(folder, flowengine, "show", flowengine.newest()[:12])
     with Engine() as engine:
-        assert [one["flow"] for one in engine.executions().items] == ["hello"]
+        assert [one["flow"] for one in engine.executions.list().items] == ["hello"]
         assert engine.environments.written() == []
     with EnvironmentManager() as manager:
         assert manager.written() == []

@@ -149,7 +149,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
     for name, words in given.items():
         told = served(*words, code=2).err
         assert f"{name.split()[-1]} does not work against a server: {STORE_OPTIONS[name]}" in told
-    assert served.api.engine.executions().items == []
+    assert served.api.engine.executions.list().items == []
     for same in ("--detach", "--no-resume", "--no-interactive"):
         served.start("refund", "-i", "amount=80", same)
     served.start("refund", "-i", "amount=80", "--model", "some/model")
@@ -186,7 +186,7 @@ def test_graphs_and_definitions_are_those_of_the_store(served: Served, tmp_path:
     id = served.start("refund", "-i", "amount=80")
     changed = REFUND.replace('version: "3"', 'version: "4"').replace("output: 0", "output: 1")
     (tmp_path / "changed.yaml").write_text(changed)
-    served.api.engine.deploy(tmp_path / "changed.yaml")
+    served.api.engine.flows.deploy(tmp_path / "changed.yaml")
 
     for words, code in (
         *((["graph", what, "--format", format], 0)
@@ -211,7 +211,7 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = [served.start("refund", "-i", "amount=80") for _ in range(3)]
-    served.api.engine.cancel(old.pop())
+    served.api.engine.executions.cancel(old.pop())
     monkeypatch.setattr(
         served.api.engine._host,
         "settings",
@@ -224,7 +224,7 @@ def test_open_executions_are_upgraded_and_an_earlier_version_is_deployed_again(
     assert "deployed" in served("--json", "deploy", "--upgrade", "refund@3").out
     assert [one["version"] for one in served("--json", "flows", "list").json()
             if one["flow"] == "refund"] == ["3"]  # fmt: skip
-    assert served.api.engine.show(old[0])["version"] == "3"
+    assert served.api.engine.executions.show(old[0])["version"] == "3"
     assert "no flow 'refund@9' is deployed" in served("deploy", "refund@9", code=9).err
 
 
@@ -286,12 +286,12 @@ def test_an_approval_is_decided_and_the_worker_goes_on(served: Served) -> None:
 def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.7 of Ada")
     (tmp_path / "taking.yaml").write_text(TAKING)
-    served.api.engine.deploy(tmp_path / "taking.yaml")
+    served.api.engine.flows.deploy(tmp_path / "taking.yaml")
     there = served.start("taking", "--file", "scan=scan.pdf")
     store = ("--store", str(tmp_path / "store"))
     served.here(*store, "run", "taking.yaml", "--file", "scan=scan.pdf", "--id", "here")
-    assert served.api.engine.result(there).outputs == {"name": "scan.pdf"}
-    assert served.api.engine.result("here").outputs == {"name": "scan.pdf"}
+    assert served.api.engine.executions.result(there).outputs == {"name": "scan.pdf"}
+    assert served.api.engine.executions.result("here").outputs == {"name": "scan.pdf"}
     assert "cannot read none.pdf" in served("run", "taking", "--file", "scan=none.pdf", code=3).err
 
     served.both("files", "list", there)
@@ -360,7 +360,7 @@ def test_a_fixed_flow_that_does_not_fit_names_a_fork_that_works(
     fixed = FAILING.replace("id: failing", 'id: failing\nversion: "2"')
     fixed = fixed.replace("id: stop", "id: halt").replace("state.level == 1", "state.level == 9")
     (tmp_path / "fixed.yaml").write_text(fixed)
-    served.api.engine.deploy(tmp_path / "fixed.yaml")
+    served.api.engine.flows.deploy(tmp_path / "fixed.yaml")
     told = served("retry", id, "--file", "failing@2", code=7).err
     assert "stop: it failed, and the new flow has no such step" in told
     command = told.strip().rpartition("start a new execution: ")[2]

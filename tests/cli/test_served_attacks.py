@@ -14,6 +14,7 @@ import pytest
 from flowengine import Client, Engine
 from flowengine.cli import session
 from flowengine.client import client as client_module
+from flowengine.client.client import ClientExecutions
 from tests import command_line
 from tests.cli.conftest import REFUND, CommandLine
 from tests.server.api import LOCAL, Api
@@ -88,7 +89,7 @@ def test_junk_in_an_answer_is_an_error_and_never_reaches_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(command_line, "nothing_left", nullcontext)
-    [wait] = api.engine.waits(execution="it", status="all").items
+    [wait] = api.engine.approvals.list(execution="it", status="all").items
     words = [{"ID": "it", "WAIT": wait["id"]}.get(word, word) for word in command]
     for seed in (part, part + 10):
         liar = Liar(api, seed)
@@ -148,7 +149,7 @@ def test_what_could_not_be_understood_is_in_the_log(
     monkeypatch.setattr(
         session, "connect", lambda url: Client(url, LOCAL, transport=Transport(api))
     )
-    monkeypatch.setattr(Client, "why", lambda *_: [{}])
+    monkeypatch.setattr(ClientExecutions, "why", lambda *_: [{}])
     with caplog.at_level("DEBUG", "flowengine.client"):
         said = flowengine("why", "it", code=10, env={"FLOWENGINE_SERVER": URL}).err
     assert "cannot be understood: KeyError" in said

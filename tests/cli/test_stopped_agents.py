@@ -132,7 +132,7 @@ def test_a_cancelled_task_closes_the_environments_and_leaves_the_run_open(folder
                 os.kill(pid, 0)
             open_now = [one for one in engine.environments.list() if one["state"] == "ready"]
             assert open_now == []
-            assert not engine.result("job-1").ended
+            assert not engine.executions.result("job-1").ended
             (folder / "quick").touch()
             result = await engine.resume_async("job-1")
             assert result.outputs == {"said": "It is done."}

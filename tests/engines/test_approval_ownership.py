@@ -48,25 +48,28 @@ def ask(engine: Engine, tmp_path: Path, more: str = "claim: true") -> str:
 
 def links(engine: Engine, wait: str) -> list[Any]:
     """Return the changes of an approval, each as `(what, by, to)`."""
-    return [(one["do"], one["by"], one.get("to")) for one in engine.wait(wait).get("handed", [])]
+    return [
+        (one["do"], one["by"], one.get("to"))
+        for one in engine.approvals.show(wait).get("handed", [])
+    ]
 
 
 def test_claimed_while_another_process_drives_shows_at_once_and_stands(
     engine: Engine, tmp_path: Path
 ) -> None:
     wait = ask(engine, tmp_path)
-    execution = engine.wait(wait)["execution"]
+    execution = engine.approvals.show(wait)["execution"]
     with Engine(user="user:cleo") as other:
         other._host.keeper.acquire(execution)
-        engine.claim(wait)
-        assert engine.wait(wait)["claimed_by"] == "user:ben"
-        assert len(list(engine.events(execution))) == 1
+        engine.approvals.claim(wait)
+        assert engine.approvals.show(wait)["claimed_by"] == "user:ben"
+        assert len(list(engine.executions.events(execution))) == 1
         with pytest.raises(Conflict, match="claimed by user:ben"):
-            other.claim(wait)
+            other.approvals.claim(wait)
         with pytest.raises(Conflict, match="claimed by user:ben"):
-            other.approve(wait)
-    assert engine.approve(wait).result.outputs == {"by": "user:ben"}  # type: ignore[union-attr]
-    done = [one["type"] for one in engine.events(execution)]
+            other.approvals.approve(wait)
+    assert engine.approvals.approve(wait).result.outputs == {"by": "user:ben"}  # type: ignore[union-attr]
+    done = [one["type"] for one in engine.executions.events(execution)]
     assert done == ["started", "claimed", "warning", "decided"]  # the other approver's attempt
 
 
@@ -91,7 +94,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
         with Engine(user=user) as mine:
             for wait in waits:
                 try:
-                    seen[wait, user] = mine.claim(wait)["claimed_by"]
+                    seen[wait, user] = mine.approvals.claim(wait)["claimed_by"]
                 except Conflict as refused:
                     seen[wait, user] = refused.standing["claimed_by"]
 
@@ -101,7 +104,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
     for thread in threads:
         thread.join(60)
     for wait in waits:
-        holder = engine.wait(wait)["claimed_by"]
+        holder = engine.approvals.show(wait)["claimed_by"]
         assert [seen[wait, user] for user in users] == [holder] * len(users)
         assert links(engine, wait) == [("claimed", holder, None)]
 
@@ -111,12 +114,12 @@ def test_a_claim_that_lost_in_the_inbox_of_a_dead_process_changes_nothing(
 ) -> None:
     """The kernel rejects the later claim even if it has passed all earlier checks."""
     wait = ask(engine, tmp_path)
-    found = engine.wait(wait)
+    found = engine.approvals.show(wait)
     number = next(iter(engine.store.waits().items)).number
-    engine.claim(wait)
+    engine.approvals.claim(wait)
     late = {"type": "claimed", "at": 1, "wait": number, "by": "user:cleo", "via": "cli"}
     engine.store.send(found["execution"], pack(late), 1, "late")
-    assert engine.wait(wait)["claimed_by"] == "user:ben"
+    assert engine.approvals.show(wait)["claimed_by"] == "user:ben"
     engine.resume(found["execution"])
-    assert engine.wait(wait)["claimed_by"] == "user:ben"
+    assert engine.approvals.show(wait)["claimed_by"] == "user:ben"
     assert links(engine, wait) == [("claimed", "user:ben", None)]

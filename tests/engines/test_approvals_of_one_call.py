@@ -70,9 +70,9 @@ def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
         [wait] = engine.run(write("ask")).waits
     for number in (1, 2):
         with Engine("store") as engine:
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
             assert result is not None
-            engine.approve(wait["id"])  # repeating a decision changes nothing
+            engine.approvals.approve(wait["id"])  # repeating a decision changes nothing
             assert sent() == "".join(f"round {one};" for one in range(1, number + 1))
             if number == 1:
                 [wait] = result.waits
@@ -96,9 +96,9 @@ def test_without_a_terminal_a_call_waits(approval: str) -> None:
     assert sent() == ""
     assert "Call 'send'?" in done.stderr
     with Engine("store") as engine:
-        [wait] = engine.waits().items
+        [wait] = engine.approvals.list().items
         assert wait.get("required", False) is (approval == "required")
-        engine.approve(wait["id"], resume=False)
+        engine.approvals.approve(wait["id"], resume=False)
         engine.resume(wait["execution"])
         assert sent() == "round 1;"
 
@@ -109,7 +109,9 @@ def test_a_rule_that_answers_is_in_the_record_of_the_execution() -> None:
     with Engine("store") as engine:
         result = engine.run(write("ask"))
         assert result.status == "succeeded"
-        decided = [one for one in engine.events(result.execution) if one["type"] == "decided"]
+        decided = [
+            one for one in engine.executions.events(result.execution) if one["type"] == "decided"
+        ]
     assert [(one["by"], one["via"]) for one in decided] == [("policy", "policy")] * 2
     assert all("allow" in one["comment"] for one in decided)
 
@@ -129,17 +131,19 @@ def test_a_rejection_is_of_one_call_and_a_fork_after_it_keeps_it() -> None:
     Path("flow.yaml").write_text(TWICE)
     with Engine("store") as engine:
         first = engine.run("flow.yaml")
-        second = engine.reject(first.waits[0]["id"], comment="not now").result
+        second = engine.approvals.reject(first.waits[0]["id"], comment="not now").result
         assert second is not None
         assert [one["address"] for one in second.waits] == ["b"]
 
-        after = engine.fork(first.execution, from_step="b")
+        after = engine.executions.fork(first.execution, from_step="b")
         assert [one["address"] for one in after.waits] == ["b"]
-        [rejected] = [one for one in engine.events(after.execution) if one["type"] == "decided"]
+        [rejected] = [
+            one for one in engine.executions.events(after.execution) if one["type"] == "decided"
+        ]
         assert rejected["comment"] == "not now"
-        ended = engine.approve(after.waits[0]["id"]).result
+        ended = engine.approvals.approve(after.waits[0]["id"]).result
 
-        again = engine.fork(first.execution, from_step="a")
+        again = engine.executions.fork(first.execution, from_step="a")
         assert [one["address"] for one in again.waits] == ["a"]
     assert ended is not None
     assert ended.outputs == {"a": "rejected", "b": "x"}

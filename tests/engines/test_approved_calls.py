@@ -75,7 +75,7 @@ outputs: {{o: "${{{{ steps.a.output }}}}"}}
         [wait] = engine.run("flow.yaml").waits
         assert (wait["tool"], wait["subject"]) == ("box.count", {"text": "one"})
         assert wait["edit"] == ["text"]
-        result = engine.approve(wait["id"], edit={"text": "two"}).result
+        result = engine.approvals.approve(wait["id"], edit={"text": "two"}).result
     assert result is not None
     assert result.outputs is not None
     assert "1" in json.dumps(result.outputs["o"])
@@ -93,7 +93,7 @@ from flowengine.errors import FlowEngineError
 with Engine("store") as engine:
     for wait in sys.argv[1:]:
         try:
-            engine.approve(wait)
+            engine.approvals.approve(wait)
         except FlowEngineError as error:
             print(error)
 """
@@ -127,7 +127,7 @@ def test_approving_twice_at_once_runs_it_once() -> None:
 
             def approve(_: int, wait: str = wait["id"]) -> bool:
                 with Engine("store") as other:
-                    return other.approve(wait, resume=False).first
+                    return other.approvals.approve(wait, resume=False).first
 
             with ThreadPoolExecutor(2) as pool:
                 assert sorted(pool.map(approve, range(2))) == [False, True]
@@ -141,10 +141,10 @@ from flowengine import Engine
 from flowengine.engines.running.work import Work
 engine = Engine("store")
 if sys.argv[2] == "recorded":
-    engine.approve(sys.argv[1], edit={"amount": 7}, resume=False)
+    engine.approvals.approve(sys.argv[1], edit={"amount": 7}, resume=False)
     os.kill(os.getpid(), signal.SIGKILL)
 Work.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-engine.approve(sys.argv[1], edit={"amount": 7})
+engine.approvals.approve(sys.argv[1], edit={"amount": 7})
 """
 
 

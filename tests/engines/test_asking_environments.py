@@ -70,8 +70,8 @@ def test_a_process_killed_while_people_are_asked_loses_nothing(toy: Toy) -> None
     child.communicate()
 
     with Engine("store") as engine:
-        [wait] = engine.waits().items
-        result: Any = engine.approve(wait["id"]).result
+        [wait] = engine.approvals.list().items
+        result: Any = engine.approvals.approve(wait["id"]).result
 
     assert result.outputs == {"a": "x"}
     assert (toy.opens, used()) == (1, "x")

@@ -54,7 +54,7 @@ def test_on_an_event_loop_it_is_the_same(toy: Toy, handler: Any) -> None:
         async with Engine("store") as engine:
             first = await engine.run_async(write())
             [wait] = (await engine.run_async(write())).waits
-            decision = await engine.continue_with_async(wait["id"], {"approved": True})
+            decision = await engine.approvals.continue_with_async(wait["id"], {"approved": True})
 
         assert first.status == "succeeded"
         assert decision.result is not None
@@ -69,7 +69,7 @@ def test_subscribers_of_the_manager_are_told_that_somebody_is_asked(toy: Toy) ->
     with Engine("store") as engine:
         engine.environments.subscribe(lambda event: told.append((event.event, event.resource_key)))
         [wait] = engine.run(write()).waits
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
 
     names = [name.removeprefix("execution_environment.") for name, _ in told]
     assert names == [
@@ -97,7 +97,7 @@ def test_a_handler_that_answers_after_the_expiry_is_too_late(
         result = engine.run(write("{expires: 1s}"), id="it")
         if result.status == "waiting":
             result = engine.resume("it")
-        decided = [e for e in engine.events("it") if e["type"] == "decided"]
+        decided = [e for e in engine.executions.events("it") if e["type"] == "decided"]
 
     assert decided == []
     assert result.error is not None

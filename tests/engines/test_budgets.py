@@ -49,7 +49,7 @@ class Played(NamedTuple):
 
 def used(engine: Engine) -> tuple[int, int]:
     """Return the usage and the limit recorded for the flow's budget."""
-    calls = engine.show("it")["budgets"][0]["tool_calls"]
+    calls = engine.executions.show("it")["budgets"][0]["tool_calls"]
     assert calls["running"] == 0
     return calls["used"], calls["limit"]
 
@@ -110,7 +110,7 @@ def test_a_killed_process_forgets_no_call(tmp_path: Path) -> None:
         kills += child.kill(process)
     with Engine(tmp_path / "store") as engine:
         engine.resume("it")
-        [budget] = engine.show("it")["budgets"]
+        [budget] = engine.executions.show("it")["budgets"]
 
     seen = len(world.effects(tmp_path))
     assert seen <= budget["tool_calls"]["used"] <= seen + kills

@@ -56,7 +56,7 @@ def called() -> list[str]:
 
 
 def approved(engine: Engine, wait: Any, **how: Any) -> Any:
-    result = engine.approve(wait["id"], **how).result
+    result = engine.approvals.approve(wait["id"], **how).result
     assert result is not None
     return result
 
@@ -64,7 +64,7 @@ def approved(engine: Engine, wait: Any, **how: Any) -> Any:
 def test_one_that_has_not_changed_is_called() -> None:
     with Engine("store") as engine:
         [wait] = engine.run(write(TWO)).waits
-        assert len(engine.wait(wait["id"])["source"]) == 64
+        assert len(engine.approvals.show(wait["id"])["source"]) == 64
     with Engine("store") as engine:
         assert approved(engine, wait).outputs == {"o": 'get was given {"n": 2}'}
 
@@ -94,7 +94,7 @@ def test_a_server_that_is_a_declared_environment_is_looked_at_as_well() -> None:
     Path("flow.yaml").write_text(text)
     with Engine("store") as engine:
         [wait] = engine.run("flow.yaml").waits
-        assert "source" in engine.wait(wait["id"])
+        assert "source" in engine.approvals.show(wait["id"])
         listed("Deletes all.")
         [again] = approved(engine, wait).waits
     assert "+Deletes all." in again["difference"].splitlines()
@@ -105,7 +105,7 @@ def test_a_no_to_the_changed_one_is_one() -> None:
         [wait] = engine.run(write(TWO)).waits
         listed("Deletes all.")
         [again] = approved(engine, wait).waits
-        result = engine.reject(again["id"]).result
+        result = engine.approvals.reject(again["id"]).result
     assert result is not None
     assert result.error is not None
     assert result.error["type"] == "Rejected"
@@ -115,7 +115,7 @@ def test_a_no_to_the_changed_one_is_one() -> None:
 def test_of_one_that_nobody_had_asked_the_server_about_nothing_was_known() -> None:
     with Engine("store") as engine:
         [wait] = engine.run(write(ONE)).waits
-        assert "source" not in engine.wait(wait["id"])
+        assert "source" not in engine.approvals.show(wait["id"])
         assert approved(engine, wait).status == "succeeded"
 
 

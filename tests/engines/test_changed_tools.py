@@ -49,9 +49,9 @@ def asked(engine: Engine) -> WaitInfo:
 
 def test_what_has_not_changed_runs_as_it_was_approved() -> None:
     with Engine("store") as engine:
-        wait = engine.wait(asked(engine)["id"])
+        wait = engine.approvals.show(asked(engine)["id"])
         assert len(wait["source"]) == 64
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.outputs == {"o": "before"}
 
@@ -60,7 +60,7 @@ def test_code_that_has_changed_is_asked_about_anew_with_the_difference() -> None
     with Engine("store") as engine:
         first = asked(engine)
         Path("acts.py").write_text(AFTER)
-        result = engine.approve(first["id"], edit={"n": 2}).result
+        result = engine.approvals.approve(first["id"], edit={"n": 2}).result
         assert result is not None
         [wait] = result.waits
         assert acted() == ""
@@ -69,7 +69,7 @@ def test_code_that_has_changed_is_asked_about_anew_with_the_difference() -> None
         assert '-        file.write(f"before {n};")' in wait["difference"].splitlines()
         assert '+        file.write(f"after {n};")' in wait["difference"].splitlines()
 
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.outputs == {"o": "after"}
     assert acted() == "after 2;"
@@ -80,10 +80,10 @@ def test_it_is_asked_again_as_often_as_the_code_changes_and_a_no_is_one() -> Non
         wait: Any = asked(engine)
         for text in (AFTER, AFTER.replace("after", "later")):
             Path("acts.py").write_text(text)
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
             assert result is not None
             [wait] = result.waits
-        result = engine.reject(wait["id"]).result
+        result = engine.approvals.reject(wait["id"]).result
     assert result is not None
     assert result.error is not None
     assert result.error["type"] == "Rejected"
@@ -101,7 +101,7 @@ def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None
     assert acted() == ""
     assert "has changed" in done.stderr, done.stderr
     with Engine("store") as engine:
-        [open_] = engine.waits().items
+        [open_] = engine.approvals.list().items
     shown = subprocess.run(
         [*command, "approvals", "show", open_["id"]],
         capture_output=True, text=True, timeout=60, check=True,
@@ -116,7 +116,7 @@ def test_code_that_this_process_has_imported_is_what_runs_whatever_the_file_says
         wait = asked(engine)
         assert acted() == "before 0;"
         Path("acts.py").write_text(AFTER)
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.outputs == {"o": "before"}
     assert acted() == "before 0;before 1;"
@@ -126,11 +126,11 @@ def test_code_that_is_gone_is_asked_about_and_then_the_step_fails() -> None:
     with Engine("store") as engine:
         wait = asked(engine)
         Path("acts.py").unlink()
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         [wait] = result.waits
         assert "cannot be read" in wait["difference"]
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.status == "failed"
 
@@ -143,13 +143,13 @@ def test_a_question_whose_process_died_at_once_is_described_by_the_next(
     with Engine("store") as engine, monkeypatch.context() as patch:
         patch.setattr(call_descriptions, "described", lambda *_: None)
         wait = asked(engine)
-        assert "source" not in engine.wait(wait["id"])
+        assert "source" not in engine.approvals.show(wait["id"])
     with Engine("store") as engine:
         engine.resume(wait["execution"])
-        assert "source" in engine.wait(wait["id"])
+        assert "source" in engine.approvals.show(wait["id"])
     Path("acts.py").write_text(AFTER)
     with Engine("store") as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert "difference" in result.waits[0]
 
@@ -170,7 +170,7 @@ DIES = """
 import os, signal, sys
 from flowengine import Engine
 engine = Engine("store")
-decide = engine.approve(sys.argv[1], resume=False)
+decide = engine.approvals.approve(sys.argv[1], resume=False)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -179,14 +179,14 @@ def test_only_the_kinds_whose_text_is_known_are_described() -> None:
     Path("flow.yaml").write_text(FLOW.replace('python: "acts:act"', "shell: [echo, x]"))
     with Engine("store") as engine:
         wait = asked(engine)
-        assert "source" not in engine.wait(wait["id"])
-        assert engine.approve(wait["id"]).first
+        assert "source" not in engine.approvals.show(wait["id"])
+        assert engine.approvals.approve(wait["id"]).first
 
 
 def test_an_execution_that_rests_with_a_question_can_be_had_by_others() -> None:
     with Engine("store") as engine:
         wait = asked(engine)
         with Engine("store") as other:
-            result = other.approve(wait["id"]).result
+            result = other.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.status == "succeeded"

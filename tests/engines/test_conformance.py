@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Conflict, Engine
+from flowengine.engines.deciding import Approvals
 from tests.testing.engine_conformance import CHECKS, Check, check_the_first_decision_counts
 
 each = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -28,14 +29,14 @@ def test_temporal(check: Check, store: str) -> None:
 def test_an_engine_that_breaks_a_rule_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decide = Engine.decide
+    decide = Approvals.decide
 
-    def careless(engine: Engine, *given: Any, **more: Any) -> object:
+    def careless(approvals: Approvals, *given: Any, **more: Any) -> object:
         with suppress(Conflict):
-            return decide(engine, *given, **more)
+            return decide(approvals, *given, **more)
         return None
 
     for word in ("approve", "reject"):
-        monkeypatch.setattr(Engine, word, partialmethod(careless, choice=word))
+        monkeypatch.setattr(Approvals, word, partialmethod(careless, choice=word))
     with pytest.raises(AssertionError, match="the decisions: expected"):
         check_the_first_decision_counts(lambda: Engine(tmp_path / "store"))

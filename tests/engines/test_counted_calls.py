@@ -90,7 +90,7 @@ def test_what_is_rejected_or_refused_does_not_count_and_an_edit_counts_as_what_r
     case = Case(tmp_path, flow(AGENTS, head=head(rules, approval="{edit: true}")), script)
     [wait] = case.run().waits
     with case.engine_open() as engine:
-        engine.reject(wait["id"])
+        engine.approvals.reject(wait["id"])
     assert case.called == ["add 90 2", "add 5 4"]  # 95 in total
 
 
@@ -179,7 +179,7 @@ def test_a_rejected_call_is_none_of_those_that_an_agent_may_make(tmp_path: Path)
     case = Case(tmp_path, flow(agents, head=head(rules)), script)
     [wait] = case.run().waits
     with case.engine_open() as engine:
-        engine.reject(wait["id"])
+        engine.approvals.reject(wait["id"])
     assert case.called == ["add 1 2"]
 
 

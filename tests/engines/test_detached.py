@@ -53,7 +53,7 @@ def test_it_is_an_execution_of_a_flow_like_any_other() -> None:
         hashes = {engine.store.execution(id).hash for id in result.outputs["ids"]}
         assert len(hashes) == 1
         assert hashes != {load("parent.yaml").hash}
-        assert engine.result(result.outputs["ids"][1]).outputs == {"sum": 12}
+        assert engine.executions.result(result.outputs["ids"][1]).outputs == {"sum": 12}
 
 
 def test_the_command_line_runs_it_too_and_tells_of_it(

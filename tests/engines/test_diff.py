@@ -36,7 +36,7 @@ def decided(
 ) -> str:
     """Run a flow with one approval to its end, and return the execution's ID."""
     (wait,) = engine.run(flow, {"text": text}).waits
-    engine.decide(wait["id"], choice, **more)
+    engine.approvals.decide(wait["id"], choice, **more)
     return wait["execution"]
 
 
@@ -48,7 +48,7 @@ def test_what_is_alike_is_compared_as_bytes_only(
         first, other = decided(engine, flow), decided(engine, flow)
         monkeypatch.setattr(diff, "_sorted", lambda _: pytest.fail("values are sorted"))
         monkeypatch.setattr(diff, "_compare", lambda *_: pytest.fail("values are searched"))
-        assert engine.diff(first, other)["same"]
+        assert engine.executions.diff(first, other)["same"]
 
 
 def test_attempts_that_were_cut_off_are_no_difference(tmp_path: Path) -> None:
@@ -72,5 +72,9 @@ outputs: {b: "${{ steps.b.output }}"}
         ]  # the process dies here
         engine._host.keeper.released(cut)
         engine.resume(cut)
-        assert [one["type"] for one in engine.events(cut)] == ["started", "cut", "succeeded"]
-        assert engine.diff(whole, cut)["same"]
+        assert [one["type"] for one in engine.executions.events(cut)] == [
+            "started",
+            "cut",
+            "succeeded",
+        ]
+        assert engine.executions.diff(whole, cut)["same"]

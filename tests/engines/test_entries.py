@@ -83,48 +83,48 @@ def test_entries_after_the_last_snapshot_are_those_of_the_whole_journal(
 ) -> None:
     with Engine("store") as engine:
         id = engine.run("long.yaml").execution
-        whole, first = list(engine.events(id)), snapshot_of(engine, id)
+        whole, first = list(engine.executions.events(id)), snapshot_of(engine, id)
         assert 50 < first < len(whole)
         rows = count_rows(engine, monkeypatch)
         for number in range(first, len(whole) + 2):
-            assert list(engine.events(id, from_seq=number)) == whole[number:]
-        begun, newest = engine.newest(id)
+            assert list(engine.executions.events(id, from_seq=number)) == whole[number:]
+        begun, newest = engine.executions.newest(id)
         assert begun == first
         assert [next(newest) for _ in whole[first:]] == whole[first:]
         assert next(newest) is None
         assert rows() == 0
-        assert list(engine.events(id, from_seq=first - 1)) == whole[first - 1 :]
+        assert list(engine.executions.events(id, from_seq=first - 1)) == whole[first - 1 :]
 
 
 def test_a_list_that_grows_is_part_of_the_state_at_the_snapshot(folder: Path) -> None:
     with Engine("store") as engine:
         result = engine.run("growing.yaml")
-        first, newest = engine.newest(result.execution)
+        first, newest = engine.executions.newest(result.execution)
         assert first > 50
-        engine.approve(result.waits[0]["id"])
-        assert list(newest) == list(engine.events(result.execution))[first:]
+        engine.approvals.approve(result.waits[0]["id"])
+        assert list(newest) == list(engine.executions.events(result.execution))[first:]
 
 
 def test_they_continue_through_a_retry_that_goes_back_behind_the_snapshot(folder: Path) -> None:
     with Engine("store") as engine:
         result = engine.run("long.yaml")
         id = result.execution
-        first, newest = engine.newest(id)
-        engine.approve(result.waits[0]["id"])
-        assert engine.result(id).status == "failed"
+        first, newest = engine.executions.newest(id)
+        engine.approvals.approve(result.waits[0]["id"])
+        assert engine.executions.result(id).status == "failed"
         Path("mended").touch()
-        [wait] = engine.retry(id, step="begin").waits
-        engine.approve(wait["id"])
-        assert engine.result(id).status == "waiting"
+        [wait] = engine.executions.retry(id, step="begin").waits
+        engine.approvals.approve(wait["id"])
+        assert engine.executions.result(id).status == "waiting"
         seen = []
         for entry in newest:
             if entry is None:
                 break
             seen.append(entry)
-        whole = list(engine.events(id))
+        whole = list(engine.executions.events(id))
         assert any("back" in entry for entry in seen)
         assert seen == whole[first:]
-        assert engine.newest(id)[0] > first
+        assert engine.executions.newest(id)[0] > first
 
 
 def test_what_has_ended_has_no_more(folder: Path) -> None:
@@ -133,10 +133,10 @@ def test_what_has_ended_has_no_more(folder: Path) -> None:
         result = engine.run("long.yaml")
         id = result.execution
         for _ in range(2):
-            engine.approve(engine.result(id).waits[0]["id"])
-        assert engine.result(id).status == "succeeded"
-        first, newest = engine.newest(result.execution)
-        assert list(newest) == list(engine.events(result.execution))[first:]
+            engine.approvals.approve(engine.executions.result(id).waits[0]["id"])
+        assert engine.executions.result(id).status == "succeeded"
+        first, newest = engine.executions.newest(result.execution)
+        assert list(newest) == list(engine.executions.events(result.execution))[first:]
 
 
 def test_an_event_of_a_long_execution_is_shown_among_all_without_its_past(
@@ -144,13 +144,13 @@ def test_an_event_of_a_long_execution_is_shown_among_all_without_its_past(
 ) -> None:
     with Engine("store") as engine:
         result = engine.run("long.yaml")
-        feed = engine.feed_all()
+        feed = engine.executions.feed_all()
         assert next(feed) is None
-        engine.approve(result.waits[0]["id"], resume=False)
+        engine.approvals.approve(result.waits[0]["id"], resume=False)
         Path("mended").touch()
         engine.resume(result.execution)
         first = snapshot_of(engine, result.execution)
-        whole = list(engine.events(result.execution))
+        whole = list(engine.executions.events(result.execution))
         rows = count_rows(engine, monkeypatch)
         seen = []
         for event in feed:

@@ -108,7 +108,7 @@ def test_a_command_runs_on_the_loop_of_its_environment_and_has_ended_when_its_st
         async with Engine("store") as engine:
             running = asyncio.ensure_future(engine.run_async("flow.yaml", id="it"))
             assert await asyncio.to_thread(runner.began.wait, 60)
-            await engine.cancel_async("it")
+            await engine.executions.cancel_async("it")
             assert (await running).status == "cancelled"
             assert runner.ended
 

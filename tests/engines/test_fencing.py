@@ -126,8 +126,8 @@ def test_what_a_stopped_process_was_doing_is_not_done_beside_the_next_attempt(
             where = f"Process {stopped.pid} on {os.uname().nodename} may still be at work on it"
             assert where in asked["body"]
             (tmp_path / "go").touch()
-            engine.decide(asked["id"], "retry")
-            assert engine.result("it").status == "succeeded"
+            engine.approvals.decide(asked["id"], "retry")
+            assert engine.executions.result("it").status == "succeeded"
             (tmp_path / "go").unlink()
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
@@ -157,8 +157,8 @@ def test_a_stopped_command_ends_when_its_execution_is_taken_over(tmp_path: Path)
         asked = taken_over(engine)
         assert stopped.wait(60) == -signal.SIGKILL
         assert "may still be at work" not in asked["body"]
-        engine.decide(asked["id"], "retry")
-        assert engine.result("it").status == "succeeded"
+        engine.approvals.decide(asked["id"], "retry")
+        assert engine.executions.result("it").status == "succeeded"
     assert effects(tmp_path, "acted") == effects(tmp_path, "next") == [os.getpid()]
 
 
@@ -173,10 +173,10 @@ def test_a_result_that_comes_late_answers_the_question_about_it(tmp_path: Path) 
         held.join()
         assert (tmp_path / "lost").exists()
         assert engine.resume("it").status == "succeeded"
-        [first, _] = engine.show("it")["steps"]
+        [first, _] = engine.executions.show("it")["steps"]
         assert (first["attempts"], first["status"]) == (1, "succeeded")
         with pytest.raises(Conflict):
-            engine.decide(asked["id"], "retry")
+            engine.approvals.decide(asked["id"], "retry")
     assert len(effects(tmp_path, "acted")) == len(effects(tmp_path, "next")) == 1
 
 

@@ -60,7 +60,7 @@ def begin(engine: Engine, *paths: str, flow: str = "it.yaml", **inputs: str) -> 
 
 def grant(engine: Engine, result: ExecutionResult, **given: Any) -> ExecutionResult:
     wanted: Any = {"scope": "flow", **given}
-    after = engine.approve(result.waits[0]["id"], grant=wanted).result
+    after = engine.approvals.approve(result.waits[0]["id"], grant=wanted).result
     assert after is not None
     return after
 
@@ -99,14 +99,14 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
     write()
     with Engine("store") as engine, Engine("store") as other:
         grant(engine, begin(engine, "a"), args=ANY)
-        [given] = engine.grants()
+        [given] = engine.approvals.grants()
         store = engine._host.store
         decide = store.decide
 
         def revoked_right_after(wait: str, vote: Any) -> Any:
             stands = decide(wait, vote)
             if vote.uses is not None:
-                other.revoke(given["id"], by="user:ben")
+                other.approvals.revoke(given["id"], by="user:ben")
             return stands
 
         store.decide = revoked_right_after  # type: ignore[method-assign]
@@ -114,14 +114,14 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
         [wait] = result.waits
         assert wait["rule"] == "the grant that answered was revoked by user:ben"
         assert acted() == ["a"]
-        assert engine.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
+        assert engine.approvals.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
         assert begin(engine, "c").status == "waiting"
-        [given] = engine.grants()
+        [given] = engine.approvals.grants()
         assert (given["status"], given["revoked_by"]) == ("revoked", "user:ben")
         with pytest.raises(Conflict, match="revoked by user:ben"):
-            engine.revoke(given["id"])
+            engine.approvals.revoke(given["id"])
         with pytest.raises(NotFound):
-            engine.revoke("nothing")
+            engine.approvals.revoke("nothing")
 
 
 @pytest.mark.endurance
@@ -143,7 +143,7 @@ def test_two_processes_use_a_grant_up_exactly() -> None:
             one.stdin.flush()
         said = "".join(one.communicate(timeout=120)[0] for one in both).split()
         assert sorted(said) == ["succeeded"] * 7 + ["waiting"] * 5
-        assert engine.grants()[0]["used"] == 7
+        assert engine.approvals.grants()[0]["used"] == 7
     assert len(acted()) == 8
 
 
@@ -157,7 +157,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
         assert result.status == "waiting"
     with Engine("store") as engine:
         assert engine.resume(result.execution).status == "succeeded"
-        assert engine.grants()[0]["used"] == 1
+        assert engine.approvals.grants()[0]["used"] == 1
 
 
 @pytest.mark.endurance
@@ -174,7 +174,7 @@ def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     cli("approve", wait["id"], "--scope", "flow", "--grant", "path=*", "--uses", "3")
     assert acted() == ["a", "b"]
     with Engine("store") as engine:
-        assert engine.result(other).status == "succeeded"
+        assert engine.executions.result(other).status == "succeeded"
     listed = cli("grants", "list").stdout
     assert "flow it" in listed
     assert "1 of 3" in listed

@@ -31,7 +31,7 @@ steps:
         return advance(graph, state, event, *more, **named)
 
     monkeypatch.setattr(linked_flows, "advance", counted)
-    forked = engine.fork("it", from_step="no")
+    forked = engine.executions.fork("it", from_step="no")
     assert forked.status == "failed"
     # Each replay begins with this event.
     assert applied.count("started") == 2

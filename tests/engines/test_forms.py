@@ -76,7 +76,7 @@ def test_what_waits_moves_to_the_new_place_of_its_file() -> None:
     with Engine("store") as engine:
         engine.run(write("before", "it"), id="waiting")
         shutil.move("before", "after")
-        [found] = engine.upgrade("after/flow.yaml")
+        [found] = engine.executions.upgrade("after/flow.yaml")
         assert (found["verdict"], found["moved"]) == ("continues", True)
         result = engine.signal("s", execution="waiting").result
     assert result is not None

@@ -69,9 +69,9 @@ def test_it_has_what_is_open_as_the_whole_history_does(
         events = type(reader.store).events
 
         monkeypatch.setattr(type(reader.store), "events", refused)
-        seen = reader.glance(execution)
+        seen = reader.executions.glance(execution)
         monkeypatch.setattr(type(reader.store), "events", events)
-        whole = reader.show(execution)
+        whole = reader.executions.show(execution)
 
         assert seen is not None
         items = {step["address"]: step for step in whole["steps"]}
@@ -91,12 +91,12 @@ def test_what_is_short_or_kept_in_memory_needs_none(folder: Path) -> None:
     (folder / "short.yaml").write_text("flowengine: 1\nid: s\nsteps: [{id: a, output: 1}]\n")
     with Engine("store") as engine:
         long, short = (engine.run(f"{name}.yaml").execution for name in ("long", "short"))
-        assert engine.glance(long) is None
+        assert engine.executions.glance(long) is None
         engine.keep_histories()
-        assert engine.glance(short) is None
-        assert engine.glance(long) is not None
-        engine.show(long)
-        assert engine.glance(long) is None
+        assert engine.executions.glance(short) is None
+        assert engine.executions.glance(long) is not None
+        engine.executions.show(long)
+        assert engine.executions.glance(long) is None
 
 
 def test_many_steps_that_one_event_began_are_long_too(folder: Path) -> None:
@@ -109,7 +109,7 @@ def test_many_steps_that_one_event_began_are_long_too(folder: Path) -> None:
         engine.keep_histories()
         execution = engine.run("instant.yaml").execution
         assert len(engine.store.events(execution)) < glance.LONG
-        seen = engine.glance(execution)
+        seen = engine.executions.glance(execution)
 
     assert seen is not None
     assert [step["address"] for step in seen["steps"]] == ["approve"]
@@ -127,10 +127,10 @@ def test_a_failed_one_has_its_error_without_reading_the_journal(
     with Engine("store") as engine:
         engine.keep_histories()
         execution = engine.run("fails.yaml").execution
-        whole = engine.show(execution)
+        whole = engine.executions.show(execution)
         engine.keep_histories()
         monkeypatch.setattr(type(engine.store), "events", refused)
-        seen = engine.glance(execution)
+        seen = engine.executions.glance(execution)
 
     assert seen is not None
     assert (seen["status"], seen["error"]) == ("failed", whole["error"])

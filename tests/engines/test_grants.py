@@ -14,7 +14,7 @@ from flowengine.kernel.notation.grants import covers, fits
 
 def approve(engine: Engine, result: ExecutionResult, **grant: Any) -> ExecutionResult:
     given: Any = {"grant": grant} if grant else {}
-    after = engine.approve(result.waits[0]["id"], **given).result
+    after = engine.approvals.approve(result.waits[0]["id"], **given).result
     assert after is not None
     return after
 
@@ -117,5 +117,5 @@ def test_a_grant_for_a_sandbox_answers_for_no_other_place(
     with Engine("store") as engine:
         result = approve(engine, engine.run("flow.yaml"), scope=scope, args={"text": "**"})
         assert [wait["address"] for wait in result.waits] == ["elsewhere"]
-        assert engine.grants(result.execution)[0]["used"] == 1
+        assert engine.approvals.grants(result.execution)[0]["used"] == 1
         assert approve(engine, result).status == "succeeded"

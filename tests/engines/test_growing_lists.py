@@ -72,7 +72,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def wait_of(engine: Engine, id: str) -> str:
-    (wait,) = engine.waits(execution=id).items
+    (wait,) = engine.approvals.list(execution=id).items
     return str(wait["id"])
 
 
@@ -93,10 +93,10 @@ def test_a_state_is_the_same_from_its_snapshot_and_from_the_journal(engine: Engi
     assert len({part.name for part in loaded.lists}) == 2
     assert expect_same_state(engine, id)["vars"]["log"][0][-1] == {"made": "here 40"}
 
-    engine.approve(wait_of(engine, id))
+    engine.approvals.approve(wait_of(engine, id))
 
     expect_same_state(engine, id)
-    result = engine.approve(wait_of(engine, id)).result
+    result = engine.approvals.approve(wait_of(engine, id)).result
     assert result is not None
     assert result.outputs == {"size": 81, "inner": 40}
     expect_same_state(engine, id)
@@ -115,11 +115,11 @@ def test_texts_that_the_journal_has_are_not_written_again(engine: Engine) -> Non
 def test_a_fork_has_lists_of_its_own(engine: Engine) -> None:
     id = engine.run("f.yaml", {"rounds": 30}).execution
 
-    fork = engine.fork(id, from_step="inside/ask").execution
+    fork = engine.executions.fork(id, from_step="inside/ask").execution
 
     assert engine.store.load(fork).lists
     expect_same_state(engine, fork)
-    engine.approve(wait_of(engine, fork))
+    engine.approvals.approve(wait_of(engine, fork))
     expect_same_state(engine, fork)
     expect_same_state(engine, id)
 
@@ -133,19 +133,19 @@ def test_who_goes_back_writes_lists_anew(engine: Engine) -> None:
     )
     Path("no.py").write_text("def no() -> str:\n    raise ValueError('no')\n")
     id = engine.run("f.yaml", {"rounds": 30}).execution
-    engine.approve(wait_of(engine, id))
-    assert engine.result(id).status == "failed"
+    engine.approvals.approve(wait_of(engine, id))
+    assert engine.executions.result(id).status == "failed"
 
-    engine.retry(id)
+    engine.executions.retry(id)
 
     expect_same_state(engine, id)
 
 
 def test_a_list_that_is_set_from_outside_is_written_anew(engine: Engine) -> None:
     id = engine.run("f.yaml", {"rounds": 30}).execution
-    engine.approve(wait_of(engine, id))
+    engine.approvals.approve(wait_of(engine, id))
 
-    fork = engine.fork(id, from_step="sure", set={"log": ["one", "x" * 5000]}).execution
+    fork = engine.executions.fork(id, from_step="sure", set={"log": ["one", "x" * 5000]}).execution
 
     assert expect_same_state(engine, fork)["vars"]["log"][0] == ["one", "x" * 5000]
 

@@ -53,7 +53,7 @@ def grow(rounds: int, tmp_path: Path) -> tuple[float, float]:
         wait = engine.run(world.make(tmp_path, GROWING), {"rounds": rounds}).waits[0]
         written = (store.journaled + store.snapshots) / (1000 * rounds)
         loaded = store.load(wait["execution"])
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.outputs == {"size": rounds}
     return written, len(loaded.tail) / rounds
@@ -81,7 +81,7 @@ def test_many_waits_opened_by_one_event_are_loaded_from_a_snapshot(tmp_path: Pat
         text = "steps:\n  - {id: each, map: 500, approval: Sure?}\n"
         waits = engine.run(world.make(tmp_path, text), id="it").waits
         for wait in waits[:20]:
-            engine.approve(wait["id"])
+            engine.approvals.approve(wait["id"])
     loaded = store.load("it")
     assert loaded.snapshot is not None
     assert store.snapshots < 2 * len(loaded.snapshot[1])

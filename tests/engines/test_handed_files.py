@@ -58,7 +58,7 @@ def test_inputs_hand_over_a_file_which_stays_as_long_as_its_reader() -> None:
 def test_a_fork_has_the_files_of_its_origin_also_when_that_is_gone() -> None:
     with Engine("store") as engine:
         origin, file = made(engine)
-        fork = engine.fork(origin.execution, from_step="read", id="fork")
+        fork = engine.executions.fork(origin.execution, from_step="read", id="fork")
         assert fork.outputs is not None, fork.error
         assert fork.outputs["text"] == "content\n"
         with engine.store._database.writing() as connection:  # type: ignore[attr-defined]

@@ -21,13 +21,13 @@ ASKING = "steps: [{id: ask, approval: {title: Go?}}, {id: b, output: 1}]\n"
 
 
 def statuses(engine: Engine, status: str | None = None) -> dict[str, str]:
-    return {one["execution"]: one["status"] for one in engine.executions(status=status).items}
+    return {one["execution"]: one["status"] for one in engine.executions.list(status=status).items}
 
 
 def steps_of(engine: Engine) -> list[StepInfo]:
     """Return the steps of the execution, with their attempts."""
-    addresses = [step["address"] for step in engine.show("it")["steps"]]
-    return [engine.show("it", step=address)["steps"][0] for address in addresses]
+    addresses = [step["address"] for step in engine.executions.show("it")["steps"]]
+    return [engine.executions.show("it", step=address)["steps"][0] for address in addresses]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def killed(tmp_path: Path) -> Callable[[str], Path]:
         process = child.start(child.begin, str(tmp_path / "store"), file, "it")
         until_at_work(file, "it")
         with Engine(tmp_path / "store") as engine:
-            assert engine.result("it").status == "running"
+            assert engine.executions.result("it").status == "running"
             assert statuses(engine, "running") == {"it": "running"}
             assert statuses(engine, "interrupted") == {}
         assert child.kill(process)
@@ -56,10 +56,10 @@ def test_an_execution_whose_process_died_is_interrupted_wherever_it_is_shown(
         assert statuses(engine) == {"it": "interrupted"}
         assert statuses(engine, "interrupted") == {"it": "interrupted"}
         assert statuses(engine, "running") == {}
-        assert engine.result("it").status == "interrupted"
-        shown = engine.show("it")
+        assert engine.executions.result("it").status == "interrupted"
+        shown = engine.executions.show("it")
         assert (shown["status"], shown["command"]) == ("interrupted", "flowengine resume it")
-        [why] = engine.why("it")
+        [why] = engine.executions.why("it")
         assert why["command"] == "flowengine resume it"
 
         (tmp_path / "go").touch()
@@ -68,7 +68,7 @@ def test_an_execution_whose_process_died_is_interrupted_wherever_it_is_shown(
         assert [[one["status"] for one in each] for each in tries] == [["interrupted", "succeeded"]]
         assert tries[0][0]["ended_at"] == tries[0][1]["started_at"]
         assert statuses(engine, "interrupted") == {}
-        assert "command" not in engine.show("it")
+        assert "command" not in engine.executions.show("it")
 
 
 def test_a_decision_that_nobody_has_taken_is_told_and_not_offered_again(
@@ -77,19 +77,19 @@ def test_a_decision_that_nobody_has_taken_is_told_and_not_offered_again(
     killed(ONCE)
     with Engine(tmp_path / "store") as engine:
         [question] = engine.resume("it").waits
-        assert engine.show("it")["status"] == "stalled"
+        assert engine.executions.show("it")["status"] == "stalled"
         [asked] = steps_of(engine)[0]["tries"]
         assert asked["status"] == "interrupted"
         assert "ended_at" in asked
-        engine.decide(question["id"], "retry", resume=False)
+        engine.approvals.decide(question["id"], "retry", resume=False)
 
     with Engine(tmp_path / "store") as engine:
-        shown = engine.show("it")
+        shown = engine.executions.show("it")
         assert (shown["status"], shown["waits"]) == ("interrupted", [])
         assert shown["command"] == "flowengine resume it"
         assert statuses(engine, "stalled") == {}
         assert statuses(engine, "interrupted") == {"it": "interrupted"}
-        [why] = engine.why("it")
+        [why] = engine.executions.why("it")
         assert "a decision by" in why["what"]
         assert why["command"] == "flowengine resume it"
         (tmp_path / "go").touch()
@@ -103,7 +103,7 @@ def test_what_waits_for_somebody_is_not_interrupted(tmp_path: Path) -> None:
         engine.start(file, id="recorded")
         assert statuses(engine) == {"it": "waiting", "recorded": "recorded"}
         assert statuses(engine, "interrupted") == {}
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
         assert statuses(engine) == {"it": "succeeded", "recorded": "recorded"}
 
 
@@ -113,12 +113,12 @@ def test_pages_have_their_size_whatever_is_left_out(tmp_path: Path) -> None:
         for number in range(6):
             [wait] = engine.run(file, id=f"e{number}").waits
             if number % 2:
-                engine.approve(wait["id"], resume=False)
+                engine.approvals.approve(wait["id"], resume=False)
 
         def pages(status: str) -> list[list[str]]:
             found, after = [], None
             while True:
-                page = engine.executions(status=status, limit=2, after=after)
+                page = engine.executions.list(status=status, limit=2, after=after)
                 found.append([one["execution"] for one in page.items])
                 if page.next is None:
                     return found

@@ -127,27 +127,28 @@ def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
         def check() -> None:
             for tries, plumbing in ((False, False), (True, False), (False, True)):
                 shown, expected = (
-                    engine.show(id, tries=tries, plumbing=plumbing) for engine in (keeper, fresh)
+                    engine.executions.show(id, tries=tries, plumbing=plumbing)
+                    for engine in (keeper, fresh)
                 )
                 assert shown == expected
                 with next_process() as engine:
-                    assert engine.show(id, tries=tries, plumbing=plumbing) == expected
+                    assert engine.executions.show(id, tries=tries, plumbing=plumbing) == expected
 
         check()
         driver.resume(id)
         check()
-        assert keeper.show(id, step="a") == fresh.show(id, step="a")
+        assert keeper.executions.show(id, step="a") == fresh.executions.show(id, step="a")
         Path("fixed").touch()
-        result = driver.retry(id)
+        result = driver.executions.retry(id)
         check()
-        driver.approve(result.waits[0]["id"])
+        driver.approvals.approve(result.waits[0]["id"])
         check()
         Path("mended").touch()
-        assert driver.retry(id).status == "succeeded"
+        assert driver.executions.retry(id).status == "succeeded"
         read.clear()
         check()
-        known = len(list(driver.events(id)))
-        assert keeper.show(id)["status"] == "succeeded"
+        known = len(list(driver.executions.events(id)))
+        assert keeper.executions.show(id)["status"] == "succeeded"
         assert read[-1] == known
 
 
@@ -155,7 +156,7 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
     Path("fixed").touch()
     with Engine("store") as engine:
         first, second = (engine.run("f.yaml").execution for _ in range(2))
-        entries = len(list(engine.events(first)))
+        entries = len(list(engine.executions.events(first)))
         engine.keep_histories(2 * entries - 1)
         read: list[tuple[str, int]] = []
         events = type(engine.store).events
@@ -168,7 +169,7 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(type(engine.store), "events", counted)
         for id in (first, first, second, first):
-            engine.show(id)
+            engine.executions.show(id)
         assert [one for one in read if one[0] == first] == [
             (first, 0),
             (first, entries),
@@ -183,10 +184,10 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
         id = driver.start("many.yaml")
 
         def check() -> set[str]:
-            whole: Any = fresh.show(id, tries=True)
+            whole: Any = fresh.executions.show(id, tries=True)
             expected = Folds(whole["steps"])
             for engine in (keeper, fresh):
-                with engine.folds(id) as (info, folds):
+                with engine.executions.folds(id) as (info, folds):
                     assert info == {**whole, "steps": []}
                     for address in ("", "rounds", "each", "each[1]", "each[2]", "none"):
                         found, level = folds.level(address), expected.level(address)
@@ -197,7 +198,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
                     assert folds.failures()[1] == expected.failures()[1]
                     assert bars(folds, info["started_at"]) == bars(expected, info["started_at"])
             for step in whole["steps"]:
-                [one] = keeper.show(id, step=step["address"])["steps"]
+                [one] = keeper.executions.show(id, step=step["address"])["steps"]
                 assert one["status"] == step["status"]
             check_next_process(whole, expected)
             return {step["status"] for step in whole["steps"]}
@@ -206,13 +207,13 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
         result = driver.resume(id)
         assert check() >= {"waiting", "failed", "skipped", "succeeded"}
         for wait in result.waits:
-            driver.approve(wait["id"])
+            driver.approvals.approve(wait["id"])
             check()
         assert "cancelled" in check()
         Path("fixed").touch()
-        [fine] = driver.retry(id).waits
+        [fine] = driver.executions.retry(id).waits
         assert "cancelled" not in check()
-        approving = threading.Thread(target=driver.approve, args=(fine["id"],))
+        approving = threading.Thread(target=driver.approvals.approve, args=(fine["id"],))
         approving.start()
         try:
             until(Path("held").exists)
@@ -222,11 +223,11 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
             Path("go").touch()
             approving.join()
         assert "running" not in check()
-        [late] = driver.show(id)["waits"]
-        driver.approve(late["id"])
+        [late] = driver.executions.show(id)["waits"]
+        driver.approvals.approve(late["id"])
         check()
         Path("mended").touch()
-        assert driver.retry(id).status == "succeeded"
+        assert driver.executions.retry(id).status == "succeeded"
         check()
 
 
@@ -234,20 +235,20 @@ def check_next_process(whole: Any, expected: Folds) -> None:
     """Check what another process shows of an execution, reading no more than it needs."""
     id, begun = whole["execution"], whole["started_at"]
     for address in ("", "rounds", "each", "each[1]", "outer/both", "none"):
-        with next_process() as engine, engine.folds(id) as (info, folds):
+        with next_process() as engine, engine.executions.folds(id) as (info, folds):
             assert info == {**whole, "steps": []}
             assert shapes(folds.level(address).rows) == shapes(expected.level(address).rows)
-    with next_process() as engine, engine.folds(id) as (info, folds):
+    with next_process() as engine, engine.executions.folds(id) as (info, folds):
         assert bars(folds, begun) == bars(expected, begun)
         assert addresses(folds.failures()[0]) == addresses(expected.failures()[0])
         assert folds.failures()[1] == expected.failures()[1]
         assert folds.statuses() == expected.statuses()
     for step in whole["steps"][::4]:
         with next_process() as engine:
-            [one] = engine.show(id, step=step["address"])["steps"]
+            [one] = engine.executions.show(id, step=step["address"])["steps"]
             assert one["status"] == step["status"]
     with next_process() as engine:
-        assert engine.show(id, tries=True) == whole
+        assert engine.executions.show(id, tries=True) == whole
 
 
 def check_who_stands_still(engine: Engine, id: str) -> None:
@@ -260,7 +261,7 @@ def check_who_stands_still(engine: Engine, id: str) -> None:
 
 
 def shown(engine: Engine, id: str) -> tuple[str, list[str]]:
-    with engine.folds(id) as (info, folds):
+    with engine.executions.folds(id) as (info, folds):
         return info["execution"], addresses(folds.steps_inside(""))
 
 
@@ -340,8 +341,8 @@ def run_many(engine: Engine) -> str:
     """Run the flow with items, rounds and groups until it has failed, and return its id."""
     result = engine.run("many.yaml")
     for wait in result.waits:
-        engine.approve(wait["id"])
-    assert engine.result(result.execution).status == "failed"
+        engine.approvals.approve(wait["id"])
+    assert engine.executions.result(result.execution).status == "failed"
     return result.execution
 
 
@@ -354,29 +355,29 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
         many = run_many(keeper)
         id = keeper.run("f.yaml").execution
         Path("fixed").touch()
-        keeper.approve(keeper.retry(id).waits[0]["id"])
+        keeper.approvals.approve(keeper.executions.retry(id).waits[0]["id"])
         Path("mended").touch()
-        assert keeper.retry(id).status == "succeeded"
+        assert keeper.executions.retry(id).status == "succeeded"
         for one in (many, id):
-            entries = list(fresh.events(one))
+            entries = list(fresh.executions.events(one))
             assert len(entries) > 3
-            past = [fresh.show(one, until=number) for number in range(len(entries) + 2)]
-            keeper.show(one)
-            assert list(keeper.events(one, from_seq=2)) == entries[2:]
+            past = [fresh.executions.show(one, until=number) for number in range(len(entries) + 2)]
+            keeper.executions.show(one)
+            assert list(keeper.executions.events(one, from_seq=2)) == entries[2:]
             for number in (*range(len(past)), *reversed(range(len(past))), 2, len(entries), 3):
-                with keeper.folds(one, until=number) as (info, folds):
+                with keeper.executions.folds(one, until=number) as (info, folds):
                     assert info == {**past[number], "steps": []}
                     expected = Folds(past[number]["steps"])
                     assert folds.statuses() == expected.statuses()
                     assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
-                assert keeper.show(one, until=number) == past[number]
-            assert keeper.show(one) == fresh.show(one)
+                assert keeper.executions.show(one, until=number) == past[number]
+            assert keeper.executions.show(one) == fresh.executions.show(one)
             for number in range(len(past)):
                 with next_process() as engine:
-                    assert list(engine.events(one, from_seq=number)) == entries[number:]
+                    assert list(engine.executions.events(one, from_seq=number)) == entries[number:]
                 with next_process() as engine:
-                    assert engine.show(one, until=number) == past[number]
-                    with engine.folds(one, until=number) as (info, folds):
+                    assert engine.executions.show(one, until=number) == past[number]
+                    with engine.executions.folds(one, until=number) as (info, folds):
                         assert info == {**past[number], "steps": []}
                         expected = Folds(past[number]["steps"])
                         assert folds.statuses() == expected.statuses()
@@ -390,8 +391,8 @@ def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
     with Engine("store") as engine:
         engine.keep_histories()
         id = engine.run("each.yaml").execution
-        engine.show(id)
-        length = len(list(engine.events(id)))
+        engine.executions.show(id)
+        length = len(list(engine.executions.events(id)))
         applied, rows = list[str](), list[object]()
         apply, events = linked_flows.apply, type(engine.store).events
 
@@ -409,14 +410,16 @@ def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
 
         def cost(until: int) -> int:
             applied.clear()
-            with engine.folds(id, until=until) as (info, _):
+            with engine.executions.folds(id, until=until) as (info, _):
                 assert info["event"]["seq"] == min(until, length) - 1
             return len(applied)
 
         assert [cost(number) for number in (length, length + 9, 3, 4, 4, 5)] == [0, 0, 3, 1, 0, 1]
         assert cost(2) == 2  # further back: from the beginning
         applied.clear()
-        assert [entry["seq"] for entry in engine.events(id, from_seq=3)] == [*range(3, length)]
+        assert [entry["seq"] for entry in engine.executions.events(id, from_seq=3)] == [
+            *range(3, length)
+        ]
         assert (applied, rows) == ([], [])
 
 
@@ -425,7 +428,7 @@ def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: P
         keeper.keep_histories()
         Path("fixed").touch()
         id = keeper.run("f.yaml").execution
-        before = [fresh.show(id, until=number) for number in range(1, 3)]
+        before = [fresh.executions.show(id, until=number) for number in range(1, 3)]
         Path("f.yaml").write_text(
             FLOW.replace("Good?", "Better?").replace(
                 "  - {id: c",
@@ -434,11 +437,11 @@ def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: P
   - {id: c""",
             )
         )
-        keeper.upgrade("f.yaml", id)
+        keeper.executions.upgrade("f.yaml", id)
         with next_process() as recorder, next_process() as another:
-            recorder.show(id)
+            recorder.executions.show(id)
             for engine in (fresh, keeper, recorder, another):
                 for number in (2, 1):
-                    shown = engine.show(id, until=number)
+                    shown = engine.executions.show(id, until=number)
                     assert shown["steps"] == before[number - 1]["steps"]
                     assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)

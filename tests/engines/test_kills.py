@@ -29,7 +29,7 @@ def progress(file: Path, id: str) -> str:
     """Return whether an execution has `begun` or `ended`, or `nothing` if it does not exist yet."""
     with Engine(file.parent / "store", durability="process") as engine:
         try:
-            return "ended" if engine.result(id).ended else "begun"
+            return "ended" if engine.executions.result(id).ended else "begun"
         except NotFound:
             return "nothing"
 

@@ -53,7 +53,7 @@ def until_at_work(file: Path, id: str) -> None:
 def reasons(engine: Engine, id: str) -> list[Reason]:
     """Return why an execution does not proceed, or nothing if it does not exist yet."""
     try:
-        return engine.why(id)
+        return engine.executions.why(id)
     except NotFound:
         return []
 
@@ -111,7 +111,7 @@ def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -
                     break
                 except Conflict:
                     time.sleep(0.05)
-            before = list(engine.events("it"))
+            before = list(engine.executions.events("it"))
     finally:
         os.kill(first.pid, signal.SIGCONT)
     first.join()
@@ -120,7 +120,7 @@ def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -
     assert said.startswith(LeaseLost.__name__)
     assert "lost execution" in said
     with Engine(tmp_path / "store") as engine:
-        assert list(engine.events("it")) == before
+        assert list(engine.executions.events("it")) == before
 
 
 def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:

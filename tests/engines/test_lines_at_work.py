@@ -61,7 +61,7 @@ def write(steps: str) -> Path:
 
 
 def tries(engine: Engine, id: str) -> list[Any]:
-    [shown] = engine.show(id, step="late")["steps"]
+    [shown] = engine.executions.show(id, step="late")["steps"]
     return list(shown["tries"])
 
 

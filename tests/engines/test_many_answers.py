@@ -38,12 +38,12 @@ PROCESSES = 4
 def answer_some(folder: Path, share: int) -> None:
     """Decide on every fourth wait, in random order. Each decision tries to resume the execution."""
     with Engine(folder / "store", durability="process", user=f"user:{share}") as engine:
-        waits = engine.waits(limit=100).items
+        waits = engine.approvals.list(limit=100).items
         mine = [w for w in waits if int(w["title"].split()[1]) % PROCESSES == share]
         random.Random(share).shuffle(mine)
         for wait in mine:
             choice = "approve" if int(wait["title"].split()[1]) % 3 else "reject"
-            engine.decide(wait["id"], choice)
+            engine.approvals.decide(wait["id"], choice)
 
 
 def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) 
         result = engine.run(world.make(tmp_path, FIFTY), id="it")
         assert len(result.waits) == 50  # waiting items do not count toward `concurrency`
         one = result.waits[17]
-        moved = engine.approve(one["id"]).result
+        moved = engine.approvals.approve(one["id"]).result
         assert moved is not None
         assert {w["id"] for w in moved.waits} == {w["id"] for w in result.waits} - {one["id"]}
     children = [child.start(answer_some, tmp_path, share) for share in range(PROCESSES)]
@@ -68,11 +68,11 @@ def decide_all(folder: Path, me: str) -> None:
     """Decide on every wait in the listed order, and record the decisions that stand."""
     lines = []
     with Engine(folder / "store", durability="none", user=f"user:{me}") as engine:
-        page = engine.waits(status="all", limit=1000)
+        page = engine.approvals.list(status="all", limit=1000)
         for wait in page.items:
             choice = "approve" if me == "a" else "reject"
             try:
-                decision = engine.decide(wait["id"], choice, resume=False)
+                decision = engine.approvals.decide(wait["id"], choice, resume=False)
                 lines.append(f"{wait['id']} {decision.by} {decision.first}")
             except Conflict as error:
                 lines.append(f"{wait['id']} {error.standing['by']} lost")
@@ -145,14 +145,14 @@ def decide_at_expiry(folder: Path, id: str, later: float) -> bool:
     with Engine(folder / "store", durability="process") as engine:
         while True:
             try:
-                (wait,) = engine.waits(execution=id, status="all").items
+                (wait,) = engine.approvals.list(execution=id, status="all").items
                 break
             except (NotFound, ValueError):
                 time.sleep(0.001)
         about = parse_time(wait["due"]) / 1000 + later
         time.sleep(max(0, about - time.time()))
         try:
-            return engine.approve(wait["id"]).first
+            return engine.approvals.approve(wait["id"]).first
         except Conflict:
             return False
 
@@ -176,7 +176,7 @@ class LateStore(MemoryStore):
                     self.decided += 1
                     with Engine(self, user="user:late", clock=EarlierClock()) as other:
                         wait = wait_id(append.execution, closed.number)
-                        other.approve(wait, resume=False)
+                        other.approvals.approve(wait, resume=False)
         return super().commit(appends)
 
     def close(self) -> None:

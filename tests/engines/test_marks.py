@@ -90,7 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         id = run()
         with Engine("store") as fresh:
             fresh.keep_histories()
-            shown, events = overview(fresh, id), list(fresh.events(id))
+            shown, events = overview(fresh, id), list(fresh.executions.events(id))
         with server() as engine:
             overview(engine, id)
     return Recorded(folder, id, shown, events)
@@ -141,7 +141,7 @@ def server(**more: Any) -> Iterator[Engine]:
 
 def overview(engine: Engine, id: str, **more: Any) -> Any:
     """Return what the page shows first."""
-    with engine.folds(id, **more) as (info, folds):
+    with engine.executions.folds(id, **more) as (info, folds):
         level = folds.level("")
         found = timeline(folds, info["started_at"], 0, "", 0, (0, 0))
         return info, level.rows, folds.statuses(), folds.failures(), found.lines
@@ -158,19 +158,19 @@ def test_a_new_server_reads_of_each_view_only_what_it_shows(
     _, id, expected, whole = recorded
     with Engine("store") as fresh:
         past = overview(fresh, id, until=100)
-        [step] = fresh.show(id, step="each[77]/one")["steps"]
+        [step] = fresh.executions.show(id, step="each[77]/one")["steps"]
     assert len(whole) > 120
     costs()
     most = 2 * SHOWN
 
     with server() as engine:
-        assert engine.glance(id) is None
+        assert engine.executions.glance(id) is None
         assert overview(engine, id) == expected
         read, applied = costs()
         assert read <= most
         assert applied < SHOWN
     with server() as engine:
-        assert list(islice(engine.events(id, from_seq=10), 50)) == whole[10:60]
+        assert list(islice(engine.executions.events(id, from_seq=10), 50)) == whole[10:60]
         read, applied = costs()
         assert read <= most + 50 + SHOWN
         assert applied < SHOWN
@@ -184,7 +184,7 @@ def test_a_new_server_reads_of_each_view_only_what_it_shows(
         assert read <= most
         assert applied <= SHOWN
     with server() as engine:
-        assert engine.show(id, step="each[77]/one")["steps"] == [step]
+        assert engine.executions.show(id, step="each[77]/one")["steps"] == [step]
         read, applied = costs()
         assert read <= most
         assert applied < SHOWN
@@ -201,12 +201,12 @@ def test_of_one_that_was_recorded_when_it_was_short_the_first_view_is_a_glance(
         driver.resume(id)
         with server() as engine:
             costs()
-            seen = engine.glance(id)
+            seen = engine.executions.glance(id)
             assert seen is not None
             assert costs()[1] == 0
             overview(engine, id)
         with server() as engine:
-            assert engine.glance(id) is None
+            assert engine.executions.glance(id) is None
 
 
 def test_how_a_failed_one_is_continued_is_determined_once(
@@ -215,9 +215,9 @@ def test_how_a_failed_one_is_continued_is_determined_once(
     (folder / "fails.yaml").write_text(FAILS.replace("over: 60", "over: 70"))
     id = run("fails.yaml")
     with Engine("store") as fresh:
-        expected = fresh.show(id)
+        expected = fresh.executions.show(id)
     with server() as engine:
-        assert engine.show(id) == expected
+        assert engine.executions.show(id) == expected
     costs()
     with server() as engine:
         info = overview(engine, id)[0]
@@ -234,23 +234,29 @@ def test_what_was_compared_once_is_compared_again_without_its_journal(
     (folder / "other.yaml").write_text(LONG.replace("n % 90 == 7", "n % 90 == 8"))
     left, right = run(), run("other.yaml")
     with Engine("store") as fresh:
-        expected = [fresh.diff(left, right), fresh.diff(right, left), fresh.diff(left, left)]
+        expected = [
+            fresh.executions.diff(left, right),
+            fresh.executions.diff(right, left),
+            fresh.executions.diff(left, left),
+        ]
     with server() as engine:
-        assert engine.diff(left, right) == expected[0]
+        assert engine.executions.diff(left, right) == expected[0]
         assert len(expected[0]["steps"]) > 3
         costs()
     with server() as engine:
-        assert [engine.diff(left, right), engine.diff(right, left), engine.diff(left, left)] == (
-            expected
-        )
+        assert [
+            engine.executions.diff(left, right),
+            engine.executions.diff(right, left),
+            engine.executions.diff(left, left),
+        ] == (expected)
         read, applied = costs()
         assert read <= 6
         assert applied == 0
         overview(engine, left)
-        assert engine.diff(left, right) == expected[0]
+        assert engine.executions.diff(left, right) == expected[0]
     with Engine("store") as driver:
-        driver.approve(driver.result(left).waits[0]["id"])
-        grown = driver.diff(left, right)
+        driver.approvals.approve(driver.executions.result(left).waits[0]["id"])
+        grown = driver.executions.diff(left, right)
     for how in (
         "UPDATE facts SET contents = x'00'",
         "UPDATE facts SET facts = substr(facts, 1, 30)",
@@ -258,10 +264,10 @@ def test_what_was_compared_once_is_compared_again_without_its_journal(
         "DELETE FROM facts",
     ):
         with server() as engine:
-            assert engine.diff(left, right) == grown
+            assert engine.executions.diff(left, right) == grown
         damage(how, folder / "kept" / FILE)
     with server() as engine:
-        assert engine.diff(left, right) == grown
+        assert engine.executions.diff(left, right) == grown
 
 
 def damage(how: str, path: Path) -> None:
@@ -302,11 +308,11 @@ def test_what_is_damaged_is_recorded_anew(recorded: Recorded, how: str) -> None:
     id = recorded.id
     damage(how, Path("kept") / FILE)
     with server() as engine:
-        for look in (overview, lambda *_: list(engine.events(id))):
+        for look in (overview, lambda *_: list(engine.executions.events(id))):
             with suppress(StoreError):  # a damaged part may be found when it is needed
                 look(engine, id)
         assert overview(engine, id) == recorded.overview
-        assert list(engine.events(id)) == recorded.events
+        assert list(engine.executions.events(id)) == recorded.events
 
 
 def packed(value: Any) -> bytes:
@@ -357,7 +363,7 @@ def test_another_journal_with_the_same_id_is_read_itself(folder: Path) -> None:
     backup = {path.name: path.read_bytes() for path in Path("store").iterdir() if path.is_file()}
     with Engine("store") as driver:
         for wait in result.waits:
-            driver.approve(wait["id"])
+            driver.approvals.approve(wait["id"])
     with server() as engine:
         overview(engine, id)
     for path in Path("store").iterdir():
@@ -367,7 +373,7 @@ def test_another_journal_with_the_same_id_is_read_itself(folder: Path) -> None:
         (Path("store") / name).write_bytes(content)
     with Engine("store") as driver:
         for wait in result.waits:
-            driver.reject(wait["id"])
+            driver.approvals.reject(wait["id"])
         driver.keep_histories()
         expected = overview(driver, id)
     with server() as engine:
@@ -382,7 +388,7 @@ def test_of_a_deleted_execution_nothing_is_kept(folder: Path) -> None:
     content = (folder / "kept" / FILE).read_bytes()
     assert all(id.encode() in content for id in ids)
     with Engine("store") as engine:
-        assert engine.prune().executions == 1
+        assert engine.executions.prune().executions == 1
     with server():
         pass
     content = (folder / "kept" / FILE).read_bytes()
@@ -414,7 +420,7 @@ def test_two_servers_record_one_execution(folder: Path) -> None:
         for wait in result.waits:
             for engine in (second, first):
                 overview(engine, id)
-            driver.approve(wait["id"])
+            driver.approvals.approve(wait["id"])
         driver.keep_histories()
         expected = overview(driver, id)
         for engine in (first, second):
@@ -452,7 +458,7 @@ def kill(*given):
 marks.ExecutionMarks.add = kill
 with Engine("store") as engine:
     engine.keep_histories(folder="kept")
-    engine.show(sys.argv[1])
+    engine.executions.show(sys.argv[1])
 """
 
 
@@ -476,7 +482,7 @@ def test_what_a_killed_process_has_begun_to_record_is_completed(
             assert overview(engine, id) == expected
             assert overview(engine, id, until=90) == past
         with server() as engine:
-            assert list(engine.events(id)) == whole
+            assert list(engine.executions.events(id)) == whole
             assert overview(engine, id, until=90) == past
             assert overview(engine, id) == expected
             assert engine._marks is not None

@@ -159,7 +159,7 @@ def test_answers_are_read_as_they_are_meant(folder: Path) -> None:
     with Engine("store") as engine:
         result = engine.run("flow.yaml", id="it")
         assert result.error is None
-        for step in engine.show("it")["steps"]:
+        for step in engine.executions.show("it")["steps"]:
             case = RECEIVED[step["address"]]
-            output = engine.show("it", step=step["address"])["steps"][0]["output"]
+            output = engine.executions.show("it", step=step["address"])["steps"][0]["output"]
             assert output == {"v": case.value}, step["address"]

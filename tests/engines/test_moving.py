@@ -59,9 +59,9 @@ def flow_of(folder: Path, text: str) -> Path:
 
 def settle(engine: Engine, addresses: set[str]) -> None:
     """Approve the open approvals at some addresses."""
-    for wait in engine.result("moves").waits:
+    for wait in engine.executions.result("moves").waits:
         if wait["address"] in addresses:
-            engine.approve(wait["id"])
+            engine.approvals.approve(wait["id"])
 
 
 def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> None:
@@ -72,45 +72,50 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         assert here.signal("go", "on", execution="moves", id="m1").first
         assert here.signal("paid", 5, key="7", id="m2").first
         known = shown(here, "moves"), waits(here)
-        file = here.show("moves")["steps"][0]["output"]["stdout_file"]["sha256"]
+        file = here.executions.show("moves")["steps"][0]["output"]["stdout_file"]["sha256"]
 
-        assert here.migrate("moves", to=store) == "moves"
+        assert here.executions.migrate("moves", to=store) == "moves"
         with pytest.raises(NotFound):
-            here.show("moves")
-        wait_until(lambda: there.result("moves").status == before.status)
+            here.executions.show("moves")
+        wait_until(lambda: there.executions.result("moves").status == before.status)
         assert (shown(there, "moves")[1], waits(there)) == (known[0][1], known[1])
         assert not there.signal("go", "on", execution="moves", id="m1").first
         there.signal("paid", 5, key="7", id="m2")  # it is dropped
         with there.store.open_artifact(file, "moves") as content:
             assert content.read() == b"x" * 200_000
-        assert [one["execution"] for one in there.executions(flow="every").items] == ["moves"]
+        assert [one["execution"] for one in there.executions.list(flow="every").items] == ["moves"]
         settle(there, {"all/sign", "all/one"})
         known = shown(there, "moves"), waits(there)
 
-        assert there.migrate("moves", to=folder) == "moves"
+        assert there.executions.migrate("moves", to=folder) == "moves"
         assert (shown(here, "moves")[1], waits(here)) == (known[0][1], known[1])
-        assert (there.executions(flow="every").items, here.result("moves").status) == (
+        assert (
+            there.executions.list(flow="every").items,
+            here.executions.result("moves").status,
+        ) == (
             [],
             "waiting",
         )
         with pytest.raises(NotFound):
-            there.show("moves")
+            there.executions.show("moves")
         assert not here.signal("paid", 5, key="7", id="m2").first
-        assert "all/paid/twice" in {wait["address"] for wait in here.result("moves").waits}
+        assert "all/paid/twice" in {
+            wait["address"] for wait in here.executions.result("moves").waits
+        }
         assert here.signal("paid", 6, key="7").execution == "moves"
         settle(here, {"all/two"})
 
         moved = command_line("--store", folder, "migrate", "--to", store, "--all")
         assert moved.code == 0, moved.err
         settle(there, {"all/sub/deep"})
-        addresses = {wait["address"] for wait in there.result("moves").waits}
+        addresses = {wait["address"] for wait in there.executions.result("moves").waits}
         assert addresses == {"all/pause"}
-        there.cancel("moves")
+        there.executions.cancel("moves")
     asyncio.run(replay(store, "moves"))
 
 
 def waits(engine: Engine) -> list[Any]:
-    return [*engine.waits(execution="moves", status="all").items]
+    return [*engine.approvals.list(execution="moves", status="all").items]
 
 
 SIGNALS = """\
@@ -146,7 +151,7 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
         with monkeypatch.context() as patch:
             patch.setattr(source, "give_up", die)
             with pytest.raises(Died):
-                here.migrate(id, to=new)
+                here.executions.migrate(id, to=new)
         here.signal("add", 1, execution=id)  # it is driven here
 
         hold = target.hold_copy
@@ -160,17 +165,17 @@ def test_a_move_loses_and_doubles_nothing_whenever_it_is_interrupted(
             patch.setattr(target, "hold_copy", hold_late)
             patch.setattr(target, "drive_copy", die)
             with pytest.raises(Died):
-                here.migrate(id, to=new)
+                here.executions.migrate(id, to=new)
         with pytest.raises(NotFound):
-            here.show(id)
-        assert there.result(id).status == "waiting"
+            here.executions.show(id)
+        assert there.executions.result(id).status == "waiting"
         if back:
             with pytest.raises(Conflict, match="held by process 0 on another store"):
                 there.resume(id)
         # Lists of the other store do not show that the move is not finished.
         done = command_line("--store", old, "migrate", "--all", "--to", new)
         assert (done.code, f"{id} is in {new} now" in done.err.splitlines()) == (0, True)
-        wait_until(lambda: not here.interrupted_moves(to=new))
+        wait_until(lambda: not here.executions.interrupted_moves(to=new))
         bound = "concurrency signals:"
         claims = here.store.claims(bound), [one.execution for one in there.store.claims(bound)]
         assert claims == ([], [id])
@@ -195,13 +200,13 @@ def test_of_an_execution_that_ends_no_copy_remains(
         with monkeypatch.context() as patch:
             patch.setattr(source, "give_up", die)
             with pytest.raises(Died):
-                here.migrate(id, to=new)
+                here.executions.migrate(id, to=new)
         assert [one.held for one in there.store.claims("concurrency signals:")] == [True]
-        here.cancel(id)
+        here.executions.cancel(id)
         with pytest.raises(Conflict, match="was cancelled"):
-            here.migrate(id, to=new)
+            here.executions.migrate(id, to=new)
         wait_until(lambda: not there.store.claims("concurrency signals:"))
-        assert there.executions(flow="signals", status="waiting").items == []
+        assert there.executions.list(flow="signals", status="waiting").items == []
 
 
 LOCKED = """\
@@ -231,22 +236,24 @@ def test_shared_locks_move_if_no_other_execution_has_or_wants_them(
         there.run(flow, id="blocks")
         here.run(flow, id="holder")
         with pytest.raises(Conflict, match="the lock 'moved' is held by execution blocks"):
-            here.migrate("holder", to=store)
-        there.cancel("blocks")
+            here.executions.migrate("holder", to=store)
+        there.executions.cancel("blocks")
         wait_until(lambda: not claims(there))
         for _ in range(2):  # also where it was before
-            here.migrate("holder", to=store)
+            here.executions.migrate("holder", to=store)
             assert (claims(here), claims(there)) == ([], both)
             check_others_hinder(there, flow, folder)
-            there.migrate("holder", to=folder)
+            there.executions.migrate("holder", to=folder)
             assert (claims(there), claims(here)) == ([], both)
             check_others_hinder(here, flow, store)
-        here.migrate("holder", to=store)
+        here.executions.migrate("holder", to=store)
         for title in ("One?", "Two?"):
-            assert [wait["title"] for wait in there.result("holder").waits[:1]] == [title]
-            there.approve(there.result("holder").waits[0]["id"])
+            assert [wait["title"] for wait in there.executions.result("holder").waits[:1]] == [
+                title
+            ]
+            there.approvals.approve(there.executions.result("holder").waits[0]["id"])
         there.signal("go", key="holder")
-        assert there.result("holder").status == "succeeded"
+        assert there.executions.result("holder").status == "succeeded"
         wait_until(lambda: not claims(there))
 
 
@@ -254,10 +261,10 @@ def check_others_hinder(engine: Engine, flow: Path, other: str | Path) -> None:
     """Check that neither the holder of a lock is moved nor an execution that waits for it."""
     id = engine.run(flow).execution
     with pytest.raises(UsageError, match=f"lock 'moved', for which execution {id} waits"):
-        engine.migrate("holder", to=other)
+        engine.executions.migrate("holder", to=other)
     with pytest.raises(UsageError, match="waits for the lock 'moved', which execution holder has"):
-        engine.migrate(id, to=other)
-    engine.cancel(id)
+        engine.executions.migrate(id, to=other)
+    engine.executions.cancel(id)
     wait_until(lambda: len(engine.store.claims("global:moved")) == 2)
 
 
@@ -293,11 +300,11 @@ def boxes(folder: Path) -> Path:
 
 def sign(engine: Engine, id: str) -> None:
     """Approve the first open wait of an execution, once it can be found."""
-    [wait, *_] = engine.result(id).waits
+    [wait, *_] = engine.executions.result(id).waits
 
     def is_signed() -> bool:
         with suppress(NotFound):
-            engine.approve(wait["id"])
+            engine.approvals.approve(wait["id"])
             return True
         return False
 
@@ -317,23 +324,23 @@ def test_files_of_environments_move_too(store: str, tmp_path: Path) -> None:
         here.run(flow, id="passed")
         before = workspaces("passed")
         assert len(before) == 3
-        here.migrate("passed", to=store)
+        here.executions.migrate("passed", to=store)
         assert workspaces("passed") == []
-        there.migrate("passed", to=folder)  # no worker has restored them
+        there.executions.migrate("passed", to=folder)  # no worker has restored them
         assert workspaces("passed") == before
-        here.migrate("passed", to=store)
+        here.executions.migrate("passed", to=store)
         for _ in range(2):
             sign(there, "passed")
-        assert there.result("passed").outputs == ALL_FILES
+        assert there.executions.result("passed").outputs == ALL_FILES
         wait_until(lambda: workspaces("passed") == [])
 
         here.run(flow, id="used")
-        here.migrate("used", to=store)
+        here.executions.migrate("used", to=store)
         sign(there, "used")  # a worker has them, and one of the regions has ended
         assert len(workspaces("used")) == 2
-        there.migrate("used", to=folder)
+        there.executions.migrate("used", to=folder)
         sign(here, "used")
-        assert here.result("used").outputs == ALL_FILES
+        assert here.executions.result("used").outputs == ALL_FILES
         assert workspaces("used") == []
     asyncio.run(replay(store, "passed"))
 
@@ -346,25 +353,27 @@ def test_moved_files_are_never_missing_in_silence(
     archives, away = Path(temporal.objects, "workspace"), Path(temporal.objects, "away")
     with Engine(tmp_path / "store", linger=0) as here, Engine(address, linger=0) as there:
         here.run(flow, id="moved")
-        here.migrate("moved", to=address)
+        here.executions.migrate("moved", to=address)
         archives.rename(away)
         with RunningWorker(address, "--heartbeat", "3s"):
             sign(there, "moved")
-            [missing] = [one for one in there.result("moved").waits if one["kind"] == "question"]
+            [missing] = [
+                one for one in there.executions.result("moved").waits if one["kind"] == "question"
+            ]
             assert (missing["ran"], missing["error"]["type"]) == ("no", "EnvironmentUnavailable")
             away.rename(archives)
             there.resume("moved")
-            assert [one["kind"] for one in there.result("moved").waits] == ["approval"]
+            assert [one["kind"] for one in there.executions.result("moved").waits] == ["approval"]
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
         with RunningWorker(address, "--heartbeat", "3s"):
             with pytest.raises(Conflict, match="the worker that has its environments"):
-                there.migrate("moved", to=tmp_path / "store")
+                there.executions.migrate("moved", to=tmp_path / "store")
             sign(there, "moved")
-            [lost] = there.result("moved").waits
+            [lost] = there.executions.result("moved").waits
             assert (lost["ran"], lost["error"]["type"]) == ("no", "EnvironmentLost")
-            there.decide(lost["id"], "retry")
-            while (found := there.result("moved")).status == "stalled":
-                there.decide(found.waits[0]["id"], "retry")
+            there.approvals.decide(lost["id"], "retry")
+            while (found := there.executions.result("moved")).status == "stalled":
+                there.approvals.decide(found.waits[0]["id"], "retry")
             assert found.outputs is not None
             assert found.outputs["box"] == ["d"]
 
@@ -402,17 +411,17 @@ def test_files_are_there_whenever_a_move_is_interrupted(
                 with monkeypatch.context() as patch:
                     patch.setattr(owner, name, die)
                     with pytest.raises(Died):
-                        here.migrate(id, to=two)
-                is_here = here.executions(status="waiting").items
+                        here.executions.migrate(id, to=two)
+                is_here = here.executions.list(status="waiting").items
                 assert bool(is_here) == (number < 4 or (name == "give_up" and not late)), id
                 if is_here and goes_on:
                     sign(here, id)
                 if (name, late) != ("drive_copy", True):  # with which the move ends
-                    assert here.migrate(id, to=two) == id
+                    assert here.executions.migrate(id, to=two) == id
                 for _ in range(1 if is_here and goes_on else 2):
                     sign(there, id)
-                assert there.result(id).outputs == ALL_FILES, id
-                assert here.executions(status="waiting").items == []
+                assert there.executions.result(id).outputs == ALL_FILES, id
+                assert here.executions.list(status="waiting").items == []
 
 
 def test_files_of_an_open_environment_stay(tmp_path: Path) -> None:
@@ -423,10 +432,10 @@ def test_files_of_an_open_environment_stay(tmp_path: Path) -> None:
     with Engine(tmp_path / "one", linger=0) as engine:
         engine.run(flow, id="kept")
         with pytest.raises(Conflict, match=r"an environment of execution kept is open in process"):
-            engine.migrate("kept", to=tmp_path / "two")
+            engine.executions.migrate("kept", to=tmp_path / "two")
         for _ in range(2):
             sign(engine, "kept")
-        assert engine.result("kept").outputs == ALL_FILES
+        assert engine.executions.result("kept").outputs == ALL_FILES
 
 
 @pytest.mark.parametrize(
@@ -448,8 +457,8 @@ def test_what_files_cannot_be_moved_is_said_and_nothing_is_lost(
         [box] = state.rglob("workspaces/execution/*/env_*/a/file")
         make(box.parent.parent)
         with pytest.raises(UsageError, match=why):
-            engine.migrate("whole", to=tmp_path / "two")
-        assert engine.result("whole") == before
+            engine.executions.migrate("whole", to=tmp_path / "two")
+        assert engine.executions.result("whole") == before
 
 
 ENDED = "flowengine: 1\nid: ended\nsteps: [{id: a, output: 1}]\n"
@@ -464,8 +473,8 @@ def test_what_cannot_be_moved_is_refused(text: str, why: str, tmp_path: Path) ->
     with Engine(folder, linger=0) as engine:
         before = engine.run(flow, id="stays")
         with pytest.raises((Conflict, UsageError), match=why):
-            engine.migrate("stays", to=tmp_path / "other")
-        assert engine.result("stays") == before
+            engine.executions.migrate("stays", to=tmp_path / "other")
+        assert engine.executions.result("stays") == before
     refused = flowengine("--store", folder, "migrate", "--to", folder, "stays")
     assert (refused.code, "both stores are" in refused.err) == (2, True)
 
@@ -474,9 +483,9 @@ def test_directories_are_stores_like_others(tmp_path: Path) -> None:
     flow = flow_of(tmp_path, SIGNALS)
     with Engine(tmp_path / "one", linger=0) as one, Engine(tmp_path / "two", linger=0) as two:
         one.run(flow, id="a")
-        one.migrate("a", to=tmp_path / "two")
+        one.executions.migrate("a", to=tmp_path / "two")
         one.run(flow, id="a")
         with pytest.raises(Conflict, match="there is an execution a already"):
-            one.migrate("a", to=tmp_path / "two")
+            one.executions.migrate("a", to=tmp_path / "two")
         assert [two.signal("add", n, execution="a").first for n in range(3)] == [True] * 3
-        assert two.result("a").outputs == {"all": [0, 1]}
+        assert two.executions.result("a").outputs == {"all": [0, 1]}

@@ -53,22 +53,22 @@ def ran(folder: Path, last: str) -> tuple[str, str]:
 def test_an_error_from_the_deepest_flow_is_read_and_keeps_its_first_causes(tmp_path: Path) -> None:
     store, id = ran(tmp_path, FAILS)
     with Engine(store) as engine:
-        shown: Any = engine.show(id)
+        shown: Any = engine.executions.show(id)
         error, depth = shown["error"], 0
         while error["cause"] is not None:
             error, depth = error["cause"], depth + 1
         assert (depth, error["type"], error["data"]) == (20, "Boom", {"a": 1})
         assert error["step"] == "s" + 98 * "/more" + "/boom"
-        assert engine.why(id)
-        assert engine.retry(id).status == "failed"
+        assert engine.executions.why(id)
+        assert engine.executions.retry(id).status == "failed"
 
 
 def test_the_deepest_flow_is_cancelled(tmp_path: Path) -> None:
     store, id = ran(tmp_path, "{id: ask, approval: {title: Go on?}}")
     with Engine(store) as engine:
-        engine.cancel(id)
+        engine.executions.cancel(id)
         assert engine.resume(id).status == "cancelled"
-        assert engine.show(id)["status"] == "cancelled"
+        assert engine.executions.show(id)["status"] == "cancelled"
 
 
 NOT_STORED = {
@@ -114,11 +114,11 @@ def test_what_cannot_be_stored_fails_its_execution_and_no_other(
                 check(engine, result.execution)
 
     def check(engine: Engine, id: str) -> None:
-        assert engine.show(id)["status"] == "failed"
-        assert engine.show(id)["outputs"] is None
-        assert list(engine.events(id))[-1]["type"] == "halted"
-        assert "1024" in str(engine.why(id))
-        assert not engine.waits(execution=id).items
+        assert engine.executions.show(id)["status"] == "failed"
+        assert engine.executions.show(id)["outputs"] is None
+        assert list(engine.executions.events(id))[-1]["type"] == "halted"
+        assert "1024" in str(engine.executions.why(id))
+        assert not engine.approvals.list(execution=id).items
 
     asyncio.run(main())
 
@@ -132,7 +132,7 @@ def test_an_execution_that_became_too_deep_in_another_process_fails(tmp_path: Pa
     with Engine(tmp_path / "store", durability="none") as engine:
         wait = engine.run(tmp_path / "nests.yaml").waits[0]
     with Engine(tmp_path / "store", durability="none") as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert (result.status, result.waits) == ("failed", [])
         assert result.error is not None

@@ -61,7 +61,7 @@ def reasons(engine: Engine, id: str) -> list[tuple[str, str]]:
     """Return what `why` says about notifications, with the commands."""
     return [
         (reason["what"], reason["command"])
-        for reason in engine.why(id)
+        for reason in engine.executions.why(id)
         if "notification" in reason["what"]
     ]
 
@@ -71,7 +71,7 @@ def test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_o
     clock = Clock()
     with Engine("store", clock=clock, linger=0) as engine:
         [wait] = engine.run("pay.yaml", id="it").waits
-        [sent] = engine.executions(flow="_notify.tell").items
+        [sent] = engine.executions.list(flow="_notify.tell").items
         command = f"flowengine why {engine.store.short_execution(sent['execution'])}"
         [(what, shown)] = reasons(engine, "it")
         assert what.startswith("the notification by 'tell' is not sent yet: ")
@@ -87,11 +87,11 @@ def test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_o
         assert command.startswith("flowengine retry ")
 
         Path("down").unlink()
-        assert engine.retry(sent["execution"]).status == "succeeded"
+        assert engine.executions.retry(sent["execution"]).status == "succeeded"
         assert reasons(engine, "it") == []
         assert [one["id"] for one in told()] == [wait["id"]]
         Path("down").touch()
-        done = engine.decide(wait["id"], "approve", by="user:ana").result
+        done = engine.approvals.decide(wait["id"], "approve", by="user:ana").result
         assert done is not None
         assert done.status == "succeeded"
 

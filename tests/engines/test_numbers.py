@@ -57,11 +57,11 @@ def _asked(engine: Engine, flow: Path) -> str:
 
 
 def _form(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.approve(_asked(engine, flow), form={"list": [value]})
+    return engine.approvals.approve(_asked(engine, flow), form={"list": [value]})
 
 
 def _edit(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.approve(_asked(engine, flow), edit={"n": value})
+    return engine.approvals.approve(_asked(engine, flow), edit={"n": value})
 
 
 def _signal(engine: Engine, flow: Path, value: Any) -> Any:
@@ -121,7 +121,7 @@ def test_a_float_without_a_fraction_is_an_integer_where_one_is_declared(
     (tmp_path / "whole.py").write_text("def made() -> int:\n    return 2.0\n")
 
     asked = engine.run(flow, {"n": 1.0, "deep": {"list": [1.0, 2, 3e3]}})
-    waiting = engine.approve(asked.waits[0]["id"], form={"n": 4.0}).result
+    waiting = engine.approvals.approve(asked.waits[0]["id"], form={"n": 4.0}).result
     to: dict[str, Any] = {"execution": asked.execution} if way == "execution" else {"key": "k"}
     for resume in (False, True):
         sent = engine.signal("said", {"n": 5.0}, id="m", resume=resume, **to)
@@ -141,7 +141,7 @@ def test_so_in_state_that_a_fork_writes(engine: Engine, tmp_path: Path) -> None:
         "state: {s: {type: integer, default: 0}}\nsteps: [{id: a, output: 1}]\n"
         'outputs: {s: "${{ state.s + 1 }}"}\n',
     )
-    forked = engine.fork(engine.run(flow).execution, from_step="a", set={"s": 7.0})
+    forked = engine.executions.fork(engine.run(flow).execution, from_step="a", set={"s": 7.0})
     assert (forked.outputs, type((forked.outputs or {})["s"])) == ({"s": 8}, int)
 
 

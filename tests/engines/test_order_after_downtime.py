@@ -72,4 +72,8 @@ steps:
         engine._host.keeper.released("it")
         engine.signal("stop", execution="it", resume=False)
         engine.resume("it")
-        assert [one["type"] for one in engine.events("it")] == ["started", "cut", "message"]
+        assert [one["type"] for one in engine.executions.events("it")] == [
+            "started",
+            "cut",
+            "message",
+        ]

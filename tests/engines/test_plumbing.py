@@ -46,8 +46,8 @@ def addresses(shown: Any) -> list[str]:
 def test_show_leaves_plumbing_out_unless_it_is_asked_for(tmp_path: Path) -> None:
     with Engine(None) as engine:
         id = engine.run(flow(tmp_path, "pick", "both")).execution
-        some, all_ = engine.show(id), engine.show(id, plumbing=True)
-        one = engine.show(id, step="work/both")
+        some, all_ = engine.executions.show(id), engine.executions.show(id, plumbing=True)
+        one = engine.executions.show(id, step="work/both")
 
     assert addresses(some) == ["work", "work/right"]
     assert addresses(all_) == ["work", "work/pick", "work/right", "work/both"]
@@ -58,7 +58,7 @@ def test_show_leaves_plumbing_out_unless_it_is_asked_for(tmp_path: Path) -> None
 def test_plumbing_that_failed_is_shown(tmp_path: Path) -> None:
     with Engine(None) as engine:
         result = engine.run(flow(tmp_path, "pick", "both"), {"bad": True})
-        shown = engine.show(result.execution)
+        shown = engine.executions.show(result.execution)
 
     assert result.status == "failed"
     assert addresses(shown) == ["work", "work/left", "work/both"]

@@ -56,7 +56,7 @@ outputs: {{o: "${{{{ steps.a.output }}}}"}}
 def asked(preview: str) -> dict[str, Any]:
     with Engine("store") as engine:
         [wait] = engine.run(flow(preview)).waits
-        return {**engine.wait(wait["id"])}
+        return {**engine.approvals.show(wait["id"])}
 
 
 def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,8 @@ def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> N
         thread.start()
         assert begun.wait(60)
         with Engine("store") as other:
-            [wait] = other.waits().items
-            assert other.approve(wait["id"], resume=False).first
+            [wait] = other.approvals.list().items
+            assert other.approvals.approve(wait["id"], resume=False).first
         thread.join(60)
     assert not thread.is_alive()
     assert Path("out.txt").read_text() == "hello"
@@ -94,7 +94,7 @@ def test_an_await_ends_with_the_preview() -> None:
         engine = Engine("store")
         try:
             [wait] = (await engine.run_async(flow("diff"))).waits
-            return engine.wait(wait["id"])
+            return engine.approvals.show(wait["id"])
         finally:
             engine.close()
 

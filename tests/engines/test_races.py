@@ -27,7 +27,7 @@ def test_of_executions_with_one_key_one_is_at_work(block: int, then: str, tmp_pa
     flow, store, draw = racers.make(tmp_path, then), tmp_path / "store", random.Random(block)
     places = [f"p{number}" for number in range(RACES)] * ROUNDS
     with Engine(store, durability="process") as engine:
-        engine.deploy(flow)
+        engine.flows.deploy(flow)
         workers = [begin_to_work(store) for _ in range(2)]
 
         def replace() -> None:
@@ -87,14 +87,14 @@ def begin_to_work(store: Path) -> BaseProcess:
 
 def unfinished(engine: Engine) -> list[str]:
     """Return the executions that have not ended."""
-    found = engine.executions(limit=10_000).items
+    found = engine.executions.list(limit=10_000).items
     return [one["execution"] for one in found if one["status"] not in ENDED]
 
 
 def ends(engine: Engine) -> dict[str, dict[str, str]]:
     """Return how executions have ended, by place and name."""
     found: dict[str, dict[str, str]] = {}
-    for one in engine.executions(limit=10_000).items:
-        inputs = engine.show(one["execution"])["inputs"]
+    for one in engine.executions.list(limit=10_000).items:
+        inputs = engine.executions.show(one["execution"])["inputs"]
         found.setdefault(inputs["place"], {})[inputs["name"]] = one["status"]
     return found

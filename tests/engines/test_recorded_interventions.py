@@ -46,13 +46,13 @@ def test_a_recorded_retry_is_due_and_its_steps_begin_once_elsewhere(
     assert done(tmp_path) == ["one"]
     fixed = world.make(tmp_path, FIXED)
 
-    recorded = engine.retry("it", flow=fixed, resume=False)
+    recorded = engine.executions.retry("it", flow=fixed, resume=False)
 
     assert not recorded.ended
     assert done(tmp_path) == ["one"]
     assert [(one.execution, one.deaths) for one in engine.due()] == [("it", 0)]
     with pytest.raises(Conflict, match="only a failed execution can be retried"):
-        engine.retry("it", resume=False)
+        engine.executions.retry("it", resume=False)
     with Engine(tmp_path / "store", durability="none") as other:
         result = other.resume("it")
     assert (result.status, result.waits) == ("succeeded", [])
@@ -62,7 +62,9 @@ def test_a_recorded_retry_is_due_and_its_steps_begin_once_elsewhere(
 def test_a_recorded_fork_is_due_and_continues_elsewhere(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, FAILING), id="it")
 
-    recorded = engine.fork("it", from_step="stop", set={"more": 2}, id="fork", resume=False)
+    recorded = engine.executions.fork(
+        "it", from_step="stop", set={"more": 2}, id="fork", resume=False
+    )
 
     assert (recorded.execution, recorded.ended) == ("fork", False)
     assert done(tmp_path) == ["one"]
@@ -70,17 +72,17 @@ def test_a_recorded_fork_is_due_and_continues_elsewhere(engine: Engine, tmp_path
     with Engine(tmp_path / "store", durability="none") as other:
         assert other.resume("fork").status == "succeeded"
     assert done(tmp_path) == ["one", "two"]
-    assert engine.result("it").status == "failed"
+    assert engine.executions.result("it").status == "failed"
 
 
 def test_a_recorded_upgrade_leaves_the_decided_steps_to_another_process(
     engine: Engine, tmp_path: Path
 ) -> None:
     [wait] = engine.run(world.make(tmp_path, ASKING), id="it").waits
-    engine.approve(wait["id"], resume=False)
+    engine.approvals.approve(wait["id"], resume=False)
     changed = world.make(tmp_path, ASKING.replace('"1"', '"2"'))
 
-    [info] = engine.upgrade(changed, "it", resume=False)
+    [info] = engine.executions.upgrade(changed, "it", resume=False)
 
     assert (info["verdict"], info["moved"]) == ("continues", True)
     assert done(tmp_path) == []
@@ -89,4 +91,4 @@ def test_a_recorded_upgrade_leaves_the_decided_steps_to_another_process(
         result = other.resume("it")
     assert (result.status, result.waits) == ("succeeded", [])
     assert done(tmp_path) == ["two"]
-    assert engine.show("it")["version"] == "2"
+    assert engine.executions.show("it")["version"] == "2"

@@ -95,12 +95,12 @@ def test_an_approval_goes_on_with_what_was_shown_whatever_became_of_the_module(
     write(LEDGER.format(calls=str(tmp_path / "calls"), factor=100))
 
     with Engine(store) as engine:
-        result = engine.approve(wait).result
+        result = engine.approvals.approve(wait).result
         assert result is not None
         assert result.outputs is not None
         assert result.outputs["paid"] == 5
         assert (tmp_path / "calls").read_text().split() == ["called"]
-        assert engine.show("it")["outputs"] == result.outputs
+        assert engine.executions.show("it")["outputs"] == result.outputs
 
 
 def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
@@ -108,7 +108,7 @@ def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
 ) -> None:
     wait, _ = waiting(store, tmp_path, write)
     with Engine(store) as engine:
-        engine.approve(wait)
+        engine.approvals.approve(wait)
     forget_modules()
     write(CHANGED)
 
@@ -116,9 +116,9 @@ def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
         journal = read(engine.store, "it")
         hash = engine.store.execution("it").hash
         *_, last = walk(LinkedFlows(engine.store), hash, journal)
-        assert pack(last.state["outputs"]) == pack(engine.show("it")["outputs"])
+        assert pack(last.state["outputs"]) == pack(engine.executions.show("it")["outputs"])
         assert len(last.state["outputs"]["notes"]) == 2  # type: ignore[index]
-        assert engine.fork("it", from_step="ask").waits[0]["title"] == "Pay 5?"
+        assert engine.executions.fork("it", from_step="ask").waits[0]["title"] == "Pay 5?"
     assert not any(name.startswith("_flow_") for name in sys.modules)
 
 

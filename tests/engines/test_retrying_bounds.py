@@ -38,10 +38,10 @@ def test_a_reducer_that_failed_is_called_again_and_its_step_is_not_run(tmp_path:
     engine.run(world.make(tmp_path, REDUCED), id="it")
     done = calls(tmp_path)
     assert done[-1] == "two"
-    assert engine.retry("it").status == "failed"
+    assert engine.executions.retry("it").status == "failed"
     (tmp_path / "ledger.py").write_text(BOOK)
     forget_modules()
-    again = engine.retry("it")
+    again = engine.executions.retry("it")
     assert (again.status, again.error) == ("succeeded", None)
     assert (again.outputs or {})["sum"] == 3
     assert calls(tmp_path) == done

@@ -168,14 +168,14 @@ def test_cancelling_the_awaiting_task_saves_the_execution(tmp_path: Path) -> Non
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            reason = engine.why("it")[0]
+            reason = engine.executions.why("it")[0]
             assert "was running when its process ended" in reason["what"]
 
     began = time.monotonic()
     asyncio.run(main())
     assert time.monotonic() - began < 300
     with Engine(tmp_path / "store") as engine:
-        assert engine.cancel("it", reason="enough").status == "cancelled"
+        assert engine.executions.cancel("it", reason="enough").status == "cancelled"
 
 
 def stopped(store: Path, file: Path) -> None:
@@ -192,8 +192,8 @@ def test_signal_stops_the_process_not_the_execution(tmp_path: Path, number: str)
     process.join()
     assert process.exitcode == 0
     with Engine(tmp_path / "store") as engine:
-        assert engine.result("it").status == "interrupted"
-        assert "flowengine resume" in engine.why("it")[0]["command"]
+        assert engine.executions.result("it").status == "interrupted"
+        assert "flowengine resume" in engine.executions.why("it")[0]["command"]
 
 
 def test_cancel_from_another_engine_reaches_the_owner(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_cancel_from_another_engine_reaches_the_owner(tmp_path: Path) -> None:
             task = asyncio.create_task(owner.run_async(file, id="it"))
             await begun(owner, "it")
             with ThreadPoolExecutor(1) as threads, Engine(tmp_path / "store") as other:
-                cancelling = threads.submit(other.cancel, "it", reason="no more")
+                cancelling = threads.submit(other.executions.cancel, "it", reason="no more")
                 assert cancelling.result().status == "running"  # the owner's loop stands still
             return await task
 
@@ -234,8 +234,8 @@ def test_an_execution_that_ends_while_it_is_read_is_not_shown_as_interrupted(
             assert runs.wait(60)
             monkeypatch.setattr(reader.store, "holder", ended_before)
 
-            assert reader.summary("it")["status"] == "running"
-            assert reader.summary("it")["status"] == "succeeded"
+            assert reader.executions.summary("it")["status"] == "running"
+            assert reader.executions.summary("it")["status"] == "succeeded"
 
 
 def test_decision_on_an_execution_that_is_driven_here_moves_it(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ steps:
             task = asyncio.create_task(engine.run_async(file, id="it"))
             async for update in engine.updates("it"):
                 if update.kind == "wait" and update.data["status"] == "pending":
-                    decision = await engine.approve_async(update.data["id"])
+                    decision = await engine.approvals.approve_async(update.data["id"])
                     assert decision.result is None  # the driving process applies it
                     (tmp_path / "go").touch()
             return await task
@@ -268,7 +268,7 @@ def test_subscribers_are_told_what_is_on_disk(engine: Engine, tmp_path: Path) ->
     def tell(update: Update) -> None:
         told.append(update)
         if update.kind == "event":
-            journal.append(len(list(engine.events(update.execution))))
+            journal.append(len(list(engine.executions.events(update.execution))))
 
     end = engine.subscribe(tell)
     result = engine.run(world.make(tmp_path, flows.CHAIN))
@@ -276,7 +276,7 @@ def test_subscribers_are_told_what_is_on_disk(engine: Engine, tmp_path: Path) ->
     engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
     assert {update.execution for update in told} == {result.execution}
     events = [update.data for update in told if update.kind == "event"]
-    assert events == list(engine.events(result.execution))
+    assert events == list(engine.executions.events(result.execution))
     assert journal == [1, 2, 3, 4, 5]
     ways = [(u.step.address, u.step.status) for u in told if u.step is not None]
     assert ways[:3] == [("once_a", "running"), ("once_a", "succeeded"), ("b", "running")]
@@ -307,8 +307,8 @@ with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     heavy = ("asyncio", "yaml", "pydantic", "rich", "jsonschema_rs", "networkx", "dataclasses")
     approve = f"""
-    (wait,) = engine.waits().items
-    result = engine.approve(wait["id"]).result
+    (wait,) = engine.approvals.list().items
+    result = engine.approvals.approve(wait["id"]).result
 assert result.outputs == {{"message": "Hello, Ada!"}}, result
 loaded = [name for name in {heavy!r} if name in sys.modules]
 assert not loaded, loaded

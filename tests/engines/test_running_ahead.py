@@ -96,7 +96,7 @@ def test_pure_steps_share_a_commit(folder: Path) -> None:
     with Engine(store) as engine:
         result = engine.run(chain(folder, *["count"] * 6))
         assert result.outputs == {"last": 6}
-        types = [entry["type"] for entry in engine.events(result.execution)]
+        types = [entry["type"] for entry in engine.executions.events(result.execution)]
     assert types == ["started", *["succeeded"] * 6]
     assert sum(store.sizes) == 7
     assert store.sizes[0] == 1  # the start is on disk before any step runs
@@ -108,7 +108,7 @@ def test_what_acts_runs_alone(folder: Path) -> None:
     store = Watched(folder / "store.db")
     with Engine(store) as engine:
         on_disk: list[int] = []
-        hook(lambda _value: on_disk.append(len(list(engine.events("it")))))
+        hook(lambda _value: on_disk.append(len(list(engine.executions.events("it")))))
         engine.run(chain(folder, "act", "act", "count", "act", "count"), id="it")
     assert on_disk == [1, 2, 3, 4, 5]
 
@@ -123,7 +123,7 @@ def test_only_in_memory_idempotent_steps_run_ahead(
     monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
     before: list[int] = []
     with Engine(None if in_memory else folder / "store.db") as engine:
-        hook(lambda _value: before.append(len(list(engine.events("it")))))
+        hook(lambda _value: before.append(len(list(engine.executions.events("it")))))
         engine.run(chain(folder, "put", "put", "put", "act", "put"), id="it")
     assert before == stored
 
@@ -181,7 +181,7 @@ def test_after_a_kill_nothing_that_acted_runs_again(folder: Path) -> None:
         assert process.exitcode == (9 if ends >= 0 else 0)
     assert (folder / "acted.txt").read_text() == "1\n4\n"
     with Engine(folder / "killed.db") as engine:
-        assert engine.result("it").outputs == {"last": 7}
+        assert engine.executions.result("it").outputs == {"last": 7}
 
 
 def _drive(folder: Path, ends: int) -> None:
@@ -203,7 +203,7 @@ def test_an_interrupt_loses_no_step_that_acted(folder: Path) -> None:
         hook(interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.run(flow, id="it")
-        types = [entry["type"] for entry in engine.events("it")]
+        types = [entry["type"] for entry in engine.executions.events("it")]
         assert types[:2] == ["started", "succeeded"]
         hook(lambda _value: None)
         assert engine.resume("it").outputs == {"last": 3}
@@ -239,11 +239,11 @@ def test_a_refused_commit_loses_only_pure_steps(
             engine.run(flow, id="it")
         assert store.refused == [3]
         assert ran == [0, 1, 2, 3]
-        assert len(list(engine.events("it"))) == 2
+        assert len(list(engine.executions.events("it"))) == 2
         assert (folder / "acted.txt").read_text() == "0\n"
 
         assert engine.resume("it").outputs == {"last": 6}
-        types = [entry["type"] for entry in engine.events("it")]
+        types = [entry["type"] for entry in engine.executions.events("it")]
         assert types == ["started", "succeeded", "cut", *["succeeded"] * 5]
     assert ran == [0, 1, 2, 3, 1, 2, 3, 4, 5]
     assert (folder / "acted.txt").read_text() == "0\n4\n"
@@ -270,7 +270,7 @@ def test_who_loses_the_lease_while_steps_run_ahead_writes_nothing(
         with pytest.raises(LeaseLost):
             engine.run(flow, id="it")
         assert ran == [0, 1, 2]
-        assert len(list(engine.events("it"))) == 2
+        assert len(list(engine.executions.events("it"))) == 2
         other.release([("it", epochs[0])])
         assert engine.resume("it").outputs == {"last": 4}
     other.close()

@@ -51,7 +51,7 @@ def test_with_jitter_an_execution_starts_later_than_its_time(
     engine: Engine, clock: Clock, tmp_path: Path
 ) -> None:
     """By an amount that is the same for all workers, and differs from day to day."""
-    engine.deploy(world.make(tmp_path, with_keys("jitter: 30m, missed: skip")))
+    engine.flows.deploy(world.make(tmp_path, with_keys("jitter: 30m, missed: skip")))
     delays = []
     for day in range(5):
         [scheduled] = engine.store.schedules()
@@ -59,9 +59,9 @@ def test_with_jitter_an_execution_starts_later_than_its_time(
         assert scheduled.due is not None
         delays.append(scheduled.due - scheduled.time)
         clock.time = scheduled.due - 1
-        assert engine.start_due() == []
+        assert engine.flows.start_due() == []
         clock.time = scheduled.due
-        [begun] = engine.start_due()
+        [begun] = engine.flows.start_due()
         assert begun.time == scheduled.time
     assert all(0 <= delay < HOUR / 2 for delay in delays)
     assert len(set(delays)) == 5
@@ -76,13 +76,13 @@ def test_of_several_processes_one_starts_each_time(tmp_path: Path) -> None:
         Engine(tmp_path / "store", clock=clock) as other,
         ThreadPoolExecutor(2) as threads,
     ):
-        one.deploy(world.make(tmp_path, text))
+        one.flows.deploy(world.make(tmp_path, text))
         for turn in range(1, 41):
             clock.time = MONDAY + turn * 300_000
-            both = [threads.submit(engine.start_due) for engine in (one, other)]
+            both = [threads.submit(engine.flows.start_due) for engine in (one, other)]
             found = [begun for future in both for begun in future.result()]
             assert len(found) == 1, turn
-        assert len(one.executions(limit=100).items) == 40
+        assert len(one.executions.list(limit=100).items) == 40
 
 
 HELD = """
@@ -112,25 +112,27 @@ def test_a_backfill_runs_at_most_so_many_at_once(
 ) -> None:
     file = world.make(tmp_path, HELD)
     (tmp_path / "gate.py").write_text(GATE)
-    engine.deploy(file)
+    engine.flows.deploy(file)
     clock.time += 7 * DAY
     since, until = (datetime(2027, 11, day, tzinfo=UTC) for day in (1, 20))
     ended: list[ScheduledStart] = []
-    found = asyncio.run(engine.backfill_async("flow", since, until, at_once=3, tell=ended.append))
+    found = asyncio.run(
+        engine.flows.backfill_async("flow", since, until, at_once=3, tell=ended.append)
+    )
     assert days(found) == [f"0{day}T09" for day in range(1, 8)]
     assert sorted(days(ended)) == days(found), "none of the future"
-    outputs = [engine.result(one.execution or "").outputs or {} for one in found]
+    outputs = [engine.executions.result(one.execution or "").outputs or {} for one in found]
     assert {one["now"] for one in outputs} <= {1, 2, 3}
     assert max(one["now"] for one in outputs) == 3
-    again = asyncio.run(engine.backfill_async("flow", since, until))
+    again = asyncio.run(engine.flows.backfill_async("flow", since, until))
     assert [one.execution for one in again] == [one.execution for one in found]
-    assert len(engine.executions().items) == 7
+    assert len(engine.executions.list().items) == 7
 
 
 def test_a_backfill_waits_while_a_worker_runs_its_execution(
     engine: Engine, clock: Clock, tmp_path: Path
 ) -> None:
-    engine.deploy(world.make(tmp_path, DAILY))
+    engine.flows.deploy(world.make(tmp_path, DAILY))
     clock.time += 2 * DAY
     since, until = (datetime(2027, 11, day, tzinfo=UTC) for day in (1, 3))
 
@@ -139,10 +141,10 @@ def test_a_backfill_waits_while_a_worker_runs_its_execution(
             stopping = asyncio.Event()
             working = asyncio.create_task(Worker(other).work(stopping, drain=60))
             async with asyncio.timeout(60):
-                found = await engine.backfill_async("flow", since, until)
+                found = await engine.flows.backfill_async("flow", since, until)
             stopping.set()
             await working
-        statuses = [engine.result(one.execution or "").status for one in found]
+        statuses = [engine.executions.result(one.execution or "").status for one in found]
         assert statuses == ["succeeded", "succeeded"]
 
     asyncio.run(play())

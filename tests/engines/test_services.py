@@ -33,23 +33,23 @@ def test_a_user_acts_in_person_through_a_service(engine: Engine) -> None:
     with engine:
         [wait] = engine.run("ask.yaml", id="a").waits
         with pytest.raises(NotAllowed, match="user:service may not act for user:ben"):
-            engine.approve(wait["id"], by="user:ben")
+            engine.approvals.approve(wait["id"], by="user:ben")
         ana, ben = (engine.acting_as(user, via="rest") for user in ("user:ana", "user:ben"))
-        assert engine.may_answer(wait, "user:ben")
-        assert not engine.may_answer(wait, "user:ana")
+        assert engine.approvals.may_answer(wait, "user:ben")
+        assert not engine.approvals.may_answer(wait, "user:ana")
         with pytest.raises(NotAllowed):
-            ana.approve(wait["id"])
-        decided = ben.approve(wait["id"], resume=False)
+            ana.approvals.approve(wait["id"])
+        decided = ben.approvals.approve(wait["id"], resume=False)
 
         assert (decided.by, decided.via) == ("user:ben", "rest")
-        assert "entered_by" not in engine.wait(wait["id"])["decision"]
+        assert "entered_by" not in engine.approvals.show(wait["id"])["decision"]
         assert engine.user == "user:service"
 
 
 def test_a_cancel_can_be_recorded_for_the_process_that_drives(engine: Engine) -> None:
     with engine:
         engine.run("ask.yaml", id="a")
-        assert engine.cancel("a", resume=False).status == "interrupted"
+        assert engine.executions.cancel("a", resume=False).status == "interrupted"
         assert [one.execution for one in engine.due()] == ["a"]
         assert engine.resume("a").status == "cancelled"
 
@@ -57,19 +57,19 @@ def test_a_cancel_can_be_recorded_for_the_process_that_drives(engine: Engine) ->
 def test_the_newest_entries_continue_and_never_block(engine: Engine) -> None:
     with engine:
         engine.start("ask.yaml", id="a")
-        first, newest = engine.newest("a")
+        first, newest = engine.executions.newest("a")
         assert (first, next(newest)) == (0, None)
         engine.resume("a")
         seen = [next(newest)]
         assert next(newest) is None
-        engine.cancel("a")
+        engine.executions.cancel("a")
         seen += newest
-        assert seen == list(engine.events("a"))
+        assert seen == list(engine.executions.events("a"))
 
 
 def test_a_kept_flow_is_found_by_its_hash(engine: Engine) -> None:
     with engine:
         engine.start("ask.yaml", id="a")
-        assert engine.kept_flow(engine.flow_of("a").form).id == "ask"
+        assert engine.flows.kept(engine.executions.flow_of("a").form).id == "ask"
         with pytest.raises(NotFound):
-            engine.kept_flow("f" * 64)
+            engine.flows.kept("f" * 64)

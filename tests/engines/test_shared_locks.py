@@ -49,11 +49,11 @@ def holds(folder: Path, scope: str, permits: int = 1, name: str = "flow") -> Pat
 
 def asked(engine: Engine, execution: str) -> bool:
     """Return whether an execution has reached its approval, and so holds the lock."""
-    return bool(engine.result(execution).waits)
+    return bool(engine.executions.result(execution).waits)
 
 
 def approve(engine: Engine, execution: str) -> None:
-    engine.approve(engine.result(execution).waits[0]["id"])
+    engine.approvals.approve(engine.executions.result(execution).waits[0]["id"])
 
 
 def test_items_and_a_nested_holder_take_it_as_they_take_their_own(
@@ -90,10 +90,10 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
         world.until(lambda: engine.store.events("e0")[1:])
         assert child.kill(process)
         engine.run(file, id="e1")
-        [reason] = engine.why("e1")
+        [reason] = engine.executions.why("e1")
         assert "which execution e0 holds" in reason["what"]
         assert reason["command"] == "flowengine resume e0"
-        engine.cancel("e0", now=True)
+        engine.executions.cancel("e0", now=True)
         assert asked(engine, "e1")
 
 
@@ -124,9 +124,9 @@ def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Pa
             message = pack({"type": "message", "at": 0, "signal": "go", "key": None, "data": None,
                             "id": "m", "by": "user:me"})  # fmt: skip
             engine.store.send("e1", message, 0, "go m")  # like another process
-            await engine.approve_async(engine.result("e0").waits[0]["id"])
+            await engine.approvals.approve_async(engine.executions.result("e0").waits[0]["id"])
             waits.cancel()
-            return [event["type"] for event in engine.events("e1")]
+            return [event["type"] for event in engine.executions.events("e1")]
 
     assert asyncio.run(main()) == ["started", "message", "granted"]
 
@@ -152,13 +152,13 @@ def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
             first = asyncio.create_task(engine.run_async(file, id="e0"))
             await until(lambda: notes() == ["entered"])
             other.start(file, id="e1")
-            await until(lambda: other.result("e0").status == "cancelled")
+            await until(lambda: other.executions.result("e0").status == "cancelled")
             claims = other.store.claims("concurrency flow:r")
             assert [(one.execution, one.held) for one in claims] == [("e0", True), ("e1", False)]
             assert (await other.resume_async("e1")).status == "waiting"
             (file.parent / "go").touch()
             await until(lambda: len(notes()) == 3)
-            other.cancel("e1", resume=False)
+            other.executions.cancel("e1", resume=False)
             await first  # it has driven the next one too
 
     asyncio.run(main())
@@ -179,9 +179,9 @@ def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, the
             engine.start(file, id="e1")
             while due := engine.due():
                 engine.resume(due[0].execution)
-            while waits := engine.waits().items:
-                engine.approve(waits[0]["id"])
-            found = engine.executions().items
+            while waits := engine.approvals.list().items:
+                engine.approvals.approve(waits[0]["id"])
+            found = engine.executions.list().items
             ends = {one["execution"]: one["status"] for one in found}
         first = {} if "e0" not in ends else {"e0": {"queue": "succeeded"}.get(then, "cancelled")}
         assert ends == {**first, "e1": "succeeded"}, crash
@@ -196,18 +196,18 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
     with Engine(store, linger=0) as engine:
         for id in ("e0", "e1"):
             engine.run(holds(tmp_path, "global"), id=id)
-        wait = engine.result("e0").waits[0]["id"]
+        wait = engine.executions.result("e0").waits[0]["id"]
     for crash in range(10):
         store.faults = {store.writes + crash: "die after"}
         with suppress(ProcessDied), Engine(store, linger=0) as engine:
-            engine.approve(wait, resume=not crash)
+            engine.approvals.approve(wait, resume=not crash)
             engine.resume("e0")
         store.restart()
         with Engine(store, linger=0) as engine:
-            if engine.result("e0").status == "succeeded":
+            if engine.executions.result("e0").status == "succeeded":
                 break
     with Engine(store, linger=0) as engine:
-        first = engine.why("e1")[0]
+        first = engine.executions.why("e1")[0]
         assert first["what"] == "the lock 'a' is free for it now; not resumed yet"
         assert first["command"] == "flowengine resume e1"
         assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
@@ -221,7 +221,10 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
     with Engine(FaultyStore(on_write=write), linger=0) as engine:
         for id in ("e0", "e1"):
             assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
-        assert engine.why("e1")[0]["what"] == "waiting for the lock 'a', which execution e0 holds"
+        assert (
+            engine.executions.why("e1")[0]["what"]
+            == "waiting for the lock 'a', which execution e0 holds"
+        )
 
 
 @pytest.mark.endurance
@@ -242,19 +245,19 @@ outputs: {n: "${{ state.n }}"}
         store = FaultyStore()
         with Engine(store, linger=0) as engine:
             engine.run(asks, id="e0")
-            wait = engine.result("e0").waits[0]["id"]
+            wait = engine.executions.result("e0").waits[0]["id"]
         first = store.writes
         store.faults = {first + crash: "die after" if crash % 2 else "die before"}
         with suppress(ProcessDied), Engine(store, linger=0) as engine:
             for id in ("e1", "e2"):
                 engine.run(file, id=id)
-            engine.approve(wait)
+            engine.approvals.approve(wait)
         writes, store.faults = store.writes, {}
         store.restart()
         with Engine(store, linger=0) as engine:
             for id in ("e1", "e2"):
                 engine.run(file, id=id)
-            engine.approve(wait)
+            engine.approvals.approve(wait)
             for id in ("e1", "e2"):
                 result = engine.resume(id)
                 assert (result.status, result.outputs) == ("succeeded", {"n": 2}), crash
@@ -283,18 +286,20 @@ def test_a_circle_over_executions_is_told_with_the_way_out(engine: Engine, tmp_p
         engine.run(file, {"one": keys[n], "other": keys[(n + 1) % 3]}, id=f"e{n}")
     for n in range(2):
         engine.signal("go", execution=f"e{n}")
-    [reason] = engine.why("e0")
+    [reason] = engine.executions.why("e0")
     assert reason["what"] == "waiting for the lock 'b', which execution e1 holds"
     assert reason["command"] == "flowengine why e1"
 
     engine.signal("go", execution="e2")
-    [reason] = engine.why("e0")
+    [reason] = engine.executions.why("e0")
     assert reason["what"].endswith(
         "This is a deadlock: e1 and e2 wait, in the end, for what this one holds"
     )
     assert reason["command"] == "flowengine cancel e0"
-    engine.cancel("e0")
-    assert [engine.result(f"e{n}").status for n in range(3)] == ["cancelled"] + ["succeeded"] * 2
+    engine.executions.cancel("e0")
+    assert [engine.executions.result(f"e{n}").status for n in range(3)] == ["cancelled"] + [
+        "succeeded"
+    ] * 2
 
 
 def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
@@ -307,9 +312,9 @@ def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: P
     for id in ("e0", "e1"):
         engine.run(file, id=id)
     engine.signal("go", execution="e1")
-    assert engine.show("e1")["steps"] == []
+    assert engine.executions.show("e1")["steps"] == []
     approve(engine, "e0")
-    assert [step["step"] for step in engine.show("e1")["steps"]] == ["sure", "t"]
+    assert [step["step"] for step in engine.executions.show("e1")["steps"]] == ["sure", "t"]
 
 
 RENAMED = ("  - id: g\n", "  - {id: before, output: 1}\n  - id: g\n    title: It holds the lock\n")
@@ -326,13 +331,13 @@ def test_who_holds_one_and_who_waits_for_one_are_moved_to_another_form(
     text = file.read_text()
     file.write_text(text.replace(*RENAMED))
 
-    moved = engine.upgrade(file)
+    moved = engine.executions.upgrade(file)
     assert [(one["execution"], one["moved"]) for one in moved] == [("e0", True), ("e1", True)]
     engine.run(file, id="e2")
     assert [asked(engine, id) for id in ("e0", "e1", "e2")] == [True, False, False]
     for id in ("e0", "e1", "e2"):
         approve(engine, id)
-        assert engine.result(id).status == "succeeded"
+        assert engine.executions.result(id).status == "succeeded"
     assert engine.store.claims("global:a") == engine.store.claims("flow flow:a") == []
 
 
@@ -355,7 +360,7 @@ def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(
     assert lock in text
     file.write_text(text.replace(lock, into))
 
-    for told in engine.upgrade(file):
+    for told in engine.executions.upgrade(file):
         assert (told["verdict"], told["moved"]) == ("cannot", False)
         assert why in told["obstacles"][0]["why"]
 
@@ -372,9 +377,9 @@ def test_who_waits_for_its_turn_begins_under_the_form_it_was_moved_to(
     assert bound in text
     file.write_text(text.replace(bound, ""))
 
-    assert engine.upgrade(file, "e1")[0]["moved"]
-    assert engine.result("e1").status == "waiting"
+    assert engine.executions.upgrade(file, "e1")[0]["moved"]
+    assert engine.executions.result("e1").status == "waiting"
     approve(engine, "e0")
-    assert engine.result("e1").status == "failed"
-    assert [step["step"] for step in engine.show("e1")["steps"]] == ["new"]
-    assert engine.retry("e1").status == "failed"
+    assert engine.executions.result("e1").status == "failed"
+    assert [step["step"] for step in engine.executions.show("e1")["steps"]] == ["new"]
+    assert engine.executions.retry("e1").status == "failed"

@@ -56,5 +56,5 @@ def test_clock_that_jumps_back_does_not_turn_history_round(tmp_path: Path) -> No
         id = engine.run(world.make(tmp_path, ORDER)).execution
         clock.time = 500_000
         assert engine.signal("paid", {"n": 1}, execution=id).result is not None
-        times = [entry["at"] for entry in engine.events(id)]
+        times = [entry["at"] for entry in engine.executions.events(id)]
     assert times == sorted(times)

@@ -32,7 +32,7 @@ def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
     """From two processes, many times: the second message goes to the first one's execution."""
     store = tmp_path / "store"
     with Engine(store) as engine:
-        engine.deploy(world.make(tmp_path, ORDER))
+        engine.flows.deploy(world.make(tmp_path, ORDER))
     barrier = child.CONTEXT.Barrier(2)
     both = [
         child.start(child.send_at_once, str(store), barrier, who, TIMES) for who in ("ada", "bob")
@@ -41,7 +41,7 @@ def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
         process.join(60)
         assert process.exitcode == 0
     with Engine(store) as engine:
-        page = engine.executions(limit=2 * TIMES)
+        page = engine.executions.list(limit=2 * TIMES)
         assert len(page.items) == TIMES
         firsts = set()
         for one in page.items[::10]:

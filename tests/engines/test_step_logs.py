@@ -51,7 +51,7 @@ def write(steps: str) -> Path:
 
 
 def tries(engine: Engine, id: str, step: str) -> list[Any]:
-    [shown] = engine.show(id, step=step)["steps"]
+    [shown] = engine.executions.show(id, step=step)["steps"]
     return list(shown["tries"])
 
 

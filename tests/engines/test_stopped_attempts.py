@@ -59,4 +59,4 @@ def test_an_execution_ends_after_all_its_attempts(tmp_path: Path) -> None:
 
 def timed_out(engine: Engine) -> bool:
     """Return whether the timeout of the first attempt is recorded."""
-    return any(event["type"] == "timer" for event in engine.events("e"))
+    return any(event["type"] == "timer" for event in engine.executions.events("e"))

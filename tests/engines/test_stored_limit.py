@@ -80,7 +80,7 @@ def test_the_result_that_exceeds_it_fails_its_step(tmp_path: Path) -> None:
         with Engine(store) as engine:
             result = engine.run(file, {"size": 9_000})
             error = error_of(result)
-            journal = list(engine.events(result.execution))
+            journal = list(engine.executions.events(result.execution))
         rounds[store] = sum(event["type"] == "succeeded" for event in journal)
         assert error["data"]["limit"] == "stored"
         assert error["data"]["value"] == 200_000 >= error["data"]["stored"]
@@ -95,23 +95,23 @@ def test_it_counts_what_other_processes_have_stored(tmp_path: Path) -> None:
         with Engine(tmp_path / "store") as engine:
             wait = engine.run(file, {"size": size}).waits[0]
         with Engine(tmp_path / "store") as engine:
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.status == status
 
 
 def test_a_fork_and_a_retry_count_what_they_begin_with(tmp_path: Path) -> None:
     def results(execution: str) -> int:
-        return sum(event["type"] == "succeeded" for event in engine.events(execution))
+        return sum(event["type"] == "succeeded" for event in engine.executions.events(execution))
 
     file = make(tmp_path, GROWING)
     with Engine(tmp_path / "store") as engine:
         first = engine.run(file, {"size": 9_000}).execution
-        forked = engine.fork(first, from_step="grow")
-        error_of(engine.retry(first))
+        forked = engine.executions.fork(first, from_step="grow")
+        error_of(engine.executions.retry(first))
         assert results(first) == results(forked.execution) == 22
         raised = make(tmp_path / "raised", GROWING.replace("200kB", "400kB"))
-        error_of(engine.retry(first, flow=raised))
+        error_of(engine.executions.retry(first, flow=raised))
         assert results(first) == 44
 
 

@@ -86,7 +86,9 @@ def without_times(value: Any) -> Any:
 
 def shown(engine: Engine, id: str) -> tuple[Any, Any]:
     """Return the results of `show` and `events`, without times."""
-    return without_times(engine.show(id)), [*map(without_times, engine.events(id))]
+    return without_times(engine.executions.show(id)), [
+        *map(without_times, engine.executions.events(id))
+    ]
 
 
 @pytest.mark.endurance(slices=1)
@@ -116,14 +118,14 @@ def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     with Engine(address) as engine:
         there = shown(engine, "ada")  # nor here
         with pytest.raises(Conflict, match="was already approved by "):
-            engine.reject(wait)
+            engine.approvals.reject(wait)
         with pytest.raises(Conflict, match="has succeeded"):
-            engine.cancel("ada")
+            engine.executions.cancel("ada")
     assert b"Ada" not in asyncio.run(history_of(address, "ada"))
     assert b"private" not in asyncio.run(history_of(address, "fails"))
     monkeypatch.setenv(KEYS, new)
     with Engine(address) as engine, pytest.raises(StoreError, match="with the key 'old'"):
-        engine.show("ada")
+        engine.executions.show("ada")
     assert (approved.code, approved.out) == (0, "sent: Ada.txt\n"), approved.err
     assert Path("Ada.txt").read_text() == "Dear Ada, welcome aboard!"
     Path("Ada.txt").unlink()
@@ -136,13 +138,13 @@ def lists(engine: Engine) -> Any:
     """Return what `list` tells."""
     return [
         {name: value for name, value in without_times(row).items() if name != "due"}
-        for row in engine.executions(flow="welcome", status="waiting").items
+        for row in engine.executions.list(flow="welcome", status="waiting").items
     ]
 
 
 def waits_of(engine: Engine) -> Any:
     """Return what `approvals list` tells."""
-    page = engine.waits(kinds=["approval"], flow="welcome", assignee=None)
+    page = engine.approvals.list(kinds=["approval"], flow="welcome", assignee=None)
     return [without_times(wait) for wait in page.items]
 
 
@@ -238,7 +240,7 @@ def test_what_steps_log_is_part_of_the_history(store: str, tmp_path: Path) -> No
     for place in (store, tmp_path / "store"):
         with Engine(place) as engine:
             engine.run(flow, id="logs")
-            [step] = engine.show("logs", step="a")["steps"]
+            [step] = engine.executions.show("logs", step="a")["steps"]
             told.append([without_times(attempt["log"]["lines"][0]) for attempt in step["tries"]])
     assert told[0] == told[1]
     assert [one["text"] for one in told[0]] == ["attempt 1", "attempt 2"]
@@ -276,12 +278,13 @@ def test_subscribers_are_told_what_they_are_told_of_a_folder(store: str, tmp_pat
 
             engine.subscribe(note)
             [wait] = engine.run(flow, id="reported").waits
-            engine.approve(wait["id"], comment="go", resume=False)
+            engine.approvals.approve(wait["id"], comment="go", resume=False)
             assert engine.resume("reported").status == "failed"
             made.touch()
-            assert engine.retry("reported").status == "succeeded"
+            assert engine.executions.retry("reported").status == "succeeded"
             assert (
-                engine.fork("reported", from_step="each", id="reported-fork").status == "succeeded"
+                engine.executions.fork("reported", from_step="each", id="reported-fork").status
+                == "succeeded"
             )
     there, here = told
     assert there == here
@@ -317,14 +320,14 @@ def test_an_execution_whose_key_is_gone_hides_no_others(
         monkeypatch.setenv(KEYS, f"{key}:{key * 43}=")
         with RunningWorker(address), Engine(address) as engine:
             engine.start(flow, id=f"with-{key}", labels={"key": key})
-            wait_until(lambda id=f"with-{key}": engine.result(id).status == "waiting")  # type: ignore[misc]
+            wait_until(lambda id=f"with-{key}": engine.executions.result(id).status == "waiting")  # type: ignore[misc]
     monkeypatch.setenv(KEYS, f"B:{'B' * 43}=")
     with Engine(address) as engine:
-        listed = {item["execution"]: item["status"] for item in engine.executions().items}
+        listed = {item["execution"]: item["status"] for item in engine.executions.list().items}
         assert listed == {f"with-{key}": "waiting" for key in "ABC"}
-        assert [wait["execution"] for wait in engine.waits().items] == ["with-B"]
+        assert [wait["execution"] for wait in engine.approvals.list().items] == ["with-B"]
         with pytest.raises(StoreError, match="encrypted with the key 'A'"):
-            engine.show("with-A")
+            engine.executions.show("with-A")
 
 
 def test_what_a_lost_worker_leaves_follows_the_effect(
@@ -359,13 +362,16 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
         wait_until(lambda: not alive(program))  # its guard has ended it
         with RunningWorker(address) as worker:
             result = engine.resume("lost")
-            tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
+            tries = {
+                step["address"]: step["attempts"]
+                for step in engine.executions.show("lost")["steps"]
+            }
             assert lines_of(engine, "lost", "both/x") == [["attempt 1"], ["attempt 2"]]
             assert lines_of(engine, "lost", "both/y") == [["attempt 1"]]
             [question] = result.waits
             assert (result.status, question["ran"]) == ("stalled", "maybe")
             assert (tries["both/x"], tries["both/z"]) == (2, 2)
-            answered = engine.decide(question["id"], "result", value="seen").result
+            answered = engine.approvals.decide(question["id"], "result", value="seen").result
             assert answered is not None
             assert answered.status == "succeeded"
             large = write_flow(tmp_path, "steps: [{id: a, call: long, with: {size: 1000000}}]\n")
@@ -395,7 +401,7 @@ def test_attempts_of_a_stopped_worker_have_their_lines(server: str, tmp_path: Pa
 
 def lines_of(engine: Engine, id: str, step: str) -> list[list[str]]:
     """Return the texts that each attempt of a step has logged."""
-    [shown] = engine.show(id, step=step)["steps"]
+    [shown] = engine.executions.show(id, step=step)["steps"]
     return [[line["text"] for line in one["log"]["lines"]] for one in shown["tries"]]
 
 
@@ -410,19 +416,19 @@ def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> 
     with Engine(store, workdir=tmp_path, user="user:ana") as engine:
         result = engine.run(WELCOME, {"name": "Bob"}, id="decided")
         [wait] = result.waits
-        assert engine.approve(wait["id"][:8], resume=False).first
+        assert engine.approvals.approve(wait["id"][:8], resume=False).first
         with pytest.raises(Conflict, match="was already approved by user:ana"):
-            engine.reject(wait["id"])
+            engine.approvals.reject(wait["id"])
         assert engine.resume("decided").outputs == {"sent": "Bob.txt"}
-        assert not engine.approve(wait["id"]).first
+        assert not engine.approvals.approve(wait["id"]).first
         with pytest.raises(Conflict, match="was already approved by user:ana"):
-            engine.reject(wait["id"])
+            engine.approvals.reject(wait["id"])
         with pytest.raises(Conflict, match="has succeeded"):
-            engine.cancel("decided")
+            engine.executions.cancel("decided")
         with pytest.raises(Conflict, match="with other inputs"):
             engine.run(WELCOME, {"name": "Cy"}, id="decided")
         with pytest.raises(NotFound, match="there is no execution 'none'"):
-            engine.show("none")
+            engine.executions.show("none")
     assert asyncio.run(updates_of(store, "decided")) == 1  # what is refused leaves no trace
 
 
@@ -439,13 +445,16 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
     with Engine(f"{server}/idle") as engine:
-        assert (engine.executions().items, engine.waits().items) == ([], [])  # nor ever was one
+        assert (engine.executions.list().items, engine.approvals.list().items) == (
+            [],
+            [],
+        )  # nor ever was one
         with pytest.raises(StoreError, match=r"is recorded, and \S+/idle has no worker"):
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)
         with pytest.raises(KeyboardInterrupt, match="continues in Temporal"):
             engine.run(WELCOME, {"name": "Bob"}, labels={"who": "bob"}, id="held")
-        [row] = engine.executions(labels={"who": "bob"}).items
+        [row] = engine.executions.list(labels={"who": "bob"}).items
         assert (row["execution"], row["status"]) == ("held", "recorded")
 
 
@@ -494,19 +503,19 @@ def test_failures_are_retried_and_steps_forked(store: str, tmp_path: Path) -> No
         made.unlink(missing_ok=True)
         with Engine(place, user="user:ana") as engine:
             failed = engine.run(flow, id="again")
-            engine.approve(failed.waits[0]["id"])
-            assert engine.result("again").status == "failed"
+            engine.approvals.approve(failed.waits[0]["id"])
+            assert engine.executions.result("again").status == "failed"
             made.write_text("done")
-            assert engine.retry("again").outputs == {"n": "done"}
+            assert engine.executions.retry("again").outputs == {"n": "done"}
             with pytest.raises(Conflict, match="only a failed execution can be retried"):
-                engine.retry("again")
-            forked = engine.fork("again", from_step="sign", id="forked")
-            engine.approve(forked.waits[0]["id"])
-            assert engine.result("forked").outputs == {"n": "done"}
-            assert [one["execution"] for one in engine.executions(flow="f").items[:2]] == [
+                engine.executions.retry("again")
+            forked = engine.executions.fork("again", from_step="sign", id="forked")
+            engine.approvals.approve(forked.waits[0]["id"])
+            assert engine.executions.result("forked").outputs == {"n": "done"}
+            assert [one["execution"] for one in engine.executions.list(flow="f").items[:2]] == [
                 "forked", "again",
             ]  # fmt: skip
-            diff = without_times(engine.diff("again", "forked"))
+            diff = without_times(engine.executions.diff("again", "forked"))
             found.append([shown(engine, "again"), shown(engine, "forked"), diff])
     assert found[0] == found[1]
 
@@ -538,19 +547,21 @@ def test_open_executions_continue_with_a_changed_flow(store: str, tmp_path: Path
     for place in (store, tmp_path / "store"):
         with Engine(place, user="user:ana", durability="power") as engine:
             [wait] = engine.run(flow, id="upgraded").waits
-            [info] = engine.upgrade(fixed, "upgraded", check=True)
+            [info] = engine.executions.upgrade(fixed, "upgraded", check=True)
             assert (info["verdict"], info["moved"]) == ("continues", False)
-            [info] = engine.upgrade(fixed, "upgraded", resume=False)
+            [info] = engine.executions.upgrade(fixed, "upgraded", resume=False)
             assert info["moved"], info
-            assert [one["verdict"] for one in engine.upgrade(fixed, "upgraded")] == ["current"]
+            assert [one["verdict"] for one in engine.executions.upgrade(fixed, "upgraded")] == [
+                "current"
+            ]
         with Engine(place, user="user:ana", durability="power") as engine:
-            assert engine.executions(flow="upgraded").items[0]["version"] == "2"
-            result = engine.approve(wait["id"]).result
+            assert engine.executions.list(flow="upgraded").items[0]["version"] == "2"
+            result = engine.approvals.approve(wait["id"]).result
             assert result is not None
             assert result.outputs == {"n": 16}
             [wait] = engine.run(broken, id="fixed").waits
-            assert engine.approve(wait["id"]).result.status == "failed"  # type: ignore[union-attr]
-            assert engine.retry("fixed", flow=fixed).outputs == {"n": 16}
+            assert engine.approvals.approve(wait["id"]).result.status == "failed"  # type: ignore[union-attr]
+            assert engine.executions.retry("fixed", flow=fixed).outputs == {"n": 16}
         with Engine(place, user="user:ana", durability="power") as engine:
             found.append([shown(engine, "upgraded"), shown(engine, "fixed")])
     assert found[0] == found[1]
@@ -569,13 +580,13 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
         for id in ("pruned-failed", "pruned-open", "pruned-cancelled"):
             assert engine.run(flow, id=id).status == "failed"
         made.write_text("done")
-        assert engine.retry("pruned-open").status == "waiting"
-        assert engine.retry("pruned-cancelled").status == "waiting"
-        engine.cancel("pruned-cancelled")
+        assert engine.executions.retry("pruned-open").status == "waiting"
+        assert engine.executions.retry("pruned-cancelled").status == "waiting"
+        engine.executions.cancel("pruned-cancelled")
         before = int(time.time() * 1000) + 60_000
 
         def left() -> set[str]:
-            return {one["execution"] for one in engine.executions(flow="pruned").items}
+            return {one["execution"] for one in engine.executions.list(flow="pruned").items}
 
         wait_until(lambda: engine.store.prune(before, ["cancelled"]).executions > 0)
         assert engine.store.prune(1) == (0, 0, 0)
@@ -583,14 +594,14 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
         wait_until(lambda: left() == {"pruned-open"}, 240, pause=1)  # it takes half a minute
         wait_until(lambda: is_gone(engine, "pruned-cancelled"), 240, pause=1)
         with pytest.raises(NotFound, match="there is no execution 'pruned-cancelled'"):
-            engine.show("pruned-cancelled")
-        assert engine.cancel("pruned-open").status == "cancelled"
+            engine.executions.show("pruned-cancelled")
+        assert engine.executions.cancel("pruned-open").status == "cancelled"
 
 
 def is_gone(engine: Engine, id: str) -> bool:
     """Return whether the server and its index have forgotten an execution."""
     try:
-        engine.find(id)
+        engine.executions.find(id)
     except NotFound:
         return True
     return False
@@ -611,7 +622,7 @@ def test_an_attempt_that_is_stopped_as_it_begins_is_not_at_work(
             engine.run(flow, id="stopped")
         engine.signal("go", execution="stopped", resume=False)
         with ThreadPoolExecutor(1) as threads:
-            cancelling = threads.submit(engine.cancel, "stopped", resume=False)
+            cancelling = threads.submit(engine.executions.cancel, "stopped", resume=False)
             until(lambda: asyncio.run(signals_of(address, "stopped")) == 2, pause=0.1)
             with RunningWorker(address):
                 assert cancelling.result().status == "cancelled"
@@ -656,16 +667,16 @@ def test_long_histories_are_continued_in_other_runs(
     with Engine(store) as there, Engine(tmp_path / "store") as here:
         for engine in (there, here):
             waits = engine.run(flow, id="long").waits
-            engine.approve(waits[0]["id"])
-            assert engine.result("long").status == "failed"
+            engine.approvals.approve(waits[0]["id"])
+            assert engine.executions.result("long").status == "failed"
         made.write_text("done")
         for engine in (there, here):
-            engine.retry("long")
+            engine.executions.retry("long")
         runs = asyncio.run(runs_of(store, "long"))
         assert runs > 3
-        assert there.result("long").outputs == here.result("long").outputs
+        assert there.executions.result("long").outputs == here.executions.result("long").outputs
         assert shown(there, "long") == shown(here, "long")
-        assert len(there.executions(flow="f", status="succeeded").items) > 0
+        assert len(there.executions.list(flow="f", status="succeeded").items) > 0
 
     async def counted(client: Any, execution: str, run: str) -> Any:
         replays.append(run)
@@ -680,17 +691,17 @@ def test_long_histories_are_continued_in_other_runs(
     monkeypatch.setattr(past, "replayed", counted)
     read = []
     with Engine(store) as there:
-        assert there.result("long").outputs == {"n": 50}
-        assert [reason["what"] for reason in there.why("long")] == ["succeeded"]
-        read.append((shown(there, "long"), [*there.events("long")]))
+        assert there.executions.result("long").outputs == {"n": 50}
+        assert [reason["what"] for reason in there.executions.why("long")] == ["succeeded"]
+        read.append((shown(there, "long"), [*there.executions.events("long")]))
     assert replays == []
     # Earlier versions have left nothing for readers: each run is replayed once, if it is needed.
     monkeypatch.setattr(past, "_left", lambda *_: asyncio.sleep(0))
     monkeypatch.setattr(past, "first_input", begun)
     with Engine(store) as there:
-        assert there.result("long").outputs == {"n": 50}
+        assert there.executions.result("long").outputs == {"n": 50}
         assert len(replays) == 1
-        events = [*there.events("long")]
+        events = [*there.executions.events("long")]
         assert 1 < len(replays) == len({*replays}) <= runs
         read.append((shown(there, "long"), events))
     assert read[0] == read[1]
@@ -704,7 +715,9 @@ def test_an_open_execution_is_read_from_where_its_run_begins(store: str, tmp_pat
             engine.run(flow, id="reads")
             loaded = engine.store.load("reads")
             assert loaded.snapshot is not None or place is not store
-            read.append((shown(engine, "reads"), [one["type"] for one in engine.events("reads")]))
+            read.append(
+                (shown(engine, "reads"), [one["type"] for one in engine.executions.events("reads")])
+            )
     assert read[0] == read[1]
 
 
@@ -786,21 +799,23 @@ def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
     with Engine(store) as engine:
         for n in range(5):
             engine.run(flow, {"n": n}, id=f"page{n}", labels={"odd": str(n % 2)})
-        pages = [engine.executions(flow="paged", limit=2)]
+        pages = [engine.executions.list(flow="paged", limit=2)]
         while pages[-1].next is not None:
-            pages.append(engine.executions(flow="paged", limit=2, after=pages[-1].next))
+            pages.append(engine.executions.list(flow="paged", limit=2, after=pages[-1].next))
         ids = [[row["execution"] for row in page.items] for page in pages]
         assert ids == [["page4", "page3"], ["page2", "page1"], ["page0"]]
-        odd = engine.executions(flow="paged", labels={"odd": "1"}).items
+        odd = engine.executions.list(flow="paged", labels={"odd": "1"}).items
         assert [row["execution"] for row in odd] == ["page3", "page1"]
-        waits = engine.waits(flow="paged", limit=3)
-        rest = engine.waits(flow="paged", limit=3, after=waits.next)
+        waits = engine.approvals.list(flow="paged", limit=3)
+        rest = engine.approvals.list(flow="paged", limit=3, after=waits.next)
         found = [wait["execution"] for wait in [*waits.items, *rest.items]]
         assert (found, rest.next) == ([f"page{n}" for n in range(5)], None)
-        engine.approve(waits.items[0]["id"])
-        wait_until(lambda: len(engine.waits(flow="paged").items) == 4)
+        engine.approvals.approve(waits.items[0]["id"])
+        wait_until(lambda: len(engine.approvals.list(flow="paged").items) == 4)
         assert engine.due() == []
-        assert [one["execution"] for one in engine.waits(execution="page1").items] == ["page1"]
+        assert [one["execution"] for one in engine.approvals.list(execution="page1").items] == [
+            "page1"
+        ]
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 60, *, pause: float = 0.02) -> None:
@@ -840,13 +855,13 @@ def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) 
             engine.signal("stop", execution=one)
         with pytest.raises(NotFound, match="no open execution takes signal 'paid'"):
             engine.signal("paid", 5, key="7")
-        assert engine.deployed() == []
-        engine.deploy(flow)
-        assert [one["current"] for one in engine.deployed()] == [True]
-        assert engine.starts() == [{"flow": "f", "signal": "paid"}]
+        assert engine.flows.versions() == []
+        engine.flows.deploy(flow)
+        assert [one["current"] for one in engine.flows.versions()] == [True]
+        assert engine.flows.starts() == [{"flow": "f", "signal": "paid"}]
         begun = engine.signal("paid", 8, key="8")
-        assert (begun.began, engine.result(begun.execution).status) == (True, "waiting")
-        engine.cancel(begun.execution)
+        assert (begun.began, engine.executions.result(begun.execution).status) == (True, "waiting")
+        engine.executions.cancel(begun.execution)
         assert engine.signal("paid", 9, key="8").execution != begun.execution
 
 
@@ -873,24 +888,24 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
 
     with Engine(store) as engine:
         engine._host.clock = Past()
-        engine.deploy(flow)
-        wait_until(lambda: len(engine.executions(flow="timed").items) >= 1)
-        engine.pause_schedules("timed")
-        first = engine.executions(flow="timed").items
+        engine.flows.deploy(flow)
+        wait_until(lambda: len(engine.executions.list(flow="timed").items) >= 1)
+        engine.flows.pause("timed")
+        first = engine.executions.list(flow="timed").items
         assert {row["started_by"] for row in first} == {"schedule"}
         said = [engine.resume(row["execution"]).outputs for row in first]
         assert {str(one)[:15] for one in said} == {"{'said': 'each "}
         assert len({str(one) for one in said}) == len(first)
-        assert ["next" in one for one in engine.starts("timed")] == [False, False]
-        begun = engine.trigger("timed", schedule="0 0 1 1 *")
+        assert ["next" in one for one in engine.flows.starts("timed")] == [False, False]
+        begun = engine.flows.trigger("timed", schedule="0 0 1 1 *")
         assert str(engine.resume(begun).outputs).startswith("{'said': 'rare ")
-        engine.resume_schedules("timed")
-        assert ["next" in one for one in engine.starts("timed")] == [True, True]
+        engine.flows.resume("timed")
+        assert ["next" in one for one in engine.flows.starts("timed")] == [True, True]
         [rare, _] = engine.store.schedules()
         moved = [engine.store.move_schedule(rare, rare.time + 1, None) for _ in range(2)]
         assert moved == [True, False]
-        assert engine.undeploy("timed") == ["timed@0"]
-        assert (engine.starts("timed"), engine.start_due()) == ([], [])
+        assert engine.flows.undeploy("timed") == ["timed@0"]
+        assert (engine.flows.starts("timed"), engine.flows.start_due()) == ([], [])
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -899,7 +914,7 @@ def test_of_two_first_messages_one_starts_the_execution(
 ) -> None:
     flow = write_flow(tmp_path, ORDER)
     with Engine(store) as one, Engine(store) as other:
-        one.deploy(flow)
+        one.flows.deploy(flow)
         keys = [f"race{block}-{n}" for n in range(20)]
         with ThreadPoolExecutor(20) as threads:
             sent = [
@@ -934,7 +949,7 @@ def test_of_two_decisions_one_takes_effect(block: int, store: str, tmp_path: Pat
     def decide(engine: Engine, choice: str, wait: str) -> str:
         """Decide, and return the decision that takes effect as this caller learns it."""
         try:
-            engine.decide(wait, choice, resume=False)
+            engine.approvals.decide(wait, choice, resume=False)
         except Conflict as refusal:
             return "approve" if "was already approved by" in str(refusal) else "reject"
         return choice
@@ -979,7 +994,7 @@ def test_what_temporal_refuses_for_the_moment_is_repeated(
         [wait] = engine.run(flow, id="busy").waits
         for name in left:
             monkeypatch.setattr(WorkflowHandle, name, refused_at_first(name))
-        result = engine.decide(wait["id"], "approve").result
+        result = engine.approvals.decide(wait["id"], "approve").result
     assert left == {"query": [], "execute_update": []}
     assert result is not None
     assert result.status == "succeeded"
@@ -993,7 +1008,7 @@ def test_calls_are_approved(store: str, tmp_path: Path) -> None:
     with Engine(store) as there, Engine(tmp_path / "store", durability="power") as here:
         for engine in (there, here):
             [wait] = engine.run(flow, id="call").waits
-            assert engine.approve(wait["id"]).result.outputs == {"n": 4}  # type: ignore[union-attr]
+            assert engine.approvals.approve(wait["id"]).result.outputs == {"n": 4}  # type: ignore[union-attr]
         assert shown(there, "call") == shown(here, "call")
 
 
@@ -1006,8 +1021,8 @@ def test_agents_take_turns(store: str, tmp_path: Path) -> None:
             result = engine.run(EXAMPLES / "triage" / "triage.yaml", id="triage")
             assert result.error is None
             if result.waits:
-                engine.approve(result.waits[0]["id"])
-        assert there.result("triage").outputs == here.result("triage").outputs
+                engine.approvals.approve(result.waits[0]["id"])
+        assert there.executions.result("triage").outputs == here.executions.result("triage").outputs
         assert happened(there, "triage") == happened(here, "triage")  # ids of calls are random
 
 
@@ -1041,7 +1056,7 @@ def test_agents_in_python_run_at_workers(
 
 
 def happened(engine: Engine, id: str) -> list[tuple[str, str]]:
-    return [(event["type"], event.get("address", "")) for event in engine.events(id)]
+    return [(event["type"], event.get("address", "")) for event in engine.executions.events(id)]
 
 
 DETACHED = """\
@@ -1060,7 +1075,7 @@ def test_flows_begin_others(store: str, tmp_path: Path) -> None:
             assert outputs is not None
             for child in outputs["ids"]:
                 assert [wait["address"] for wait in engine.resume(child).waits] == ["sign"]
-        assert there.result("parent").outputs == here.result("parent").outputs
+        assert there.executions.result("parent").outputs == here.executions.result("parent").outputs
 
 
 NOTIFIED = """\
@@ -1141,9 +1156,9 @@ def test_executions_send_messages_to_each_other(store: str, tmp_path: Path) -> N
     with Engine(store) as engine:
         waits = engine.run(receiver, {"order": "9"}).execution
         assert engine.run(sender, {"to": "all"}).status == "succeeded"
-        assert engine.result(waits).waits[0]["address"] == "second"
+        assert engine.executions.result(waits).waits[0]["address"] == "second"
         lost = engine.run(sender, {"to": "nobody"})
-        [undelivered] = engine.show(lost.execution)["undelivered"]
+        [undelivered] = engine.executions.show(lost.execution)["undelivered"]
         assert "there is no execution nobody" in undelivered["why"]
 
 
@@ -1161,14 +1176,17 @@ def test_locks_and_bounds_are_shared_by_executions(store: str, tmp_path: Path) -
     bounded.write_text(f"{HEAD}concurrency: {{max: 1, then: reject}}\n{steps}")
     with Engine(store, linger=0) as engine:
         one, two = (engine.run(flow).execution for _ in range(2))
-        assert (len(engine.result(one).waits), len(engine.result(two).waits)) == (1, 0)
-        assert one[:12] in str(engine.why(two))
-        engine.approve(engine.result(one).waits[0]["id"])
-        wait_until(lambda: len(engine.result(two).waits) == 1)
+        assert (
+            len(engine.executions.result(one).waits),
+            len(engine.executions.result(two).waits),
+        ) == (1, 0)
+        assert one[:12] in str(engine.executions.why(two))
+        engine.approvals.approve(engine.executions.result(one).waits[0]["id"])
+        wait_until(lambda: len(engine.executions.result(two).waits) == 1)
         first = engine.run(bounded).execution
         with pytest.raises(Conflict, match=f"concurrency limit: execution {first} is open"):
             engine.run(bounded)
-        engine.cancel(first)
+        engine.executions.cancel(first)
         assert engine.run(bounded).status == "waiting"
 
 
@@ -1190,18 +1208,21 @@ def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) ->
         made.unlink(missing_ok=True)
         with Engine(place, linger=0, user="user:ana") as engine:
             held = engine.run(flow, {"made": str(made)}, id="lock-held")
-            after = engine.approve(held.waits[0]["id"]).result
+            after = engine.approvals.approve(held.waits[0]["id"]).result
             assert after is not None
             assert after.status == "failed", after
             made.touch()
             other = engine.run(flow, {"made": str(made)}, id="lock-other").waits
-            for again in (engine.retry, partial(engine.fork, from_step="g/do")):
+            for again in (
+                engine.executions.retry,
+                partial(engine.executions.fork, from_step="g/do"),
+            ):
                 with pytest.raises(Conflict, match="other"):
                     again("lock-held")
-            engine.approve(other[0]["id"])
-            assert engine.result("lock-other").status == "succeeded"
-            assert engine.retry("lock-held").status == "succeeded"
-            forked = engine.fork("lock-held", from_step="g/do", id="lock-forked")
+            engine.approvals.approve(other[0]["id"])
+            assert engine.executions.result("lock-other").status == "succeeded"
+            assert engine.executions.retry("lock-held").status == "succeeded"
+            forked = engine.executions.fork("lock-held", from_step="g/do", id="lock-forked")
             assert forked.status == "succeeded"
             for id in ("lock-held", "lock-forked"):
                 view, entries = shown(engine, id)
@@ -1210,7 +1231,7 @@ def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) ->
                 told.append((view, kept))
             [last] = engine.run(flow, {"made": str(made)}, id="lock-last").waits  # the lock is free
             assert last["title"] == "Sure?"
-            engine.cancel("lock-last")
+            engine.executions.cancel("lock-last")
     assert told[:2] == told[2:]
 
 
@@ -1219,9 +1240,9 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
     with Engine(store) as engine:
         engine.run(WELCOME, {"name": "Bob"}, id="cancelled")
         engine.subscribe(lambda update: told.append((update.kind, update.data.status)))
-        engine.cancel("cancelled")
+        engine.executions.cancel("cancelled")
         assert told == [("end", "cancelled")]
-        assert engine.result("cancelled").status == "cancelled"
+        assert engine.executions.result("cancelled").status == "cancelled"
 
 
 def test_temporals_own_page_names_flows_and_steps(
@@ -1287,7 +1308,7 @@ def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path
 
 
 def consulted(store: Any) -> None:
-    with Engine(store.location) as engine, engine.consulting("one", cast("Any", print)):
+    with Engine(store.location) as engine, engine.approvals.consulting("one", cast("Any", print)):
         pass
 
 
@@ -1380,13 +1401,13 @@ def test_reducers_in_python_are_called_once_for_each_write(store: str, tmp_path:
         with Engine(place, user="user:ana") as engine:
             [wait] = engine.run(flow, id="reduced").waits
             assert wait["title"] == "Pay 11?"
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
             assert result is not None
             assert result.outputs is not None, result.error
             notes = [name for name, _ in result.outputs["notes"]]
-            kinds = [event["type"] for event in engine.events("reduced")]
+            kinds = [event["type"] for event in engine.executions.events("reduced")]
             told.append([notes, result.outputs["total"], result.outputs["bad"], kinds])
-            assert engine.result("reduced").outputs == result.outputs
+            assert engine.executions.result("reduced").outputs == result.outputs
         assert sorted(calls.read_text().split()) == sorted(notes)
         calls.unlink()
     assert told[0] == told[1]
@@ -1471,7 +1492,7 @@ def test_random_flows_with_races_end_and_a_folder_reads_the_same(
             for result in results:
                 id = result.execution
                 copy_to(here.store, engine.store, id)
-                read = here.result(id)
+                read = here.executions.result(id)
                 assert (read.status, read.outputs) == (result.status, result.outputs), id
                 (found, events), (wanted, recorded) = shown(here, id), shown(engine, id)
                 assert events == recorded, id
@@ -1493,12 +1514,12 @@ def ended(engine: Engine, ids: list[str]) -> list[ExecutionResult]:
     def are_over() -> bool:
         for id in ids:
             if id not in results and store.may_rest(id):
-                found = engine.result(id)
+                found = engine.executions.result(id)
                 if found.status in ENDED:
                     results[id] = found
                 elif found.status == "stalled":
                     with suppress(Conflict):  # it goes on after all
-                        engine.cancel(id, resume=False)
+                        engine.executions.cancel(id, resume=False)
         return len(results) == len(ids)
 
     until(are_over, pause=0.1)
@@ -1571,7 +1592,7 @@ def test_keys_are_checked(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS, text)
     wrong = pytest.raises(UsageError, match="each key is NAME:BASE64")
     with Engine("temporal://127.0.0.1:1/own") as engine, wrong:
-        engine.show("one")
+        engine.executions.show("one")
 
 
 @pytest.mark.parametrize("text", ["temporal://host/name", "temporal://host:1", "temporal://:1/a b"])
@@ -1596,7 +1617,7 @@ def test_environments_of_workers_cannot_be_looked_into() -> None:
 
 def test_without_a_server_it_says_so() -> None:
     with Engine("temporal://127.0.0.1:1/default") as engine, pytest.raises(StoreError) as caught:
-        engine.show("one")
+        engine.executions.show("one")
     assert "cannot connect to Temporal at 127.0.0.1:1" in caught.value.message
 
 

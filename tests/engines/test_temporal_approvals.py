@@ -103,7 +103,7 @@ def test_the_policies_of_the_workers_host_hold(store: str, config: Path) -> None
         with Engine(place, user="user:ana", durability="power") as engine:
             [wait] = engine.run(flow, id="ruled").waits
             assert acted() == []
-            result = engine.approve(wait["id"]).result
+            result = engine.approvals.approve(wait["id"]).result
             assert result is not None
             assert result.outputs is not None
             assert "(deny: put) refuses it" in result.outputs["c"]
@@ -113,7 +113,7 @@ def test_the_policies_of_the_workers_host_hold(store: str, config: Path) -> None
     with Engine(store) as engine:
         [wait] = engine.run(flow, id="broken").waits
         rules(config, "{deny: [}")
-        refused = engine.approve(wait["id"]).result
+        refused = engine.approvals.approve(wait["id"]).result
         assert refused is not None
         assert "the rules of this host cannot be read" in str(refused.error)
     assert acted() == []
@@ -132,25 +132,25 @@ def test_grants_hold_for_all_executions_of_a_flow(store: str) -> None:
         with Engine(place, user="user:ana", durability="power") as engine:
             first = engine.run(flow, {"n": [1, 2]}, id="granted").waits[0]
             engine.run(flow, {"n": [3]}, id="other")
-            wait_until(lambda engine=engine: len(engine.waits(flow="granted").items) == 3)  # type: ignore[misc]
+            wait_until(lambda engine=engine: len(engine.approvals.list(flow="granted").items) == 3)  # type: ignore[misc]
             any_number: Any = {"scope": "flow", "args": {"n": "*"}, "uses": 4}
-            engine.approve(first["id"], grant=any_number)
+            engine.approvals.approve(first["id"], grant=any_number)
             assert [engine.resume(id).status for id in ("granted", "other")] == ["succeeded"] * 2
             ids = [engine.start(flow, {"n": [n]}, id=f"raced{n}") for n in (4, 5, 6)]
             results = [engine.resume(id).status for id in ids]
             assert Counter(results) == {"succeeded": 2, "waiting": 1}
-            [grant] = engine.grants()
+            [grant] = engine.approvals.grants()
             assert (grant["used"], grant["status"]) == (4, "used up")
             told.append([shown(engine, "granted")[0], *shown(engine, "other")])
             assert len(acted()) == 5
 
-            wait = engine.result(ids[results.index("waiting")]).waits[0]
-            engine.approve(wait["id"], grant={"scope": "flow", "args": {"n": "*"}})
-            [_, grant] = engine.grants()
+            wait = engine.executions.result(ids[results.index("waiting")]).waits[0]
+            engine.approvals.approve(wait["id"], grant={"scope": "flow", "args": {"n": "*"}})
+            [_, grant] = engine.approvals.grants()
             assert engine.run(flow, {"n": [7]}).status == "succeeded"
-            assert engine.revoke(grant["id"])["revoked_by"] == "user:ana"
+            assert engine.approvals.revoke(grant["id"])["revoked_by"] == "user:ana"
             with pytest.raises(Conflict, match="was revoked by user:ana"):
-                engine.revoke(grant["id"])
+                engine.approvals.revoke(grant["id"])
             assert engine.run(flow, {"n": [8]}).status == "waiting"
             acted()
     assert told[0] == told[1]
@@ -164,13 +164,13 @@ def test_a_changed_tool_is_asked_about_with_its_change(store: str) -> None:
         Path("acts.py").write_text(acts)
         with Engine(place, user="user:ana", durability="power") as engine:
             engine.run(flow, id="changing")
-            forked = engine.fork("changing", from_step="a", id="forked").waits[0]
+            forked = engine.executions.fork("changing", from_step="a", id="forked").waits[0]
             Path("acts.py").write_text(acts.replace("    return n", "    return n + 1"))
-            asked = engine.approve(forked["id"]).result
+            asked = engine.approvals.approve(forked["id"]).result
             assert asked is not None
             [again] = asked.waits
             assert acted() == []
-            told.append([again["difference"], engine.approve(again["id"]).result.status])  # type: ignore[union-attr]
+            told.append([again["difference"], engine.approvals.approve(again["id"]).result.status])  # type: ignore[union-attr]
             assert acted() == ["1"]
     assert "+    return n + 1" in told[0][0]
     assert told[0] == told[1]
@@ -191,8 +191,8 @@ def test_any_number_of_open_approvals_can_be_decided(store: str) -> None:
         waits = [*result.waits]
         assert len(waits) == 70
         oldest = waits[0]["id"]
-        assert engine.wait(oldest[:8])["id"] == oldest
+        assert engine.approvals.show(oldest[:8])["id"] == oldest
         for wait in waits:
-            decided = engine.approve(wait["id"])
+            decided = engine.approvals.approve(wait["id"])
         assert decided.result is not None
         assert decided.result.status == "succeeded"

@@ -133,8 +133,8 @@ def in_temporal(
 
 def is_quiet(engine: Engine) -> bool:
     """Cancel what is open, and return whether nothing was."""
-    rows = engine.executions(limit=200).items
+    rows = engine.executions.list(limit=200).items
     opened = [row["execution"] for row in rows if row["status"] not in ENDED]
     for execution in opened:
-        engine.cancel(execution, resume=False)
-    return not (opened or engine.waits(assignee=None).items)
+        engine.executions.cancel(execution, resume=False)
+    return not (opened or engine.approvals.list(assignee=None).items)

@@ -112,9 +112,9 @@ def test_nothing_is_lost_or_doubled(seed: int, count: int, most: int, tmp_path: 
         first = [each for one in people for each in one.result()]
 
         assert disasters.count
-        assert {one["execution"] for one in engine.executions(limit=count + 9).items} == {*ids}
+        assert {one["execution"] for one in engine.executions.list(limit=count + 9).items} == {*ids}
         for id, number in ids.items():
-            result = engine.result(id)
+            result = engine.executions.result(id)
             assert (result.status, result.outputs) == ("succeeded", {"after": number + 1}), id
         assert max(Counter(first).values()) == 1, "one decision of each approval was the first"
 
@@ -139,7 +139,7 @@ def see_to(engine: Engine, file: Path, ids: dict[str, int], user: str) -> list[s
                 if id not in begun and user == STARTER:
                     acting.start(flow, {"number": number}, id=id)
                     begun.add(id)
-                result = acting.result(id)
+                result = acting.executions.result(id)
                 if result.ended:
                     del left[id]
                 answered = [
@@ -153,12 +153,12 @@ def see_to(engine: Engine, file: Path, ids: dict[str, int], user: str) -> list[s
 def decide(engine: Engine, wait: WaitInfo, folder: Path, result: int, user: str) -> bool:
     """Answer a wait as somebody who looks at what has happened. Return whether it was first."""
     if wait["kind"] == "approval":
-        return engine.approve(wait["id"], resume=False).first
+        return engine.approvals.approve(wait["id"], resume=False).first
     if user == STARTER:  # two could answer from different looks
         address = wait["address"]
         found = any((at, of) == (address, result) for at, _, of in world.effects(folder))
         if found:
-            engine.decide(wait["id"], "result", value=result, resume=False)
+            engine.approvals.decide(wait["id"], "result", value=result, resume=False)
         else:
-            engine.decide(wait["id"], "retry", resume=False)
+            engine.approvals.decide(wait["id"], "retry", resume=False)
     return False

@@ -85,8 +85,8 @@ def test_environments_of_all_scopes_are_those_of_a_folder(store: str, tmp_path: 
         for engine in (there, here):
             for _ in range(2):  # to open the environment, and to go on
                 [wait] = engine.run(flow, id="scopes").waits
-                engine.approve(wait["id"])
-            assert engine.result("scopes").outputs == {
+                engine.approvals.approve(wait["id"])
+            assert engine.executions.result("scopes").outputs == {
                 "two": ["one", "two"],
                 "each": [["c0", "d0"], ["c1", "d1"]],
                 "own": ["a"],
@@ -126,7 +126,7 @@ def test_what_cannot_be_opened_again_is_tried_by_each_resume(store: str, tmp_pat
     with Engine(store, workdir=tmp_path) as engine:
         [wait] = engine.run(flow, id="reopened").waits
         drafts.rename(away)
-        stalled = engine.approve(wait["id"]).result
+        stalled = engine.approvals.approve(wait["id"]).result
         assert stalled is not None
         assert (stalled.status, stalled.waits[0]["ran"]) == ("stalled", "no")
         assert engine.resume("reopened").status == "stalled"
@@ -167,24 +167,26 @@ def test_environments_are_lost_with_their_worker(
         with RunningWorker(address):
             [wait] = engine.run(flow, id="boxes").waits
         with RunningWorker(address, *short):  # it takes the place of the one that was killed
-            engine.approve(wait["id"], resume=False)
+            engine.approvals.approve(wait["id"], resume=False)
             wait_until(lambda: all((tmp_path / name).exists() for name in "xy"))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
         with RunningWorker(address, *short):
             [uncertain] = engine.resume("boxes").waits
             assert (uncertain["address"], uncertain["ran"]) == ("both/x", "maybe")
-            decided = engine.decide(uncertain["id"], "result", value=[]).result
+            decided = engine.approvals.decide(uncertain["id"], "result", value=[]).result
             assert decided is not None
             [missing] = decided.waits
             assert (missing["address"], missing["ran"]) == ("e", "no")
             assert "does not respond" in missing["error"]["message"]
             assert engine.resume("boxes").status == "stalled"
-            [why] = engine.why("boxes")
+            [why] = engine.executions.why("boxes")
             assert [*why["commands"]] == ["fail", "result", "retry"]  # `resume` would not help
-            decided = engine.decide(missing["id"], "retry").result
+            decided = engine.approvals.decide(missing["id"], "retry").result
             assert decided is not None
             assert decided.outputs == {"c": ["a", "c"], "d": ["d"], "e": ["e"]}
-        tries = {step["address"]: step["attempts"] for step in engine.show("boxes")["steps"]}
+        tries = {
+            step["address"]: step["attempts"] for step in engine.executions.show("boxes")["steps"]
+        }
         assert tries["both/x"] == 1
         assert tries["both/y"] >= 3
 

@@ -59,7 +59,7 @@ ASKING = "flowengine: 1\nid: asks\nsteps: [{id: ask, approval: Sure?}]\n"
 
 def cuts(engine: Engine, id: str) -> list[Any]:
     """Return the events of attempts that a lost worker has cut off."""
-    return [event for event in engine.events(id) if event["type"] == "cut"]
+    return [event for event in engine.executions.events(id) if event["type"] == "cut"]
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -124,8 +124,8 @@ def test_a_query_beside_a_lost_worker_does_not_change_times(server: str, tmp_pat
         world.until(lambda: "TIMER_STARTED" in history(address, "asked"))
         [who] = {line for line in identities(address, "asked") if line}
         (one if who.startswith(f"{one.process.pid}@") else other).kill()
-        while len(engine.show("asked")["steps"]) < 2:
-            engine.events("asked")
+        while len(engine.executions.show("asked")["steps"]) < 2:
+            engine.executions.events("asked")
         assert history(address, "asked").count("TIMER_STARTED") == 1
 
 
@@ -199,7 +199,7 @@ class Open:
 
     def _have_ended(self, threads: ThreadPoolExecutor) -> bool:
         """Return whether all have ended. One list costs less than a poll of each."""
-        rows = self.engine.executions(labels=self._labels, limit=len(self.ids)).items
+        rows = self.engine.executions.list(labels=self._labels, limit=len(self.ids)).items
         statuses = {row["execution"]: row["status"] for row in rows}
         assert {*statuses.values()} <= {"running", *RESTING, "succeeded"}
         list(threads.map(self._answer, [id for id in statuses if statuses[id] in RESTING]))
@@ -210,7 +210,7 @@ class Open:
         so that the folder need not have any."""
         waits: list[WaitInfo] = []
         with suppress(NoWorker):  # the server gave the query to a connection that is lost
-            waits = self.engine.result(id).waits
+            waits = self.engine.executions.result(id).waits
         for wait in waits:
             with suppress(Conflict):  # the list was late
                 world.answer(self.engine, wait, self.folder / id)
@@ -306,8 +306,8 @@ def test_executions_are_cancelled_with_their_attempts(
     with RunningWorker(opened.address, *SHORT) as worker, opened.engine as engine:
         opened.begin(worker)
         with ThreadPoolExecutor(10) as threads:
-            list(threads.map(engine.cancel, opened.ids))
-        assert {engine.result(id).status for id in opened.ids} == {"cancelled"}
+            list(threads.map(engine.executions.cancel, opened.ids))
+        assert {engine.executions.result(id).status for id in opened.ids} == {"cancelled"}
         opened.go()
         assert worker.stop() == 0
     assert world.effects(tmp_path) == []
@@ -437,7 +437,7 @@ def test_times_are_those_of_the_server(
             else:
                 opened.finish()
     with Engine(opened.address) as engine:
-        times = [event["at"] for id in opened.ids for event in engine.events(id)]
+        times = [event["at"] for id in opened.ids for event in engine.executions.events(id)]
     assert begun <= datetime.fromisoformat(min(times))
     assert datetime.fromisoformat(max(times)) <= datetime.now(UTC)
 
@@ -459,8 +459,8 @@ def test_a_request_without_a_worker_ends_soon_and_with_one_error(
             with Engine(f"{address}/{namespace}") as engine:
                 for request in (
                     lambda: engine.signal("go", key="k"),
-                    lambda: engine.deploy(tmp_path / "flow.yaml"),
-                    engine.deployed,
+                    lambda: engine.flows.deploy(tmp_path / "flow.yaml"),
+                    engine.flows.versions,
                 ):
                     begun = time.monotonic()
                     with pytest.raises(NoWorker, match=f"no worker of {address}/{namespace}"):

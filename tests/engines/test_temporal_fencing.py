@@ -97,12 +97,12 @@ class Fenced:
 
     def question(self) -> Any:
         """Wait for the question whether it took effect."""
-        until(lambda: self.engine.result(self.id).status == "stalled", pause=0.1)
-        [asked] = self.engine.result(self.id).waits
+        until(lambda: self.engine.executions.result(self.id).status == "stalled", pause=0.1)
+        [asked] = self.engine.executions.result(self.id).waits
         return asked
 
     def has_succeeded(self) -> bool:
-        return self.engine.result(self.id).status == "succeeded"
+        return self.engine.executions.result(self.id).status == "succeeded"
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_stopped_worker_ends_before_its_attempt_begins_again(
             asked = fenced.question()
             where = f"Process {stopped.process.pid} on {os.uname().nodename} may still be at work"
             assert where in asked["body"]
-            engine.decide(asked["id"], "retry", resume=False)
+            engine.approvals.decide(asked["id"], "retry", resume=False)
             until(lambda: len(fenced.effects("began")) == 2)
             os.kill(stopped.process.pid, signal.SIGCONT)
             fenced.go()
@@ -148,7 +148,7 @@ def test_a_function_does_not_go_on_in_a_worker_that_is_cut_off(
         fenced.begin()
         network.cut()
         with RunningWorker(address, *beat):
-            engine.decide(fenced.question()["id"], "retry", resume=False)
+            engine.approvals.decide(fenced.question()["id"], "retry", resume=False)
             until(lambda: len(fenced.effects("began")) == 2)
             fenced.go()
             until(fenced.has_succeeded)
@@ -187,7 +187,10 @@ def test_a_function_that_holds_the_interpreter_keeps_its_attempt(
     with RunningWorker(address, *BEAT), fenced.engine as engine:
         fenced.begin()
         until(fenced.has_succeeded)
-        assert {event["type"] for event in engine.events(fenced.id)} == {"started", "succeeded"}
+        assert {event["type"] for event in engine.executions.events(fenced.id)} == {
+            "started",
+            "succeeded",
+        }
 
 
 WAITING = """\
@@ -205,11 +208,14 @@ def test_an_execution_that_temporal_has_reset_is_listed_once(address: str, tmp_p
     command += ["--workflow-id", "reset", "--type", "FirstWorkflowTask", "--reason", "test"]
     with RunningWorker(address), Engine(address) as engine:
         assert engine.run(tmp_path / "flow.yaml", id="reset").status == "waiting"
-        [before] = engine.result("reset").waits
+        [before] = engine.executions.result("reset").waits
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         until(
             lambda: (
-                [wait["since"] != before["since"] for wait in engine.result("reset").waits]
+                [
+                    wait["since"] != before["since"]
+                    for wait in engine.executions.result("reset").waits
+                ]
                 == [True]
             ),
             pause=0.1,
@@ -221,4 +227,4 @@ def test_an_execution_that_temporal_has_reset_is_listed_once(address: str, tmp_p
 
 def statuses(engine: Engine, status: str | None) -> list[str]:
     """Return the statuses of the executions in a list."""
-    return [row["status"] for row in engine.executions(flow="reset", status=status).items]
+    return [row["status"] for row in engine.executions.list(flow="reset", status=status).items]

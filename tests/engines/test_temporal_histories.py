@@ -243,7 +243,7 @@ def test_executions_stay_on_their_version_of_the_engine_and_of_the_flow(
         assert found.result.outputs == {"said": "old"}
         assert engine.run(flow, id="next").status == "waiting"
         engine.signal("paid", key="1")
-        assert engine.result("next").outputs == {"said": "new"}
+        assert engine.executions.result("next").outputs == {"said": "new"}
         for worker, id in ((old, "begun"), (new, "next")):
             assert [f"execution={id} " in line for line in worker.log] == [True]
 
@@ -285,11 +285,11 @@ def test_executions_stay_on_the_code_on_which_they_began(
             assert asyncio.run(result_of(address, "old-code"))["outputs"] == {"said": "old"}
             assert engine.run(flow, id="new-code").status == "waiting"
             engine.signal("paid", key="1")
-            assert engine.result("new-code").status == "succeeded"
+            assert engine.executions.result("new-code").status == "succeeded"
             for worker, id in ((old, "old-code"), (new, "new-code")):
                 assert [f"execution={id} " in line for line in worker.log] == [True]
         with pytest.raises(StoreError, match="history of execution old-code cannot be read"):
-            engine.show("old-code")
+            engine.executions.show("old-code")
 
 
 @pytest.mark.endurance
@@ -305,7 +305,7 @@ def test_other_code_without_a_deployment_is_an_error_that_loses_nothing(
             engine.signal("paid", execution="unfit-code", resume=False)
             failing = r"its workflow task fails again and again \(.*: .*Nondeterminism error"
             with pytest.raises(StoreError, match=failing):
-                engine.why("unfit-code")
+                engine.executions.why("unfit-code")
             assert worker.stop() == 0
         assert any("Nondeterminism error" in line for line in worker.log)
         with RunningWorker(address):

@@ -71,9 +71,9 @@ def test_open_waits_never_exceed_what_a_memo_may_have(limited: str, tmp_path: Pa
             given = {"count": count, "title": "t" * size}
             result = engine.run(file, given, id=f"asks-{size}-{count}")
             assert (result.status, len(result.waits)) == ("waiting", count), given
-            assert len(engine.waits(execution=result.execution, limit=200).items) == count
+            assert len(engine.approvals.list(execution=result.execution, limit=200).items) == count
             for wait in result.waits[1:3]:
-                engine.approve(wait["id"], resume=False)
+                engine.approvals.approve(wait["id"], resume=False)
 
 
 def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_
     (tmp_path / "values.py").write_text(FUNCTIONS)
     with RunningWorker(limited), Engine(limited) as engine:
         result = engine.run(file, {"large": 8, "small": 60}, id="fits")
-        result = engine.approve(result.waits[0]["id"]).result or result
+        result = engine.approvals.approve(result.waits[0]["id"]).result or result
         assert result.outputs == {"sizes": [900_000] * 8, "small": [1] * 60}
 
         taking = world.make(
@@ -100,7 +100,7 @@ def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_
         assert result.error is not None
         assert "the history of the execution is full" in result.error["message"]
         assert f"${VARIABLE}" in result.error["message"]
-        assert engine.show("full")["status"] == "failed"
+        assert engine.executions.show("full")["status"] == "failed"
 
 
 HEARS = """\
@@ -135,8 +135,8 @@ def test_messages_without_a_worker_are_recorded(limited: str, tmp_path: Path) ->
     assert "is recorded, and" in done.err
 
     with RunningWorker(address), Engine(address) as engine:
-        world.until(lambda: engine.result(heard).status == "succeeded")
-        world.until(lambda: engine.result(ended).status == "cancelled")
+        world.until(lambda: engine.executions.result(heard).status == "succeeded")
+        world.until(lambda: engine.executions.result(ended).status == "cancelled")
 
 
 def test_a_worker_logs_everything_in_one_form_and_past_times_run(
@@ -177,16 +177,16 @@ def test_the_forms_of_deployed_flows_have_a_history_each(limited: str, tmp_path:
     with RunningWorker(address), Engine(address) as engine:
         for number in range(30):
             file.write_text(BEGUN % (number, "t" * 100_000))
-            engine.deploy(file)
+            engine.flows.deploy(file)
         file.write_text(BEGUN % (0, "other"))
-        engine.deploy(file)
+        engine.flows.deploy(file)
     with RunningWorker(address), Engine(address) as engine:  # which has seen no flow
-        assert len(engine.deployed()) == 30
-        assert len(engine.deployed_flow("f7").compiled["outputs"]["text"]["value"][1]) == 100_000
+        assert len(engine.flows.versions()) == 30
+        assert len(engine.flows.find("f7").compiled["outputs"]["text"]["value"][1]) == 100_000
         for number in range(1, 30):
-            engine.undeploy(f"f{number}")
+            engine.flows.undeploy(f"f{number}")
         sent = engine.signal("begin", key="a")
-        assert engine.result(sent.execution).flow == "f0"
+        assert engine.executions.result(sent.execution).flow == "f0"
 
 
 PROGRAM = """
@@ -194,11 +194,11 @@ import sys, threading
 from flowengine import Engine
 
 engine = Engine(sys.argv[1])
-engine.executions()
+engine.executions.list()
 
 def look():
     while True:
-        engine.executions()
+        engine.executions.list()
 
 threading.Thread(target=look, daemon=True).start()
 """
@@ -218,6 +218,6 @@ def test_next_commands_are_those_of_temporal(limited: str, tmp_path: Path) -> No
         assert " resume " not in done.err
         assert "; a worker resumes it after " in done.err
         with Engine(limited) as engine:
-            [reason] = engine.why("pauses")
+            [reason] = engine.executions.why("pauses")
         assert reason["wakes"].startswith("a worker after ")
         assert "command" not in reason

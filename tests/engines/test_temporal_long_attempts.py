@@ -90,7 +90,7 @@ def test_a_long_attempt_outlives_runs_and_delays_no_other(server: str, tmp_path:
     assert len(histories) > 4
     assert [watches(one) for one in histories[1:]] == [1] * (len(histories) - 1)
     with Engine(address) as engine:
-        ends = [one for one in engine.events("passed") if one["type"] == "succeeded"]
+        ends = [one for one in engine.executions.events("passed") if one["type"] == "succeeded"]
     assert len(ends) == 101
     [logs] = [one["log"] for one in ends if one["address"] == "all/once_long"]  # in any order
     assert [line[-1] for line in logs["lines"]] == ["began"]
@@ -137,10 +137,10 @@ def test_long_attempts_of_a_killed_worker_are_cut_off(
         with RunningWorker(address) as worker:
             world.until(lambda: len(cuts(engine, id)) >= 2, pause=0.1)
             world.until(lambda: any("step=all/again" in line for line in taken(worker)))
-            [asked] = engine.waits(execution=id).items
+            [asked] = engine.approvals.list(execution=id).items
             assert (asked["address"], asked["ran"]) == ("all/once_long", "maybe")
             (tmp_path / "go").touch()
-            engine.decide(asked["id"], "result", value="decided")
+            engine.approvals.decide(asked["id"], "result", value="decided")
             assert engine.resume(id).status == "succeeded"
     assert rested(tmp_path) == ["all/again"]
 
@@ -152,7 +152,7 @@ def test_a_cancelled_execution_ends_after_its_long_attempts(
     address, id = f"{server}/long", f"cancelled-{phase.replace(' ', '-')}"
     with RunningWorker(address) as worker, Engine(address) as engine:
         begin(address, tmp_path, id, phase, engine)
-        assert engine.cancel(id).status == "cancelled"
+        assert engine.executions.cancel(id).status == "cancelled"
         (tmp_path / "go").touch()
         assert worker.stop() == 0
     assert rested(tmp_path) == []
@@ -175,7 +175,7 @@ def test_watched_attempts_end_while_their_worker_drains(server: str, tmp_path: P
 
 def ends_of(step: str, engine: Engine, id: str) -> list[str]:
     """Return how the attempts of a step have ended."""
-    events = [event for event in engine.events(id) if event.get("address") == step]
+    events = [event for event in engine.executions.events(id) if event.get("address") == step]
     return [event["type"] for event in events if event["type"] in ("succeeded", "cut")]
 
 
@@ -199,7 +199,7 @@ def test_a_draining_worker_is_asked_by_each_further_run(
             assert worker.drained() == 0
             world.until(lambda: ends_of("all/once_long", engine, "asked"), pause=0.5)
             assert ends_of("all/once_long", engine, "asked") == ["succeeded"]
-            engine.cancel("asked")
+            engine.executions.cancel("asked")
 
 
 def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Pa
         with RunningWorker(address):
             [asked] = engine.resume("stopped").waits
             assert (asked["address"], asked["ran"]) == ("all/once_long", "maybe")
-            engine.cancel("stopped")
+            engine.executions.cancel("stopped")
     assert rested(tmp_path) == ["all/again"]
 
 
@@ -231,7 +231,7 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
             engine.start(file, id=id)
         for number, id in enumerate(ids):
             world.until(partial(are_watched, address, id, number % 3))
-            engine.cancel(id, resume=False)
+            engine.executions.cancel(id, resume=False)
         assert {engine.resume(id).status for id in ids} == {"cancelled"}
         (tmp_path / "go").touch()
         assert worker.stop() == 0
@@ -277,7 +277,7 @@ def watched(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[Histo
             engine.start(world.make(folder, WITH_TIMER), id="watched")
             world.until(lambda: watches(runs(address, "watched")[0]), pause=0.1)
             [history] = runs(address, "watched")
-            engine.cancel("watched")
+            engine.executions.cancel("watched")
     return history
 
 

@@ -69,7 +69,7 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
     address = f"{server}/needs"
     with Engine(address) as engine, RunningWorker(address, *SHORT):
         assert engine.run(flow, id="it").status == "waiting"
-        whys = {reason["address"]: reason["command"] for reason in engine.why("it")}
+        whys = {reason["address"]: reason["command"] for reason in engine.executions.why("it")}
         assert whys == {
             "p/a": "flowengine worker --offers gpu",
             "p/b": "flowengine worker --offers box",
@@ -81,12 +81,12 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
         ):
             wait_until(lambda: both.process.poll() is not None, 300)
             starts = "flowengine worker --offers gpu"
-            wait_until(lambda: engine.why("it")[0].get("command") == starts, 300)
+            wait_until(lambda: engine.executions.why("it")[0].get("command") == starts, 300)
             with RunningWorker(address, *GPU) as gpu:
-                wait_until(lambda: engine.result("it").ended, 300)
+                wait_until(lambda: engine.executions.result("it").ended, 300)
                 assert gpu.stop() == 0
             boxes = {box.process.pid, both.process.pid}
-        outputs = engine.result("it").outputs
+        outputs = engine.executions.result("it").outputs
         assert outputs is not None
         assert outputs["a"] == outputs["ab"] == both.process.pid
         assert outputs["each"] == [both.process.pid] * 8

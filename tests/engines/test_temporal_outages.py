@@ -99,7 +99,7 @@ def fails_at_first(
 
 
 def warnings(engine: Engine, id: str) -> list[tuple[str, str]]:
-    events = engine.events(id)
+    events = engine.executions.events(id)
     return [(event["about"], event["message"]) for event in events if event["type"] == "warning"]
 
 
@@ -180,7 +180,7 @@ def test_what_is_to_begin_again_can_be_cancelled(
     engine.start(write(USE), LARGE, id=type(error).__name__)
     assert failed.wait(60)
 
-    assert engine.cancel(type(error).__name__).status == "cancelled"
+    assert engine.executions.cancel(type(error).__name__).status == "cancelled"
     assert not Path("used").exists()
 
 
@@ -193,7 +193,7 @@ def test_an_error_of_the_engine_during_an_attempt_counts_as_an_interruption(
 
     result = engine.run(write(USE, effect), LARGE, id=effect)
 
-    [step] = engine.show(effect, step="use")["steps"]
+    [step] = engine.executions.show(effect, step="use")["steps"]
     lines = [line["text"] for one in step["tries"] for line in one.get("log", {}).get("lines", ())]
     assert step["attempts"] == attempts_made
     assert lines == ["error of the engine: TypeError: wrong"] * min(attempts_made, 2)
@@ -271,10 +271,10 @@ def test_a_worker_without_the_package_of_a_kind_leaves_the_attempt_to_another(
         assert about == "attempt"
         assert f"could not begin yet: the worker {older.process.pid}@" in message
         assert "lacks what it needs: there is no step kind 'shout'; installed are" in message
-        assert message in str(engine.show("shout")["warnings"])
+        assert message in str(engine.executions.show("shout")["warnings"])
         with RunningWorker(address, via=["env", f"PYTHONPATH={package}"]):
-            until(lambda: engine.result("shout").status == "succeeded", bound=240)
-        assert engine.result("shout").outputs == {"said": "HELLO"}
+            until(lambda: engine.executions.result("shout").status == "succeeded", bound=240)
+        assert engine.executions.result("shout").outputs == {"said": "HELLO"}
 
 
 LATER = """\
@@ -312,5 +312,5 @@ def test_what_a_worker_lacks_for_a_function_fails_nothing(
             assert older.stop() == 0
         (tmp_path / "later.py").write_text(LATER)
         with RunningWorker(address):
-            until(lambda: engine.result(id).status == "succeeded", bound=120)
-        assert engine.result(id).outputs == {"size": 3, "longest": "abc"}
+            until(lambda: engine.executions.result(id).status == "succeeded", bound=120)
+        assert engine.executions.result(id).outputs == {"size": 3, "longest": "abc"}

@@ -38,7 +38,7 @@ def test_of_executions_with_one_key_one_is_at_work(
 
     try:
         with Engine(store) as engine:
-            engine.deploy(flow)
+            engine.flows.deploy(flow)
             race(flow, store, [f"{block}-{one}" for one in races] * ROUNDS, replace, draw)
             world.until(
                 lambda: then != "cancel" or len(unfinished(engine)) == len(races), pause=0.25
@@ -74,16 +74,18 @@ def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
         world.until(lambda: len(world.effects(tmp_path)) == 1)
         timers = 2 if modifiers else 0  # of the time-out, and of the delay
         world.until(
-            lambda: [one["type"] for one in engine.events(f"{id}0")].count("timer") == timers
+            lambda: (
+                [one["type"] for one in engine.executions.events(f"{id}0")].count("timer") == timers
+            )
         )
         engine.start(file, id=f"{id}1")
-        world.until(lambda: engine.result(f"{id}0").status == "cancelled")
+        world.until(lambda: engine.executions.result(f"{id}0").status == "cancelled")
         engine.start(file, id=f"{id}2")
-        world.until(lambda: engine.result(f"{id}1").status == "cancelled")
+        world.until(lambda: engine.executions.result(f"{id}1").status == "cancelled")
         assert claims(engine) == [("0", True), ("2", False)]
         (tmp_path / "go").touch()
         world.until(lambda: len(world.effects(tmp_path)) == 3)
-        engine.cancel(f"{id}2")
+        engine.executions.cancel(f"{id}2")
     notes = [result for _, _, result in world.effects(tmp_path)]
     assert notes == ["entered", "left"] * (len(notes) // 2)
 

@@ -118,11 +118,11 @@ def goes_on(engine: Engine, id: str) -> object:
 
 
 def is_cancelled(engine: Engine, id: str) -> object:
-    return engine.cancel(id, resume=False)
+    return engine.executions.cancel(id, resume=False)
 
 
 def succeeds(engine: Engine, id: str, file: Path) -> bool:
-    return engine.summary(id)["status"] == "succeeded"
+    return engine.executions.summary(id)["status"] == "succeeded"
 
 
 def frees_the_lock(engine: Engine, id: str, file: Path) -> bool:
@@ -135,7 +135,7 @@ def has_the_key(engine: Engine, id: str, file: Path) -> bool:
 
 
 def has_said_what_it_knows_of(engine: Engine, id: str, file: Path) -> bool:
-    early = engine.show(id)["steps"][0]["status"]
+    early = engine.executions.show(id)["steps"][0]["status"]
     return (early == "succeeded") == succeeds(engine, "repeated-listener", file)
 
 

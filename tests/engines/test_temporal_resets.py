@@ -83,17 +83,18 @@ def test_a_reset_execution_asks_before_it_repeats_what_may_run_once(
     whole = ["first", "look", "each", "last"]
 
     def asked(engine: Engine, step: str, run_before: int) -> str:
-        until(lambda: engine.summary("resets")["status"] == "stalled")
-        shown = engine.show("resets")
+        until(lambda: engine.executions.summary("resets")["status"] == "stalled")
+        shown = engine.executions.show("resets")
         [wait] = shown["waits"]
         assert (wait["kind"], wait["address"]) == ("question", step)
         assert len(shown["warnings"]) == run_before
         message = shown["warnings"][-1]["message"]
         assert f"attempt 1 of {step} has succeeded in run " in message, message
-        found = [one["execution"] for one in engine.executions(flow="reset").items]
+        found = [one["execution"] for one in engine.executions.list(flow="reset").items]
         assert found.count("resets") == 1
         done = [
-            one["execution"] for one in engine.executions(flow="reset", status="succeeded").items
+            one["execution"]
+            for one in engine.executions.list(flow="reset", status="succeeded").items
         ]
         assert "resets" not in done
         return str(wait["id"])
@@ -101,24 +102,27 @@ def test_a_reset_execution_asks_before_it_repeats_what_may_run_once(
     with Engine(store) as engine:
         engine.run(flow, id="resets")
         engine.signal("paid", key="7")
-        assert engine.result("resets").outputs == {"n": "last"}
+        assert engine.executions.result("resets").outputs == {"n": "last"}
         assert acted(log) == whole
 
         asyncio.run(reset(store, "resets", "first #1"))
-        engine.decide(asked(engine, "first", 1), "result", value="mine", resume=False)
-        until(lambda: engine.summary("resets")["status"] == "waiting")
+        engine.approvals.decide(asked(engine, "first", 1), "result", value="mine", resume=False)
+        until(lambda: engine.executions.summary("resets")["status"] == "waiting")
         assert acted(log) == [*whole, "look", "each"]
         engine.signal("paid", key="7", resume=False)
         wait = asked(engine, "last", 2)
         assert acted(log) == [*whole, "look", "each"]
 
         asyncio.run(reset(store, "resets", "each[20] #1"))
-        until(lambda: engine.summary("resets")["status"] == "waiting")
+        until(lambda: engine.executions.summary("resets")["status"] == "waiting")
         assert acted(log) == [*whole, "look", "each"]
         engine.signal("paid", key="7", resume=False)
         assert asked(engine, "last", 2) == wait
-        result = engine.decide(wait, "retry").result
+        result = engine.approvals.decide(wait, "retry").result
         assert result is not None
         assert result.outputs == {"n": "last"}
         assert acted(log) == [*whole, "look", "each", "last"]
-        assert [entry["seq"] for entry in engine.events("resets", from_seq=3)][:2] == [3, 4]
+        assert [entry["seq"] for entry in engine.executions.events("resets", from_seq=3)][:2] == [
+            3,
+            4,
+        ]

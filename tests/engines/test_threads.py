@@ -48,7 +48,7 @@ def at_work(engine: Engine, file: Path) -> None:
 
 def why(engine: Engine) -> list[Any]:
     with suppress(Exception):
-        return list(engine.why("it"))
+        return list(engine.executions.why("it"))
     return []
 
 
@@ -68,10 +68,10 @@ def test_cancelling_from_another_thread_ends_the_run(
     with Engine(tmp_path / "store") as engine:
         running = threads.submit(drive, engine, file)
         at_work(engine, file)
-        asked = engine.cancel("it", reason="enough")
+        asked = engine.executions.cancel("it", reason="enough")
         ended = running.result(60)
         assert (asked.status, ended.status) == ("running", "cancelled")
-        assert engine.result("it").status == "cancelled"
+        assert engine.executions.result("it").status == "cancelled"
     assert world.effects(tmp_path) == []
 
 
@@ -82,8 +82,8 @@ def test_cancelling_from_another_thread_ends_a_run_that_stays(
     file = world.make(tmp_path, LATER)
     with Engine(tmp_path / "store", linger=7200) as engine:
         running = threads.submit(drive, engine, file)
-        world.until(lambda: engine.executions().items)
-        engine.cancel("it")
+        world.until(lambda: engine.executions.list().items)
+        engine.executions.cancel("it")
         assert running.result(60).status == "cancelled"
 
 
@@ -99,7 +99,7 @@ def test_cancelling_from_another_process_ends_the_run(tmp_path: Path) -> None:
 
 def cancel(store: Path) -> None:
     with Engine(store) as engine:
-        engine.cancel("it")
+        engine.executions.cancel("it")
 
 
 @pytest.mark.parametrize("drive", [run, run_on_loop])
@@ -109,11 +109,11 @@ def test_what_other_threads_send_is_taken_by_who_drives(
     file = world.make(tmp_path, BESIDE)
     with Engine(tmp_path / "store", user="user:me") as engine:
         running = threads.submit(drive, engine, file)
-        world.until(lambda: engine.waits().items)
+        world.until(lambda: engine.approvals.list().items)
         at_work(engine, file)
         assert engine.signal("paid", execution="it").result is None
-        (wait,) = (wait for wait in engine.waits().items if wait["kind"] == "approval")
-        assert engine.approve(wait["id"]).result is None
+        (wait,) = (wait for wait in engine.approvals.list().items if wait["kind"] == "approval")
+        assert engine.approvals.approve(wait["id"]).result is None
         with pytest.raises(Conflict, match="another call of this engine is running"):
             engine.resume("it")
         (tmp_path / "go").touch()
@@ -170,7 +170,7 @@ def test_many_threads_cancel_one_execution_at_once(
         def ask(_: int) -> str:
             ready.wait(60)
             try:
-                return str(engine.cancel("it").status)
+                return str(engine.executions.cancel("it").status)
             except Conflict:
                 return "ended"
 

@@ -53,10 +53,12 @@ def test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count()
 
     nobody = CallbackAuthority(lambda call: False)
     with Engine("store", tool_authority=nobody) as engine:
-        with engine.consulting("own", asked(True)):
+        with engine.approvals.consulting("own", asked(True)):
             assert engine.run("flow.yaml", id="own").status == "succeeded"
             assert engine.run("flow.yaml", id="other").status == "failed"
-        with engine.consulting("third", asked(wrong), lambda error: refused.append(str(error))):
+        with engine.approvals.consulting(
+            "third", asked(wrong), lambda error: refused.append(str(error))
+        ):
             assert engine.run("flow.yaml", id="third").status == "waiting"
         assert engine.run("flow.yaml", id="fourth").status == "failed"
     assert sent() == "hello"
@@ -73,13 +75,13 @@ def test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_deci
     async def hangs(call: ToolCall, preview: Any) -> Any:
         try:
             with Engine("store") as other:
-                await other.approve_async(call.tool_call_id, resume=False)
+                await other.approvals.approve_async(call.tool_call_id, resume=False)
             await asyncio.Event().wait()
         finally:
             ended.append(call.tool_call_id)
 
     async def later() -> None:
-        with Engine("store") as engine, engine.consulting("it", hangs):
+        with Engine("store") as engine, engine.approvals.consulting("it", hangs):
             assert (await engine.resume_async("it")).status == "succeeded"
 
     asyncio.run(later())

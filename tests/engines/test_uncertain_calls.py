@@ -49,11 +49,11 @@ def killed(steps: str) -> dict[str, Any]:
     compile_flow("flow.yaml")
     assert flowengine("run", "flow.yaml").returncode == -signal.SIGKILL
     with Engine("store") as engine:
-        [found] = engine.executions().items
+        [found] = engine.executions.list().items
         result = engine.resume(found["execution"])
         assert result.status == "stalled"
         [wait] = result.waits
-        assert engine.wait(wait["id"])["subject"] == wait["subject"]
+        assert engine.approvals.show(wait["id"])["subject"] == wait["subject"]
     return {**wait}
 
 

@@ -58,10 +58,10 @@ def test_what_a_living_process_holds_is_left_alone_and_told(tmp_path: Path) -> N
         id = waiting(engine, tmp_path)
         other._host.keeper.acquire(id)
         for check in (True, False):
-            (info,) = engine.upgrade(changed, check=check)
+            (info,) = engine.executions.upgrade(changed, check=check)
             assert (info["verdict"], info["moved"]) == ("held", False)
         other._host.keeper.close()
-        (info,) = engine.upgrade(changed)
+        (info,) = engine.executions.upgrade(changed)
         assert info["moved"]
 
 
@@ -70,15 +70,15 @@ def test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot(tmp_path: P
     store = SqliteStore(tmp_path / "flowengine.db")
     with Engine(store) as engine:
         id = waiting(engine, tmp_path)
-        engine.upgrade(changed, mapping={"steps": {"sign": "check"}})
-        engine.approve(engine.waits().items[0]["id"])
-        state = pack(engine._read(id).state)
+        engine.executions.upgrade(changed, mapping={"steps": {"sign": "check"}})
+        engine.approvals.approve(engine.approvals.list().items[0]["id"])
+        state = pack(engine.executions._read(id).state)
         with store._database.writing() as connection:
             connection.execute("UPDATE snapshots SET sum = sum + 1")
         assert store.load(id).snapshot is None
-        assert pack(engine._read(id).state) == state
-        assert engine.prune().executions == 0
-        assert pack(engine._read(id).state) == state
+        assert pack(engine.executions._read(id).state) == state
+        assert engine.executions.prune().executions == 0
+        assert pack(engine.executions._read(id).state) == state
 
 
 CHILD = """
@@ -98,7 +98,7 @@ def dying(self, appends):
 
 SqliteStore.commit = dying
 with Engine(sys.argv[1]) as engine:
-    engine.upgrade(sys.argv[2])
+    engine.executions.upgrade(sys.argv[2])
 """
 
 
@@ -114,8 +114,8 @@ def test_a_crash_in_the_middle_leaves_it_on_one_side(
     words = [sys.executable, "-c", CHILD, str(store), str(changed), when]
     assert subprocess.run(words, env=dict(os.environ), check=False).returncode == 9
     with Engine(store) as engine:
-        assert engine.executions().items[0]["version"] == version
-        engine.approve(engine.waits().items[0]["id"])
+        assert engine.executions.list().items[0]["version"] == version
+        engine.approvals.approve(engine.approvals.list().items[0]["id"])
         result = engine.signal("paid", 1, key=id).result
         assert result is not None
         assert result.outputs is not None
@@ -148,14 +148,14 @@ def test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form(tmp_path: P
         id = cut_off(engine, tmp_path)
         for old, new in (("effect: pure", "effect: once"), ("effect: pure", "on_crash: retry")):
             text = RUNNING.replace(old, new)
-            (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
+            (info,) = engine.executions.upgrade(world.make(tmp_path / "changed", text))
             assert info["verdict"] == "cannot"
             assert "is running or was interrupted" in info["obstacles"][0]["why"]
         text = RUNNING.replace('- {id: done, output: "', '- {id: done, output: "so ')
-        (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
+        (info,) = engine.executions.upgrade(world.make(tmp_path / "changed", text))
         assert (info["moved"], info["status"]) == (True, "succeeded")
-        assert engine.result(id).outputs == {"done": "so 1\n"}
-        told = [one["type"] for one in engine.events(id)]
+        assert engine.executions.result(id).outputs == {"done": "so 1\n"}
+        told = [one["type"] for one in engine.executions.events(id)]
         assert told == ["started", "upgraded", "cut", "succeeded"]
 
 
@@ -163,11 +163,11 @@ async def _moved_on_a_loop(tmp_path: Path) -> None:
     changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
     async with Engine(None) as engine:
         result = await engine.run_async(world.make(tmp_path, ORDER))
-        (info,) = await engine.upgrade_async(changed, check=True)
+        (info,) = await engine.executions.upgrade_async(changed, check=True)
         assert (info["verdict"], info["moved"]) == ("continues", False)
-        (info,) = await engine.upgrade_async(changed)
+        (info,) = await engine.executions.upgrade_async(changed)
         assert info["moved"]
-        await engine.approve_async(result.waits[0]["id"])
+        await engine.approvals.approve_async(result.waits[0]["id"])
         sent = await engine.signal_async("paid", 3, execution=result.execution)
         assert sent.result is not None
         assert sent.result.outputs is not None

@@ -34,11 +34,11 @@ VOTERS = [f"user:{name}" for name in ("ana", "ben", "cleo", "dan")]
 
 def seen(engine: Engine, wait: str) -> list[tuple[list[str], str]]:
     """Return voters and decider as shown by the wait, the waits, the journal and the outputs."""
-    view = engine.wait(wait)
+    view = engine.approvals.show(wait)
     execution = view["execution"]
-    (listed,) = engine.waits(execution=execution, status="closed").items
-    events = [event for event in engine.events(execution) if event["type"] == "decided"]
-    output = (engine.result(execution).outputs or {})["sign"]
+    (listed,) = engine.approvals.list(execution=execution, status="closed").items
+    events = [event for event in engine.executions.events(execution) if event["type"] == "decided"]
+    output = (engine.executions.result(execution).outputs or {})["sign"]
     journal = [event["by"] for event in events]
     return [
         (by(view), view["decision"]["by"]),
@@ -66,13 +66,13 @@ def test_votes_that_come_at_once_have_one_order(tmp_path: Path, block: int) -> N
                 with Engine(tmp_path / "store") as engine:
                     together.wait()
                     try:
-                        return engine.approve(wait, by=user).first
+                        return engine.approvals.approve(wait, by=user).first
                     except Conflict:
                         return False
 
             counted = list(pool.map(vote, VOTERS))
             with Engine(tmp_path / "store") as engine:
-                engine.resume(engine.wait(wait)["execution"])
+                engine.resume(engine.approvals.show(wait)["execution"])
                 first, *others = seen(engine, wait)
 
             assert counted.count(True) == 3
@@ -100,23 +100,23 @@ def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
 
     def vote_first(appends: Any) -> Any:
         if any(one.head and one.head.status == "failed" for one in appends):
-            voted.append(engine.approve(sign, by="user:ana", resume=False).first)
+            voted.append(engine.approvals.approve(sign, by="user:ana", resume=False).first)
         return commit(appends)
 
     with monkeypatch.context() as patched:
         patched.setattr(engine.store, "commit", vote_first)
-        failed = engine.approve(last, by="user:ana").result
+        failed = engine.approvals.approve(last, by="user:ana").result
     assert failed is not None
     assert failed.status == "failed"
     assert voted == [True]
     if how == "fork":
-        [wait] = engine.fork(result.execution, from_step="act").waits
+        [wait] = engine.executions.fork(result.execution, from_step="act").waits
         assert by(wait) == []
-        engine.approve(wait["id"], by="user:ana")
+        engine.approvals.approve(wait["id"], by="user:ana")
     else:
-        [wait] = engine.retry(result.execution).waits
+        [wait] = engine.executions.retry(result.execution).waits
         assert by(wait) == ["user:ana"]
-    ended = engine.approve(wait["id"], by="user:ben").result
+    ended = engine.approvals.approve(wait["id"], by="user:ben").result
 
     assert ended is not None
     assert by((ended.outputs or {})["sign"]) == ["user:ana", "user:ben"]

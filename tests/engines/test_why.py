@@ -35,7 +35,7 @@ def test_step_whose_process_died_is_told(
     with Engine(store) as engine:
         if effect == "once":
             assert engine.resume("it").status == "stalled"
-        (reason,) = engine.why("it")
+        (reason,) = engine.executions.why("it")
         assert what in reason["what"]
         assert command in reason["command"]
         if effect == "once":

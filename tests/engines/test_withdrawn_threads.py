@@ -61,7 +61,7 @@ def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(
     (tmp_path / "saga.py").write_text(MODULE)
     with Engine(None, user="user:me") as engine:
         result = engine.run(flow)
-        history = engine.show(result.execution)["steps"]
+        history = engine.executions.show(result.execution)["steps"]
 
     assert result.status == "failed"
     assert result.error is not None
@@ -114,8 +114,8 @@ def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
         told: list[Update] = []
         engine.subscribe(told.append)
         result = engine.run(flow)
-        history = engine.show(result.execution)["steps"]
-        events = list(engine.events(result.execution))
+        history = engine.executions.show(result.execution)["steps"]
+        events = list(engine.executions.events(result.execution))
 
     assert (result.status, result.waits) == ("failed", [])
     assert result.error is not None
@@ -147,7 +147,7 @@ def test_a_function_that_does_not_end_is_asked_about(
         asked = [one.data["kind"] for one in told if one.kind == "wait" and "how" not in one.data]
         assert asked == ["question"]
         assert [wait["kind"] for wait in result.waits] == ["question"]
-        done = engine.decide(result.waits[0]["id"], "fail").result
+        done = engine.approvals.decide(result.waits[0]["id"], "fail").result
         assert done is not None
         assert done.status == "failed"
 
@@ -161,12 +161,12 @@ def test_who_stops_driving_does_not_wait_for_a_withdrawn_function(
     async def stopped() -> str:
         async with Engine(None, user="user:me") as engine:
             running = asyncio.create_task(engine.run_async(flow, id="it"))
-            while not engine.waits().items:  # noqa: ASYNC110 - no event to await
+            while not engine.approvals.list().items:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            [wait] = engine.result("it").waits
+            [wait] = engine.executions.result("it").waits
             return str(wait["kind"])
 
     assert asyncio.run(asyncio.wait_for(stopped(), 60)) == "question"

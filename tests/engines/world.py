@@ -71,14 +71,14 @@ def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
     if wait["kind"] == "question":
         done = [result for address, _, result in effects(folder) if address == wait["address"]]
         if done:
-            engine.decide(wait["id"], "result", value=done[-1], resume=False)
+            engine.approvals.decide(wait["id"], "result", value=done[-1], resume=False)
         else:
-            engine.decide(wait["id"], "retry", resume=False)
+            engine.approvals.decide(wait["id"], "retry", resume=False)
     elif wait["kind"] in ("approval", "ask"):
         edits = {"amount": 7} if wait.get("edit") else {}
         asked = wait.get("form", {}).get("properties", {})
         form = {"why": "fine"} if "why" in asked else {}
-        engine.approve(wait["id"], edit=edits, form=form, resume=False)
+        engine.approvals.approve(wait["id"], edit=edits, form=form, resume=False)
     elif wait["kind"] == "signal":
         name = wait["signals"][0]["signal"]
         message = f"{name} at {wait['address']}"
@@ -97,7 +97,7 @@ def finish(engine: Engine, file: Path, id: str, flow: LoadedFlow | None = None) 
 
 def outcome(engine: Engine, id: str) -> Outcome:
     """Return how an execution ended."""
-    shown = engine.show(id)
+    shown = engine.executions.show(id)
     error = shown["error"]
     return Outcome(
         shown["status"],

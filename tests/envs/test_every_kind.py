@@ -160,8 +160,8 @@ class Stage:
         return self.engine.run("it.yaml")
 
     def approve(self) -> dict[str, Any]:
-        [wait] = self.engine.waits().items
-        result = self.engine.approve(wait["id"]).result
+        [wait] = self.engine.approvals.list().items
+        result = self.engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.error is None, result.error
         assert result.outputs is not None

@@ -268,7 +268,7 @@ def test_stores_of_other_projects_are_hidden(
     original.chmod(0o777)
     for store in ("one/.flowengine", "two/kept"):
         with Engine(original / store) as engine:
-            engine.prune(older_than="1d")
+            engine.executions.prune(older_than="1d")
         (original / store).parent.chmod(0o777)
     os.link(original / "one/.flowengine/flowengine.db", original / "hard")
     files = declared(manager, path=str(original), mode=mode)

@@ -57,7 +57,7 @@ class Office(NamedTuple):
 
     def work(self) -> None:
         """Start and resume everything that is due, like a worker."""
-        self.worker.start_due()
+        self.worker.flows.start_due()
         while due := self.worker.due():
             for one in due:
                 self.worker.resume(one.execution)
@@ -98,7 +98,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iter
         for name in ("expense.yaml", "reminder.yaml"):
             text = (flows / name).read_text()
             (flows / name).write_text(text.replace("127.0.0.1:1025", mail))
-            api.engine.deploy(flows / name)
+            api.engine.flows.deploy(flows / name)
         served = Served(api, ProtocolLimits())
         settings.write_text(f"{SETTINGS}server_url: {served.url}\n")
         worker = Engine(store, durability="none", clock=clock, linger=0)
@@ -110,7 +110,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iter
 
 @pytest.mark.endurance
 def test_it_is_deployed_reminded_of_notified_decided_on_a_phone_and_traced(office: Office) -> None:
-    [reminding] = office.worker.starts()
+    [reminding] = office.worker.flows.starts()
     office.clock.time = parse_time(reminding["next"])
     office.work()
     assert taken_mail() == [("staff@example.com", "Expenses of this month", None)]
@@ -127,7 +127,7 @@ def test_it_is_deployed_reminded_of_notified_decided_on_a_phone_and_traced(offic
     assert link is not None
     asyncio.run(decide(link, office.served.api.token("user:ben"), title))
     office.work()
-    done = office.worker.result(execution)
+    done = office.worker.executions.result(execution)
     assert done.outputs == {"booked": True}
     booked = (office.folder / "ledger.jsonl").read_text()
     assert '"amount": 1200, "cost_center": "0815"' in booked

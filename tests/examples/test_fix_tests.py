@@ -31,8 +31,8 @@ def test_the_tests_pass_in_the_third_round_and_the_change_comes_back_when_accept
     assert project.read_text() == before
 
     with Engine("store") as engine:  # in another engine, the copy still exists
-        [wait] = engine.waits().items
-        ended = engine.approve(wait["id"]).result
+        [wait] = engine.approvals.list().items
+        ended = engine.approvals.approve(wait["id"]).result
 
     assert ended is not None
     assert ended.outputs == {"rounds": 3, "changed": ["calc.py"]}

@@ -43,9 +43,9 @@ def until_done(flowengine: Shell, count: int) -> None:
 
         def reached() -> bool:
             time.sleep(0.2)
-            if not engine.executions().items:
+            if not engine.executions.list().items:
                 return False
-            steps = engine.show("slow1")["steps"]
+            steps = engine.executions.show("slow1")["steps"]
             statuses = [step["status"] for step in steps if is_part(step["address"])]
             return statuses.count("succeeded") >= count and "running" in statuses
 

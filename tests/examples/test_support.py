@@ -34,9 +34,11 @@ def test_refunds_are_asked_about_and_another_process_goes_on(tmp_path: Path) -> 
     assert status == "waiting"
     assert sorted(questions) == ["Refund 12 EUR to cleo?", "Refund 34.9 EUR to ana?"]
     with Engine(tmp_path / ".flowengine") as engine:
-        waits = {wait["address"]: wait["id"] for wait in engine.waits(flow="support").items}
-        engine.approve(waits["each[ana]/ask"], edit={"amount": 30.0})
-        result = engine.reject(waits["each[cleo]/ask"]).result
+        waits = {
+            wait["address"]: wait["id"] for wait in engine.approvals.list(flow="support").items
+        }
+        engine.approvals.approve(waits["each[ana]/ask"], edit={"amount": 30.0})
+        result = engine.approvals.reject(waits["each[cleo]/ask"]).result
 
     assert result is not None
     assert result.outputs == {
@@ -59,5 +61,5 @@ def test_it_is_written_out_as_a_file_that_means_the_same(tmp_path: Path) -> None
     assert Flow.from_yaml(tmp_path / "support.yaml").compile().hash == compiled.hash
     python(cwd=tmp_path)
     with Engine(tmp_path / ".flowengine") as engine:
-        [found] = engine.executions().items
+        [found] = engine.executions.list().items
         assert engine.store.execution(found["execution"]).hash == compiled.form

@@ -140,7 +140,7 @@ def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) 
         with pytest.raises(NoValue, match=told):
             duration_of(text)
         with Engine(None) as engine, pytest.raises(UsageError, match=told):
-            engine.prune(older_than=text)
+            engine.executions.prune(older_than=text)
         with pytest.raises(ValidationError, match=told):
             TypeAdapter(Duration).validate_python(text)
         done = flowengine("resume", "--due", "--linger", text)

@@ -32,7 +32,7 @@ def test_others_write_while_many_executions_are_removed(
         thread.start()
         begun.wait()
         before = len(written)
-        removed = engine.prune(status=["succeeded"])
+        removed = engine.executions.prune(status=["succeeded"])
         during = len(written) - before
         ended.set()
         thread.join()

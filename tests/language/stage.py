@@ -385,8 +385,8 @@ class Stage:
 
     def decide(self, address: str, choice: str, **answer: Any) -> Decision:
         """Decide on the open approval at an address."""
-        [wait] = [w for w in self.engine.waits().items if w["address"] == address]
-        return self.do(self.engine.decide_async(wait["id"], choice, **answer))
+        [wait] = [w for w in self.engine.approvals.list().items if w["address"] == address]
+        return self.do(self.engine.approvals.decide_async(wait["id"], choice, **answer))
 
     def signal(self, name: str, data: Any = None, **to: Any) -> Sent:
         """Send a signal."""
@@ -394,7 +394,7 @@ class Stage:
 
     def history(self, execution: str) -> list[tuple[str, str, str | None]]:
         """Return (address, status, outcome) of each activation, in order of their start."""
-        steps = self.engine.show(execution)["steps"]
+        steps = self.engine.executions.show(execution)["steps"]
         return [(step["address"], step["status"], step["outcome"]) for step in steps]
 
     # Both
@@ -412,7 +412,7 @@ class Stage:
         self.world.script = script or {}
         result = self.run(flow, inputs)
         found = outcome_of(result.status, result.outputs, result.error)
-        given = self.engine.show(result.execution)["inputs"]
+        given = self.engine.executions.show(result.execution)["inputs"]
         for simulator in self.orders(flow, script, given, most=most):
             state = simulator.state
             other = outcome_of(state["status"], state["outputs"], state["error"])

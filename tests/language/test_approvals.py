@@ -90,7 +90,7 @@ def test_question_carries_all_that_is_asked_and_of_whom(stage: Stage) -> None:
         "status": "pending",
     }
     assert (offer["name"], offer["size"]) == ("offer.txt", 5)
-    since = stage.engine.show(result.execution)["waits"][0]["since"]
+    since = stage.engine.executions.show(result.execution)["waits"][0]["since"]
     assert wait["since"] == since
     assert wait["due"] == format_time(parse_time(since) + 2 * 86_400_000)
 
@@ -138,14 +138,16 @@ def test_edited_subject_goes_on_and_both_versions_stay_in_the_history(stage: Sta
     assert decision.result is not None
     edited = {**SUBJECT, "total": 12, "paid": True}
     assert decision.result.outputs == {"used": edited, "asked": SUBJECT}
-    sign = stage.engine.show(wait["execution"], step="sign")["steps"][0]
+    sign = stage.engine.executions.show(wait["execution"], step="sign")["steps"][0]
     assert sign["output"]["original"] == SUBJECT
     assert sign["output"]["subject"] == edited
     assert sign["output"]["edited"] is True
-    [closed] = stage.engine.waits(status="closed").items
+    [closed] = stage.engine.approvals.list(status="closed").items
     assert closed["subject"] == SUBJECT
     assert closed["decision"]["edits"] == {"total": 12, "paid": True}
-    [entry] = [e for e in stage.engine.events(wait["execution"]) if e["type"] == "decided"]
+    [entry] = [
+        e for e in stage.engine.executions.events(wait["execution"]) if e["type"] == "decided"
+    ]
     assert entry["edits"] == {"total": 12, "paid": True}
 
 
@@ -168,7 +170,7 @@ def test_edit_that_does_not_fit_is_refused_and_the_question_stays_open(
     with pytest.raises(InputError) as caught:
         stage.decide("sign", "approve", edit=edits)
     assert field in str(caught.value.field) + str(caught.value)
-    assert stage.engine.wait(wait["id"])["status"] == "pending"
+    assert stage.engine.approvals.show(wait["id"])["status"] == "pending"
     assert stage.decide("sign", "approve").first
 
 
@@ -228,7 +230,7 @@ steps:
 outputs: {{sign: "${{{{ steps.sign.output }}}}"}}
 """
     assert stage.play(text, {"look": {"soon": "soon"}}).outputs == {"sign": "sign"}
-    assert stage.engine.waits(status="all").items == []
+    assert stage.engine.approvals.list(status="all").items == []
 
 
 def test_reminders_and_escalation_are_told_and_end_with_the_question(stage: Stage) -> None:
@@ -254,7 +256,9 @@ steps:
     for hours in range(2, 48, 2):
         stage.later(execution, 7200)
         who = {True: ["user:ana"]}.get(hours < 20, ["user:ana", "user:cfo"])
-        assert stage.engine.waits().items[0]["assignees"] == (["user:ceo"] if hours >= 30 else who)
+        assert stage.engine.approvals.list().items[0]["assignees"] == (
+            ["user:ceo"] if hours >= 30 else who
+        )
     assert stage.later(execution, 7200).status == "succeeded"
     assert [why for why, _ in told] == [
         "opened", "reminded", "reminded", "escalated", "reminded", "escalated", "reminded",
@@ -275,15 +279,15 @@ steps:
     next: {outcome: {else: end}}
 """
     execution = stage.run(text).execution
-    (wait,) = stage.engine.waits().items
-    stage.engine.delegate(wait["id"], "user:cleo", by="user:ana")
-    stage.engine.claim(wait["id"], by="user:ben")
+    (wait,) = stage.engine.approvals.list().items
+    stage.engine.approvals.delegate(wait["id"], "user:cleo", by="user:ana")
+    stage.engine.approvals.claim(wait["id"], by="user:ben")
     stage.later(execution, 20 * 3600)
-    (wait,) = stage.engine.waits().items
+    (wait,) = stage.engine.approvals.list().items
     assert "claimed_by" not in wait
     assert [link["do"] for link in wait["handed"]] == ["delegated", "claimed", "escalated"]
-    stage.engine.claim(wait["id"], by="user:ana")
-    assert stage.engine.approve(wait["id"], by="user:ana").first
+    stage.engine.approvals.claim(wait["id"], by="user:ana")
+    assert stage.engine.approvals.approve(wait["id"], by="user:ana").first
 
 
 def test_decision_before_expiry_wins_and_one_after_it_is_told_that_it_is_late(
@@ -300,13 +304,13 @@ outputs: {how: "${{ default(steps.good.output, steps.late.output) }}"}
 """
     result = stage.run(text)
     stage.clock.seconds += 3599
-    stage.engine.approve(result.waits[0]["id"], resume=False)
+    stage.engine.approvals.approve(result.waits[0]["id"], resume=False)
     assert stage.later(result.execution, 7200).outputs == {"how": "good"}
 
     result = stage.run(text)
     stage.clock.seconds += 3601
     with pytest.raises(Conflict, match="expired"):
-        stage.do(stage.engine.approve_async(result.waits[0]["id"]))
+        stage.do(stage.engine.approvals.approve_async(result.waits[0]["id"]))
     assert stage.later(result.execution, 0).outputs == {"how": "late"}
 
 
@@ -323,10 +327,10 @@ outputs: {n: "${{ steps.sign.rounds }}"}
 """
     stage.run(text)
     for n, comment in enumerate(("no", "still no"), 1):
-        [wait] = stage.engine.waits().items
+        [wait] = stage.engine.approvals.list().items
         assert (wait["address"], wait["title"]) == (f"sign@{n}", f"Round {n}")
         stage.decide(f"sign@{n}", "again", comment=comment)
-    assert stage.engine.waits().items[0]["subject"] == "still no"
+    assert stage.engine.approvals.list().items[0]["subject"] == "still no"
     result = stage.decide("sign@3", "approve").result
     assert result is not None
     assert result.outputs == {"n": 3}

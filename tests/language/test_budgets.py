@@ -94,9 +94,12 @@ steps:
   - {{id: b, {ACT}, on_error: continue}}
 """)
     assert found.status == "succeeded"
-    [apart] = [e for e in stage.engine.executions().items if e["execution"] != found.execution]
+    [apart] = [e for e in stage.engine.executions.list().items if e["execution"] != found.execution]
 
-    calls = [stage.engine.show(one)["budgets"] for one in (found.execution, apart["execution"])]
+    calls = [
+        stage.engine.executions.show(one)["budgets"]
+        for one in (found.execution, apart["execution"])
+    ]
     assert [(one["flow"], one["tool_calls"]["used"]) for [one] in calls] == [
         ("flow", 2),
         ("apart", 3),
@@ -148,7 +151,7 @@ def test_why_tells_until_when_calls_may_run(stage: Stage) -> None:
     seen: list[Any] = []
 
     async def look() -> None:
-        seen.extend(stage.engine.why("it"))
+        seen.extend(stage.engine.executions.why("it"))
 
     stage.run_meanwhile(text, lambda: stage.world.started == ["a"], look)
     assert any("may run until" in reason["what"] and "due" in reason for reason in seen)

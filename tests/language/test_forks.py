@@ -19,7 +19,7 @@ def forked(
     assert stage.run(text, id="it").status == "succeeded"
     stage.world.order = []
     before = len(stage.world.started)
-    result = stage.do(stage.engine.fork_async("it", from_step=at))
+    result = stage.do(stage.engine.executions.fork_async("it", from_step=at))
     return result, stage.world.started[before:]
 
 

@@ -50,11 +50,11 @@ class Bookings:
         assert program == "flowengine"
         if verb == "retry":
             [execution] = words
-            return self.stage.do(self.stage.engine.retry_async(execution))
+            return self.stage.do(self.stage.engine.executions.retry_async(execution))
         assert verb == "fork"
         execution, option, step = words
         assert option == "--from-step"
-        return self.stage.do(self.stage.engine.fork_async(execution, from_step=step))
+        return self.stage.do(self.stage.engine.executions.fork_async(execution, from_step=step))
 
 
 def _steps(file: Any) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def test_every_command_that_is_proposed_books_nothing_twice(stage: Stage) -> Non
             if ran.status != "failed":
                 assert ran.status == "succeeded", (seed, ran)
                 break
-            command = stage.engine.show(ran.execution).get("command")
+            command = stage.engine.executions.show(ran.execution).get("command")
             if command is None:
                 assert bookings.booked.total() == 0, (seed, bookings.booked)
                 break

@@ -59,7 +59,7 @@ def ended(stage: Stage, engine: Engine, seed: int) -> ExecutionResult:
             stage.clock.seconds += 5
             result = stage.do(engine.resume_async(result.execution))
     if result.status == "waiting":
-        result = stage.do(engine.cancel_async(result.execution))
+        result = stage.do(engine.executions.cancel_async(result.execution))
     if result.status == "succeeded":
         assert list(result.outputs or {}) == ["x"]
         assert all(type(value) is int for value in (result.outputs or {}).values())
@@ -71,15 +71,15 @@ def ended(stage: Stage, engine: Engine, seed: int) -> ExecutionResult:
 def read(engine: Engine, result: ExecutionResult) -> list[str]:
     """Read everything about an execution, and return the addresses of its steps."""
     id = result.execution
-    shown = engine.show(id)
+    shown = engine.executions.show(id)
     error = None if result.error is None else result.error["type"]
-    [listed] = [one for one in engine.executions().items if one["execution"] == id]
+    [listed] = [one for one in engine.executions.list().items if one["execution"] == id]
     assert listed["status"] == shown["status"] == result.status
     assert (shown.get("error") or {}).get("type") == error
-    assert shown["outputs"] == engine.result(id).outputs == result.outputs
-    assert list(engine.events(id))
-    engine.why(id)
-    assert engine.diff(id, id)["same"]
+    assert shown["outputs"] == engine.executions.result(id).outputs == result.outputs
+    assert list(engine.executions.events(id))
+    engine.executions.why(id)
+    assert engine.executions.diff(id, id)["same"]
     return [step["address"] for step in shown["steps"]]
 
 
@@ -114,8 +114,8 @@ def _show(store: Path, id: str) -> None:
 def _fork(stage: Stage, engine: Engine, result: ExecutionResult, at: str) -> None:
     """Fork an execution at a step, and read the fork, whether it succeeds or not."""
     try:
-        forked = stage.do(engine.fork_async(result.execution, from_step=at))
+        forked = stage.do(engine.executions.fork_async(result.execution, from_step=at))
     except Conflict:
         return
-    shown = engine.show(forked.execution)
+    shown = engine.executions.show(forked.execution)
     assert (shown["status"], shown["outputs"]) == (forked.status, forked.outputs)

@@ -83,7 +83,7 @@ def _fork_everywhere(stage: Stage, seed: int, most: int | None = None) -> int:
         if undone[at] > 1:
             continue
         calls.heal()
-        told = calls.told(stage.do(stage.engine.fork_async(f"run{seed}", from_step=at)))
+        told = calls.told(stage.do(stage.engine.executions.fork_async(f"run{seed}", from_step=at)))
         left_out = frozenset(undone.keys() - {at}) if at.endswith(UNDO) else frozenset[str]()
         assert told == Recursion(file, fates, at=at, undone=left_out).play(), (seed, at)
         forks += 1
@@ -103,7 +103,7 @@ def test_retries_of_what_failed(stage: Stage) -> None:
         calls.told(stage.run(file, id=f"run{seed}"))
         calls.heal()
         try:
-            ran = stage.do(stage.engine.retry_async(f"run{seed}"))
+            ran = stage.do(stage.engine.executions.retry_async(f"run{seed}"))
         except Conflict:
             assert plain.undoing, seed
             found["refused"] += 1
@@ -124,7 +124,7 @@ def _forked(stage: Stage, step: dict[str, Any], at: str) -> list[str]:
     calls = Calls(stage, file, {})
     calls.told(stage.run(file, id="it"))
     calls.heal()
-    stage.do(stage.engine.fork_async("it", from_step=at))
+    stage.do(stage.engine.executions.fork_async("it", from_step=at))
     return [address for address, _ in calls.effects]
 
 

@@ -358,7 +358,7 @@ def test_a_kind_of_a_package_uses_tokens_and_money(folder: Path) -> None:
 
     with flowengine.Engine(None, workdir=folder) as engine:
         result = engine.run(path)
-        [budget] = engine.show(result.execution)["budgets"]
+        [budget] = engine.executions.show(result.execution)["budgets"]
 
     assert result.outputs == {"used": ["dear", "dear", "cheap"], "last": "none"}
     assert budget["tokens"] == {"used": 120, "running": 0, "estimated": 0, "limit": 100}
@@ -441,7 +441,7 @@ def test_a_kind_of_a_package_generates_a_flow(folder: Path, panel: Path) -> None
     with flowengine.Engine(None, workdir=folder) as engine:
         agreed = engine.run(panel, {"x": 2})
         split = engine.run(panel, {"x": 3})
-        addresses = [one["address"] for one in engine.show(split.execution)["steps"]]
+        addresses = [one["address"] for one in engine.executions.show(split.execution)["steps"]]
 
     assert agreed.outputs == {"said": [30, 30], "line": "Hi 2!"}
     assert split.outputs == {"said": [40, 30], "line": "Hi 3!"}
@@ -556,7 +556,7 @@ def test_a_step_whose_package_is_gone_fails_and_can_be_retried(
     monkeypatch.setattr(registry, "_points", {})
     monkeypatch.setattr(registry, "_kinds", {})
     with flowengine.Engine(folder / "store", workdir=folder) as engine:
-        decided = engine.approve(wait["id"]).result
+        decided = engine.approvals.approve(wait["id"]).result
         assert decided is not None
         assert decided.error is not None
         assert (decided.status, decided.error["type"]) == ("failed", "UnknownKind")
@@ -564,4 +564,4 @@ def test_a_step_whose_package_is_gone_fails_and_can_be_retried(
     installed.rename(site)
     monkeypatch.setattr(registry, "_points", {})
     with flowengine.Engine(folder / "store", workdir=folder) as engine:
-        assert engine.retry("f").outputs == {"n": 2.5}
+        assert engine.executions.retry("f").outputs == {"n": 2.5}

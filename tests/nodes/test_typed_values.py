@@ -88,8 +88,8 @@ def test_from_step_to_step_and_across_a_restart_and_as_an_edit(module: ModuleTyp
     assert result.waits[0]["body"] == "Content: /wBh"
     module.GOT.clear()
     with Engine("store", durability="none") as engine:
-        [wait] = engine.waits().items
-        decided = engine.approve(wait["id"], edit=values(module)).result
+        [wait] = engine.approvals.list().items
+        decided = engine.approvals.approve(wait["id"], edit=values(module)).result
         assert decided is not None
         assert decided.error is None
     assert set(module.GOT) == set(NAMES)
@@ -115,7 +115,7 @@ def test_as_inputs_from_python_and_over_http(module: ModuleType, tmp_path: Path)
         assert native.error is None
         assert api.engine.run(flow, values(module), id="one").execution == "one"
         assert set(module.GOT.values()) == {1}
-        api.engine.deploy(api.engine.load(flow))
+        api.engine.flows.deploy(api.engine.load(flow))
         sent = {name: value for name, value in as_sent(module).items() if name in WRITTEN}
         started = api("POST", "/v1/executions", {"flow": "taking", "inputs": sent}, code=201)
         read = api.engine.resume(started["execution"])
@@ -229,8 +229,10 @@ def test_a_map_is_replaced_by_an_edit_whose_keys_are_checked() -> None:
     with Engine(None) as engine:
         [wait] = engine.run(flow).waits
         with pytest.raises(InputError, match='"gbp", which must be one of "eur", "usd"'):
-            engine.approve(wait["id"], edit={"prices": {"gbp": "1"}})
-        decided = engine.approve(wait["id"], edit={"prices": {Currency.USD: Decimal("2.0")}})
+            engine.approvals.approve(wait["id"], edit={"prices": {"gbp": "1"}})
+        decided = engine.approvals.approve(
+            wait["id"], edit={"prices": {Currency.USD: Decimal("2.0")}}
+        )
     assert decided.result is not None
     assert decided.result.outputs == {"prices": {"usd": "2.0"}}
 

@@ -306,17 +306,17 @@ def intervene(folder: Path) -> None:
         linger=0,
         user="user:ops",
     ) as engine:
-        items = engine.executions(limit=500).items
+        items = engine.executions.list(limit=500).items
         for number, item in enumerate(sorted(items, key=lambda item: item["execution"])):
             id, status = item["execution"], item["status"]
             if not re.match("random", id):
                 continue
             with suppress(FlowEngineError):  # not every execution can be changed
                 if status == "failed" and number % 3 == 0:
-                    engine.retry(id)
+                    engine.executions.retry(id)
                 elif status == "succeeded" and number % 7 == 0:
-                    step = engine.show(id)["steps"][-1]["address"]
-                    engine.fork(id, from_step=step, id=f"{id}-fork")
+                    step = engine.executions.show(id)["steps"][-1]["address"]
+                    engine.executions.fork(id, from_step=step, id=f"{id}-fork")
                 elif status in ("waiting", "interrupted") and number % 3 == 0:
                     changed = folder / f"{item['flow']}.yaml"
                     flow = json.loads(changed.read_text(encoding="utf-8"))
@@ -324,4 +324,4 @@ def intervene(folder: Path) -> None:
                     newer = folder / "newer" / changed.name
                     newer.parent.mkdir(exist_ok=True)
                     newer.write_text(json.dumps(flow, indent=1) + "\n", encoding="utf-8")
-                    engine.upgrade(newer, id, resume=False)
+                    engine.executions.upgrade(newer, id, resume=False)

@@ -74,7 +74,7 @@ class Api:
             path = folder / f"flow{number}.yaml"
             path.write_text(text)
             self.flows.append(self.engine.load(path))
-            self.engine.deploy(self.flows[-1])
+            self.engine.flows.deploy(self.flows[-1])
         self._hosts = Hosts(frozenset({HOST}), pages)
         self.application = self.new_application(self.records)
 
@@ -141,7 +141,7 @@ class Api:
 
     def everything(self) -> dict[str, bytes]:
         """Return all that is read by GET, with the right to all of it, by path."""
-        executions = self.engine.executions(limit=500).items
+        executions = self.engine.executions.list(limit=500).items
         paths = {
             route.path.format(
                 sha256="0" * 64,
@@ -155,7 +155,7 @@ class Api:
             for route in (*ROUTES, *PAGES)
             if route.method == "GET"
             for item in executions
-            for wait in self.engine.waits(status="all").items or [{"id": "none"}]
+            for wait in self.engine.approvals.list(status="all").items or [{"id": "none"}]
             for flow in self.flows
         }
         identity = self.application.identity

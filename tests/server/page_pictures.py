@@ -92,8 +92,8 @@ def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
             engine.run("trip.yaml", {"to": to, "cost": cost}, labels={"team": "sales"})
             for to, cost in (("Bern", 320), ("Wien", 540), ("Basel", 180))
         ]
-        engine.approve(trips[0].waits[0]["id"], comment="as agreed")
-        engine.cancel(trips[2].execution, reason="postponed")
+        engine.approvals.approve(trips[0].waits[0]["id"], comment="as agreed")
+        engine.executions.cancel(trips[2].execution, reason="postponed")
         open_ = trips[1].execution
         engine.run("trip.yaml", {"to": "Genf", "cost": 95})
         views = {

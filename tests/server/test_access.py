@@ -251,11 +251,11 @@ def test_prefixes_of_hashes_are_those_of_the_flows_that_a_user_sees(
         for name in (flow, hash, hash[:12]):
             found = api("GET", f"/v1/flows/{name}", token=cora, code=code)
             assert found.get("hash", hash) == hash
-        assert api.engine.deployed_flow("", flows=partial(eq, flow)).id == flow
+        assert api.engine.flows.find("", flows=partial(eq, flow)).id == flow
     with pytest.raises(UsageError, match="fits several deployed flows"):
-        api.engine.deployed_flow("")
+        api.engine.flows.find("")
     with pytest.raises(NotFound):
-        api.engine.deployed_flow("", flows=partial(eq, "none"))
+        api.engine.flows.find("", flows=partial(eq, "none"))
 
 
 def test_two_executions_are_compared_by_who_may_see_both(api: Api) -> None:

@@ -124,26 +124,26 @@ def test_a_conversation_with_tools_approvals_and_handoffs(api: Api) -> None:
     assert (shown["CUSTOM"].name, shown["CUSTOM"].value["to"]) == ("handoff", "second")
     assert shown["TEXT_MESSAGE_CONTENT"].delta == "It is 3"
     assert second[-1].outcome.type == "success"
-    assert api.engine.wait(interrupt.id)["decision"]["via"] == "ag-ui"
+    assert api.engine.approvals.show(interrupt.id)["decision"]["via"] == "ag-ui"
 
     third = run(api, "Thanks")
     assert [event.delta for event in third if hasattr(event, "delta")] == ["Bye"]
     assert run(api, "")[-1].result == {"said": "Bye"}
-    assert len(api.engine.executions().items) == 1
+    assert len(api.engine.executions.list().items) == 1
 
 
 def test_a_thread_belongs_to_its_user_and_needs_rights(api: Api) -> None:
     [interrupt] = run(api, "What is 1 + 2?")[-1].outcome.interrupts
     ada = api.token("user:ada")
     run(api, "Hi", ada)  # the same id of a thread is another thread
-    assert len(api.engine.executions().items) == 2
+    assert len(api.engine.executions.list().items) == 2
     resume = {"interruptId": interrupt.id, "status": "resolved", "payload": {"choice": "approve"}}
     stolen = run(api, token=ada, resume=[resume])
     assert "not an open interrupt of this thread" in stolen[-1].message
-    assert api.engine.wait(interrupt.id)["status"] == "pending"
+    assert api.engine.approvals.show(interrupt.id)["status"] == "pending"
     viewer = run(api, "Hi", api.token("user:vera"))
     assert (kinds(viewer)[-1], viewer[-1].code) == ("RUN_ERROR", "NotAllowed")
-    assert len(api.engine.executions().items) == 2
+    assert len(api.engine.executions.list().items) == 2
 
 
 def test_what_is_not_a_run_is_refused(api: Api) -> None:

@@ -27,18 +27,18 @@ def test_a_page_has_the_events_of_all_in_the_order_of_commits(api: Api) -> None:
     assert begin == {"items": [], "next": 0}
     first, wait = api.started()
     second, _ = api.started()
-    api.engine.acting_as("user:ben", via="test").approve(wait)
+    api.engine.acting_as("user:ben", via="test").approvals.approve(wait)
 
     found = api("GET", "/v1/events?after=0&limit=500")
-    of_first = [("e1", entry["seq"]) for entry in api.engine.events(first)]
-    of_second = [("e2", entry["seq"]) for entry in api.engine.events(second)]
+    of_first = [("e1", entry["seq"]) for entry in api.engine.executions.events(first)]
+    of_second = [("e2", entry["seq"]) for entry in api.engine.executions.events(second)]
     names = {first: "e1", second: "e2"}
     begun = 1
     assert [(names[id], seq) for id, seq in places(found["items"])] == [
         *of_first[:begun], *of_second, *of_first[begun:],
     ]  # fmt: skip
     assert [item["entry"] for item in found["items"] if item["execution"] == first] == list(
-        api.engine.events(first)
+        api.engine.executions.events(first)
     )
     assert found["items"][-1]["status"] == "succeeded"
 
@@ -61,7 +61,7 @@ def test_it_has_the_filters_of_the_list(api: Api, query: str, count: int) -> Non
     body = {"flow": "expense", "inputs": {"amount": 1}, "labels": {"team": "a"}}
     api("POST", "/v1/executions", body)
     _, wait = api.started()
-    api.engine.acting_as("user:ben", via="test").approve(wait)
+    api.engine.acting_as("user:ben", via="test").approvals.approve(wait)
     [due] = api.engine.due()
     api.engine.resume(due.execution)
     found = api("GET", f"/v1/events?after=0&{query}")["items"]
@@ -100,7 +100,7 @@ def test_a_damaged_journal_stops_no_other(api: Api) -> None:
     types = {item["entry"]["type"] for item in items if item["execution"] == damaged}
     assert types == {"unreadable"}
     assert [item["entry"] for item in items if item["execution"] == sound] == list(
-        api.engine.events(sound)
+        api.engine.executions.events(sound)
     )
 
 
@@ -108,8 +108,8 @@ def test_clients_follow_all(api: Api) -> None:
     with Client(URL, LOCAL, transport=Transport(api)) as client:
         assert list(client.all_events()) == []
         id, _ = api.started()
-        wanted = list(api.engine.all_events(after=0))
-        assert [event.entry for event in wanted] == list(api.engine.events(id))
+        wanted = list(api.engine.executions.all_events(after=0))
+        assert [event.entry for event in wanted] == list(api.engine.executions.events(id))
         assert list(client.all_events(after=0)) == wanted
         followed = client.all_events(after=0, flow="expense", follow=True)
         assert [next(followed) for _ in wanted] == wanted
@@ -142,7 +142,7 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
     served.close()
 
     with Engine(tmp_path / "store", durability="none") as engine:
-        engine.cancel(first)
+        engine.executions.cancel(first)
         second = engine.run(tmp_path / "flow0.yaml", {"amount": 5}).execution
 
     monkeypatch.setattr(streams, "RECENT_BYTES", 1)
@@ -150,7 +150,7 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
     try:
         stream = Stream(served, last=last)
         third, _ = served.api.started()
-        wanted = list(served.api.engine.all_events(after=0))
+        wanted = list(served.api.engine.executions.all_events(after=0))
         for _, data in stream:
             seen.append(data)
             if data["execution"] == third and len(seen) == len(wanted):

@@ -13,6 +13,8 @@ import pytest
 
 from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAllowed, NotFound
 from flowengine.client import client as client_module
+from flowengine.engines.old_names import Renamed
+from flowengine.engines.renamed import RenamedMethods
 from flowengine.errors import StoreError, UsageError
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.transport import Transport
@@ -20,14 +22,16 @@ from tests.server.transport import Transport
 URL = f"https://{HOST}"
 DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
-    *("open_executions", "glance", "folds"),
-    *("feed_all", "updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
-    *("acting_as", "environments", "store", "settings", "past_updates", "newest", "flow_of"),
-    *("kept_flow", "may_answer", "summary", "want_replies", "arriving_replies", "tool_messages"),
-    *("deployed_flow", "start_due", "backfill", "migrate", "interrupted_moves", "keep_histories"),
-    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "want"),
+    *("open_executions", "updates", "load", "leave", "acting_as", "environments", "store"),
+    *("settings", "want_replies", "arriving_replies", "keep_histories", "want"),
+    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
+    # in groups
+    *("glance", "folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
+    *("newest", "flow_of", "kept", "may_answer", "summary", "tool_messages", "find", "start_due"),
+    *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
 """Methods that need the store itself, or steps of this process."""
+GROUPS = ("executions", "approvals", "flows")
 
 
 @pytest.fixture
@@ -41,9 +45,32 @@ def public(of: type) -> set[str]:
     return {name.removesuffix("_async") for name in names}
 
 
-def test_it_has_the_methods_of_the_engine() -> None:
+def test_it_has_the_methods_of_the_engine(client: Client) -> None:
     assert public(Engine) - DRIVING <= public(Client)
     assert public(Client) == public(AsyncClient)
+    with Engine(None) as engine:
+        for group in GROUPS:
+            own, served = (public(type(getattr(one, group))) for one in (engine, client))
+            assert own - DRIVING <= served, group
+
+
+def test_old_names_warn_and_do_what_the_new_ones_do(client: Client) -> None:
+    with Engine(None) as engine:
+        for old, renamed in vars(RenamedMethods).items():
+            if isinstance(renamed, Renamed):
+                with pytest.warns(
+                    DeprecationWarning, match=rf"Engine\.{old} is now Engine\."
+                ) as told:
+                    method = getattr(engine, old)
+                new = str(told[0].message).split(".")[-2:]
+                assert method.__func__ is getattr(getattr(engine, new[0]), new[1]).__func__
+        with pytest.warns(DeprecationWarning, match=r"is now Engine\.executions\.list\(\)"):
+            assert engine.executions(limit=3) == engine.executions.list(limit=3)
+    with pytest.warns(DeprecationWarning, match=r"is now Client\.approvals\.list"):
+        assert client.waits() == client.approvals.list()
+    for group in (client.flows, client.executions):
+        with pytest.warns(DeprecationWarning, match="is now Client"):
+            assert group() == group.list()
 
 
 def test_an_execution_is_started_decided_and_read(api: Api) -> None:
@@ -53,23 +80,23 @@ def test_an_execution_is_started_decided_and_read(api: Api) -> None:
     ):
         id = owner.start("expense", {"amount": 80}, labels={"team": "sales"})
         assert owner.start("expense", {"amount": 80}, id="e2") == "e2"
-        assert owner.result(id).status == "recorded"
+        assert owner.executions.result(id).status == "recorded"
         api.engine.resume(id)
-        [item] = owner.executions(labels={"team": "sales"}, limit=5).items
-        assert (item["execution"], owner.find(id[:-1])) == (id, id)
-        [wait] = ben.waits(assignee="me").items
-        decided = ben.approve(wait["id"], edit={"amount": 60}, comment="less")
+        [item] = owner.executions.list(labels={"team": "sales"}, limit=5).items
+        assert (item["execution"], owner.executions.find(id[:-1])) == (id, id)
+        [wait] = ben.approvals.list(assignee="me").items
+        decided = ben.approvals.approve(wait["id"], edit={"amount": 60}, comment="less")
         assert (decided.choice, decided.by, decided.first) == ("approve", "user:ben", True)
         assert ben.user() == "user:ben"
         api.engine.resume(id)
 
-        found = owner.result(id)
+        found = owner.executions.result(id)
         assert (found.status, found.outputs) == ("succeeded", {"choice": "approve"})
-        assert list(owner.events(id)) == list(api.engine.events(id))
-        assert list(owner.events(id, from_seq=2, follow=True)) == list(
-            api.engine.events(id, from_seq=2)
+        assert list(owner.executions.events(id)) == list(api.engine.executions.events(id))
+        assert list(owner.executions.events(id, from_seq=2, follow=True)) == list(
+            api.engine.executions.events(id, from_seq=2)
         )
-        assert owner.show(id) == api.engine.show(id)
+        assert owner.executions.show(id) == api.engine.executions.show(id)
 
 
 def test_a_result_is_that_of_the_engine_without_the_steps(api: Api, tmp_path: Path) -> None:
@@ -84,8 +111,8 @@ steps:
     id, _ = api.started(4711)
     with Client(URL, LOCAL, transport=Transport(api)) as client:
         for one in ("nap", id):
-            assert client.result(one) == api.engine.result(one)
-        assert client.result("nap").due is not None
+            assert client.executions.result(one) == api.engine.executions.result(one)
+        assert client.executions.result("nap").due is not None
     vera = api.token("user:vera")
     brief = api("GET", f"/v1/executions/{id}?brief=true", token=vera, code=200)
     assert "4711" not in str(brief)
@@ -95,20 +122,20 @@ steps:
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
     id, wait = api.started()
     with pytest.raises(NotFound, match="there is no execution 'none'"):
-        client.show("none")
+        client.executions.show("none")
     with pytest.raises(InputError, match="amount") as refused:
         client.start("expense", {"amount": "x"})
     assert refused.value.field == "amount"
     with pytest.raises(NotAllowed, match="lacks the right 'decide'"):
-        client.approve(wait)
+        client.approvals.approve(wait)
     with pytest.raises(Conflict, match="only a failed execution"):
-        client.retry(id)
+        client.executions.retry(id)
     with pytest.raises(UsageError, match="'status'"):
-        client.executions(status="odd")
-    assert client.cancel(id, reason="twice").status == "interrupted"
+        client.executions.list(status="odd")
+    assert client.executions.cancel(id, reason="twice").status == "interrupted"
     stranger = Client(URL, "fe_unknown", transport=Transport(api))
     with stranger, pytest.raises(NotAllowed, match="unknown, expired or revoked"):
-        stranger.executions()
+        stranger.executions.list()
 
 
 def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
@@ -127,7 +154,7 @@ def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
 
     with Client(URL, LOCAL, transport=Losing(api)) as client:
         id = client.start("expense", {"amount": 1})
-    assert [one["execution"] for one in api.engine.executions().items] == [id]
+    assert [one["execution"] for one in api.engine.executions.list().items] == [id]
     assert (len(sent), len(set(sent))) == (2, 1)
 
 
@@ -144,7 +171,7 @@ def test_a_server_that_does_not_answer_or_answers_too_much_is_named(
 
     with Client(URL, LOCAL, transport=httpx2.MockTransport(refuse)) as client:
         with pytest.raises(StoreError, match="no answer from https://testserver: refused"):
-            client.flows()
+            client.flows.list()
         with pytest.raises(StoreError, match="more than 10 bytes"):
             client.user()
 
@@ -174,15 +201,15 @@ def test_on_an_event_loop_the_same_methods_are_coroutines(api: Api) -> None:
     async def main() -> list[Any]:
         transport = httpx2.ASGITransport(app=api.application.asgi)
         async with AsyncClient(URL, LOCAL, transport=transport) as client:
-            entries = [entry["seq"] async for entry in client.events(id)]
-            return [await client.result(id[:20]), entries]
+            entries = [entry["seq"] async for entry in client.executions.events(id)]
+            return [await client.executions.result(id[:20]), entries]
 
     result, entries = asyncio.run(main())
     assert (result.execution, result.status) == (id, "waiting")
-    assert entries == [entry["seq"] for entry in api.engine.events(id)]
+    assert entries == [entry["seq"] for entry in api.engine.executions.events(id)]
 
 
 def test_an_id_cannot_name_another_route(client: Client) -> None:
     for id in ("..", "../audit", "x/cancel", "", "a?b=c"):
         with pytest.raises((NotFound, UsageError)):
-            client.show(id)
+            client.executions.show(id)

@@ -54,31 +54,31 @@ CALLS: list[Callable[[Client], object]] = [
     lambda it: it.user(),
     lambda it: it.tokens(),
     lambda it: it.create_token("a"),
-    lambda it: it.flows(),
-    lambda it: it.starts(),
-    lambda it: it.deployed(),
-    lambda it: it.undeploy("a"),
-    lambda it: it.deploy_version("a@1"),
-    lambda it: it.flow("a"),
-    lambda it: it.graph("e"),
-    lambda it: it.definition("a"),
-    lambda it: it.trigger("a"),
-    lambda it: it.record_past("a", *[datetime.datetime.now(datetime.UTC)] * 2),
+    lambda it: it.flows.list(),
+    lambda it: it.flows.starts(),
+    lambda it: it.flows.versions(),
+    lambda it: it.flows.undeploy("a"),
+    lambda it: it.flows.deploy_version("a@1"),
+    lambda it: it.flows.show("a"),
+    lambda it: it.executions.graph("e"),
+    lambda it: it.flows.definition("a"),
+    lambda it: it.flows.trigger("a"),
+    lambda it: it.flows.record_past("a", *[datetime.datetime.now(datetime.UTC)] * 2),
     lambda it: it.start("a"),
-    lambda it: it.executions(),
-    lambda it: it.find("e"),
-    lambda it: it.result("e"),
-    lambda it: it.why("e"),
-    lambda it: it.cancel("e"),
-    lambda it: it.upgrade("a", "e"),
+    lambda it: it.executions.list(),
+    lambda it: it.executions.find("e"),
+    lambda it: it.executions.result("e"),
+    lambda it: it.executions.why("e"),
+    lambda it: it.executions.cancel("e"),
+    lambda it: it.executions.upgrade("a", "e"),
     lambda it: it.signal("s", key="k"),
-    lambda it: it.waits(),
-    lambda it: it.approve("w"),
-    lambda it: it.decide("w", "approve"),
-    lambda it: it.grants(),
-    lambda it: list(it.events("e")),
-    lambda it: list(it.all_events()),
-    lambda it: list(it.stream("e")),
+    lambda it: it.approvals.list(),
+    lambda it: it.approvals.approve("w"),
+    lambda it: it.approvals.decide("w", "approve"),
+    lambda it: it.approvals.grants(),
+    lambda it: list(it.executions.events("e")),
+    lambda it: list(it.executions.all_events()),
+    lambda it: list(it.executions.stream("e")),
 ]
 
 
@@ -117,7 +117,7 @@ def test_problems_of_another_form_are_errors_of_the_engine(
         answering(json.dumps(problem).encode(), status) as client,
         pytest.raises(FlowEngineError) as refused,
     ):
-        client.executions()
+        client.executions.list()
     assert 0 < len(refused.value.message) < 5000
     assert isinstance(refused.value.hint or "", str)
 
@@ -131,8 +131,8 @@ def test_a_redirect_is_not_followed(status: int) -> None:
         return httpx2.Response(status, content=EMPTY, headers={"location": "https://evil.example/"})
 
     with Client(URL, TOKEN, transport=httpx2.MockTransport(answer)) as client:
-        for call in (client.executions, lambda: client.start("a"),
-                     lambda: list(client.stream("e"))):  # fmt: skip
+        for call in (client.executions.list, lambda: client.start("a"),
+                     lambda: list(client.executions.stream("e"))):  # fmt: skip
             with pytest.raises(StoreError, match=r"redirects to https://evil\.example/"):
                 call()
     assert {url.host for url in seen} == {"flows.example.com"}
@@ -140,7 +140,7 @@ def test_a_redirect_is_not_followed(status: int) -> None:
 
 def test_a_compressed_answer_is_refused_before_it_grows() -> None:
     with answering(b"", headers={"content-encoding": "br"}) as client:
-        for call in (client.user, lambda: list(client.stream("e"))):
+        for call in (client.user, lambda: list(client.executions.stream("e"))):
             with pytest.raises(StoreError, match="compressed"):
                 call()
         assert client._http.headers["accept-encoding"] == "identity"
@@ -168,14 +168,14 @@ def test_a_stream_of_something_else_is_refused(
 ) -> None:
     monkeypatch.setattr(event_lines, "LONGEST_LINE", 1000)
     with answering(content, headers=headers) as client, pytest.raises(StoreError, match=said):
-        list(client.stream("e"))
+        list(client.executions.stream("e"))
 
     async def main() -> None:
         transport = httpx2.MockTransport(
             lambda _: httpx2.Response(200, content=content, headers=headers)
         )
         async with AsyncClient(URL, TOKEN, transport=transport) as client:
-            async for _ in client.stream("e"):
+            async for _ in client.executions.stream("e"):
                 pass
 
     with pytest.raises(StoreError, match=said):
@@ -195,7 +195,7 @@ def test_a_stream_that_ends_at_once_is_asked_for_again_after_a_pause(
     monkeypatch.setattr(client_module, "_FOLLOW_SECONDS", 0.5)
     monkeypatch.setattr(time, "sleep", pause)
     with answering(b"event: entry\ndata: {", headers=EVENTS) as client, pytest.raises(TimeoutError):
-        list(client.stream("e"))
+        list(client.executions.stream("e"))
     assert pauses == [0.5] * 3
 
 
@@ -203,17 +203,17 @@ def test_lines_of_a_stream_end_at_line_feeds_only() -> None:
     text = json.dumps({"seq": 0, "text": "a\u2028b\x85c"}, ensure_ascii=False)
     content = f"event: entry\r\ndata: {text}\r\n\r\nevent: end\ndata: {{}}\n\n".encode()
     with answering(content, headers=EVENTS) as client:
-        [event] = client.stream("e")
+        [event] = client.executions.stream("e")
     assert event.data["text"] == "a\u2028b\x85c"
 
 
 @pytest.mark.parametrize(
     ("content", "call"),
     [
-        (b'{"items": [{"seq": 1}]}', lambda it: list(it.events("e", from_seq=2))),
-        (b'{"items": [], "next": 1}', lambda it: list(it.all_events(after=2))),
-        (b'{"items": [], "next": "a"}', lambda it: it.executions(after="a")),
-        (b'{"items": [], "next": "a"}', lambda it: it.waits(after="a")),
+        (b'{"items": [{"seq": 1}]}', lambda it: list(it.executions.events("e", from_seq=2))),
+        (b'{"items": [], "next": 1}', lambda it: list(it.executions.all_events(after=2))),
+        (b'{"items": [], "next": "a"}', lambda it: it.executions.list(after="a")),
+        (b'{"items": [], "next": "a"}', lambda it: it.approvals.list(after="a")),
     ],
 )
 def test_a_page_that_leads_back_is_refused(
@@ -294,9 +294,9 @@ def answered(body: bytes) -> bytes:
 def test_a_server_that_breaks_off_is_named(raw: bytes, said: str) -> None:
     with listening(raw) as (port, _), Client(f"http://127.0.0.1:{port}", TOKEN) as client:
         with pytest.raises(StoreError, match=f"no answer from http://127.0.0.1:{port}: .*{said}"):
-            client.executions()
+            client.executions.list()
         with pytest.raises(StoreError, match=f"no answer from http://127.0.0.1:{port}"):
-            list(client.stream("e"))
+            list(client.executions.stream("e"))
 
 
 def test_no_proxy_of_the_environment_receives_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ def test_no_proxy_of_the_environment_receives_the_token(monkeypatch: pytest.Monk
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy}")
         with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
-            assert client.executions().items == []
+            assert client.executions.list().items == []
     assert TOKEN.encode() in seen[0]
     assert stolen == []
 
@@ -320,6 +320,6 @@ def test_without_a_valid_certificate_nothing_is_sent(tmp_path: Path) -> None:
             Client(f"https://127.0.0.1:{port}", TOKEN) as client,
             pytest.raises(StoreError, match="no protected connection") as refused,
         ):
-            client.executions()
+            client.executions.list()
         assert said in (refused.value.hint or "")
         assert TOKEN.encode() not in b"".join(seen)

@@ -97,20 +97,20 @@ def test_clients_choose_no_id_and_no_label_of_the_engine(api: Api) -> None:
 def test_a_schedule_runs_although_its_id_is_taken(
     engine: Engine, clock: Clock, others: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine.deploy(flow_in(tmp_path))
+    engine.flows.deploy(flow_in(tmp_path))
     clock.time += 9 * 3_600_000
-    [day] = engine.record_past("payroll", _at(clock.time), _at(clock.time))
+    [day] = engine.flows.record_past("payroll", _at(clock.time), _at(clock.time))
     assert day.execution is not None
     # The process died before it moved the schedule, and the next version of the program goes on.
-    [again] = engine.start_due()
+    [again] = engine.flows.start_due()
     assert again.execution == day.execution
     following = day.execution.replace("1101", "1102")
     others(following)
     clock.time += 24 * 3_600_000
-    [tuesday] = engine.start_due()
+    [tuesday] = engine.flows.start_due()
     assert tuesday.execution == f"{following}.2"
-    assert engine.start_due() == []
-    found = engine.executions(flow="payroll").items
+    assert engine.flows.start_due() == []
+    found = engine.executions.list(flow="payroll").items
     assert [item["execution"] for item in found] == [tuesday.execution, day.execution]
     assert TAKEN in caplog.text
 
@@ -121,16 +121,18 @@ def test_detached_flows_and_notifications_run_although_their_ids_are_taken(
     path = flow_in(tmp_path)
     with Engine(tmp_path / "elsewhere", user=OWNER, linger=0) as elsewhere:
         elsewhere.run(path, id="it")  # its ids can be computed by anybody
-        known = {item["execution"]: item["flow"] for item in elsewhere.executions().items}
+        known = {item["execution"]: item["flow"] for item in elsewhere.executions.list().items}
     for id in known.keys() - {"it"}:
         others(id)
     engine.run(path, id="it")
-    found = {item["execution"]: item["flow"] for item in engine.executions().items}
+    found = {item["execution"]: item["flow"] for item in engine.executions.list().items}
     begun = {id: flow for id, flow in found.items() if flow != "expense"}
     assert begun == {id if id == "it" else f"{id}.2": flow for id, flow in known.items()}
     assert len(begun) == 3
     assert caplog.text.count(TAKEN) >= 2
-    told = [reason["what"] for reason in engine.why("it") if "notification" in reason["what"]]
+    told = [
+        reason["what"] for reason in engine.executions.why("it") if "notification" in reason["what"]
+    ]
     assert told == []
 
 

@@ -64,7 +64,7 @@ def test_a_text_is_checked_with_places(api: Api) -> None:
     for text in ("", "a: [", "\x00", "- 1", "x" * 1_000_000):
         assert api("POST", "/v1/flows/check", {"text": text}, code=200)["errors"]
     with Client(URL, LOCAL, transport=Transport(api)) as client:
-        assert client.check(bad)["errors"][0]["code"] == error["code"]
+        assert client.flows.check(bad)["errors"][0]["code"] == error["code"]
 
 
 def nested(depth: int) -> str:
@@ -322,32 +322,32 @@ def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:
     path.write_text(GREET)
     try:
         with Client(URL, server.token("user:ada"), transport=Transport(server)) as client:
-            first = client.deploy(path)
+            first = client.flows.deploy(path)
             path.write_text(GREET.replace("Hello", "Hi") + "version: '2'\n")
-            second = client.deploy(path)
-            assert client.deployed("greet") == server.engine.deployed("greet")
+            second = client.flows.deploy(path)
+            assert client.flows.versions("greet") == server.engine.flows.versions("greet")
             assert (first["hash"] != second["hash"], second["current"]) == (True, True)
-            assert client.starts() == server.engine.starts()
-            assert client.starts("greet")[0]["next"].endswith("T09:00:00Z")
-            assert "next" not in client.pause_schedules("greet")[0]
-            assert "next" in client.resume_schedules("greet")[0]
-            id = client.trigger("greet")
+            assert client.flows.starts() == server.engine.flows.starts()
+            assert client.flows.starts("greet")[0]["next"].endswith("T09:00:00Z")
+            assert "next" not in client.flows.pause("greet")[0]
+            assert "next" in client.flows.resume("greet")[0]
+            id = client.flows.trigger("greet")
             assert server.engine.resume(id).outputs == {"text": "Hi Ada"}
             until = datetime.now(UTC)
-            past = client.record_past("greet", until - timedelta(days=3), until)
-            again = client.record_past("greet", until - timedelta(days=3), until)
+            past = client.flows.record_past("greet", until - timedelta(days=3), until)
+            again = client.flows.record_past("greet", until - timedelta(days=3), until)
             assert len(past) == 3
             assert again == past
             path.write_text(GREET.replace("inputs.name", "inputs.nme"))
             with pytest.raises(FlowFileError):
-                client.deploy(path)
-            assert client.undeploy("greet@0") == ["greet@0"]
-            assert client.undeploy("greet") == ["greet@2"]
+                client.flows.deploy(path)
+            assert client.flows.undeploy("greet@0") == ["greet@0"]
+            assert client.flows.undeploy("greet") == ["greet@2"]
         with (
             Client(URL, server.token("user:otto"), transport=Transport(server)) as otto,
             pytest.raises(NotAllowed, match="administer"),
         ):
-            otto.deploy(path)
+            otto.flows.deploy(path)
         sam = server.token("user:sam")  # may start other flows
         for verb, code in (("pause", 403), ("resume", 403), ("trigger", 404)):
             server("POST", f"/v1/schedules/greet/{verb}", {}, token=sam, code=code)

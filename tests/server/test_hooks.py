@@ -83,7 +83,7 @@ def hooked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Any
     monkeypatch.setenv("PLAIN", "s3cret")
     monkeypatch.chdir(tmp_path)
     api = Api(tmp_path)
-    api.engine.deploy(api.flows[1])
+    api.engine.flows.deploy(api.flows[1])
     yield api
     api.close()
 
@@ -117,7 +117,7 @@ def test_deliveries_are_read_as_they_are_meant(hooked: Api) -> None:
         for id in (f"{name} starts", f"{name} arrives"):
             answer = deliver(hooked, "parcels", signed("standard", body, id), 202, body)
             hooked.engine.resume(answer["execution"])
-        [step] = hooked.engine.show(answer["execution"], step="come")["steps"]
+        [step] = hooked.engine.executions.show(answer["execution"], step="come")["steps"]
         assert step["output"]["data"]["n"] == {"v": case.value}, name
 
 
@@ -155,7 +155,7 @@ def test_a_delivery_starts_an_execution_once(hooked: Api, name: str, scheme: str
     assert (first["began"], first["first"], again["first"]) == (True, True, False)
     assert again["execution"] == first["execution"]
     hooked.engine.resume(first["execution"])
-    info = hooked.engine.show(first["execution"])
+    info = hooked.engine.executions.show(first["execution"])
     assert info["inputs"] == {"order": "A17"}
     assert info["started_by"] == f"hook:{name}"
 
@@ -179,7 +179,7 @@ def test_a_delivery_is_not_carried_out_again_under_another_id(
 def test_a_delivery_is_on_record_before_it_takes_effect(hooked: Api) -> None:
     hooked.records._write("ALTER TABLE audit RENAME TO lost", ())
     deliver(hooked, "erp", signed("hmac"), 503)
-    assert hooked.engine.executions().items == []
+    assert hooked.engine.executions.list().items == []
     hooked.records._write("ALTER TABLE lost RENAME TO audit", ())
     deliver(hooked, "erp", signed("hmac"), 202)
     [entry] = hooked.records.audited(None, 5)
@@ -202,7 +202,7 @@ def test_what_is_not_signed_is_refused_in_one_way_and_slowed_down(hooked: Api) -
         deliver(hooked, "nothing", signed("hmac"), 401),
     ]
     assert len({problem["detail"] for problem in problems}) == 1
-    assert hooked.engine.executions().items == []
+    assert hooked.engine.executions.list().items == []
     audit = hooked("GET", "/v1/audit", code=200)["items"]
     assert (audit[0]["path"], audit[0]["status"]) == ("/v1/hooks/nothing", 401)
     for _ in range(FAILURES):

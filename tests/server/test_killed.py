@@ -172,7 +172,7 @@ async def killed_at_random(
 async def resumed_by_hand(engine: Engine, folder: Path, done: Callable[[], bool]) -> None:
     """Resume executions that no worker takes any more, because theirs were killed in a row."""
     while not done():
-        for one in engine.executions(status="quarantined").items:
+        for one in engine.executions.list(status="quarantined").items:
             command = [PROGRAM, "--store", "store", "resume", one["execution"]]
             await asyncio.to_thread(
                 subprocess.run, command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True
@@ -200,12 +200,12 @@ def test_nothing_is_lost_doubled_or_shown_that_is_not_so(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     file, store, dice = world.make(tmp_path, GATE), tmp_path / "store", random.Random(seed)
     with Engine(store, durability="process") as engine:
-        engine.deploy(engine.load(file))
+        engine.flows.deploy(engine.load(file))
         server = Server(tmp_path)
         workers = [worker_process.start(store) for _ in range(2)]
 
         def done() -> bool:
-            found = engine.executions(limit=count + 1).items
+            found = engine.executions.list(limit=count + 1).items
             assert len(found) <= count
             return len(found) == count and all(
                 one["status"] in ("succeeded", "quarantined") for one in found
@@ -246,7 +246,7 @@ def check(engine: Engine, crowd: People, count: int, readers: int) -> None:
     """Compare what people were told with what is in the store."""
     for number in range(count):
         id = f"e{number}"
-        entries = list(engine.events(id))
+        entries = list(engine.executions.events(id))
         ends = Counter((entry["type"], entry.get("address")) for entry in entries)
         assert ends["succeeded", "before"] == ends["succeeded", "after"] == 1
         decisions = [entry for entry in entries if entry["type"] == "decided"]

@@ -179,7 +179,7 @@ def test_the_user_of_the_client_answers_the_questions(api: Api, mode: str) -> No
     assert first.message == 'First?\nsubject:\n  {\n    "amount": 80\n  }'
     assert first.requested_schema["required"] == ["choice"]
     assert [*first.requested_schema["properties"]] == ["choice", "account", "choice_", "comment"]
-    decided = [wait["decision"] for wait in api.engine.waits(status="closed").items]
+    decided = [wait["decision"] for wait in api.engine.approvals.list(status="closed").items]
     assert [(one["by"], one["via"]) for one in decided] == [(OWNER, "mcp")] * 2
     assert decided[0]["form"] == {"account": "4711", "choice": 3}
     assert decided[0]["comment"] == "as agreed"
@@ -203,7 +203,7 @@ def test_an_answer_that_decides_nothing_leaves_the_approval_open(api: Api, mode:
     nexts = [mcp.call(STATUS, given, [one]).structured_content["next"] for one in answers[1:]]
     assert all(text in told for text, told in zip(texts, (found["next"], *nexts), strict=True))
     assert all("the answer was not taken" in told for told in nexts)
-    assert api.engine.wait(wait["id"])["status"] == "pending"
+    assert api.engine.approvals.show(wait["id"])["status"] == "pending"
     later: list[Any] = [{"choice": "approve", "account": "1"}, {"choice": "approve"}]
     again = mcp.call(STATUS, given, later)
     assert again.structured_content["outputs"] == {"first": "1", "choice": "approve"}
@@ -270,8 +270,8 @@ def test_a_session_is_told_when_somebody_else_has_decided(api: Api) -> None:
     async def talk(client: Client) -> Any:
         call = asyncio.create_task(client.call_tool("asking", {}))
         await asked.wait()
-        [wait] = api.engine.waits().items
-        await api.engine.decide_async(wait["id"], "later", comment="no", resume=False)
+        [wait] = api.engine.approvals.list().items
+        await api.engine.approvals.decide_async(wait["id"], "later", comment="no", resume=False)
         return await call
 
     found = mcp.run(talk, elicit)
@@ -302,7 +302,7 @@ def test_a_question_is_open_after_a_restart_of_the_server(api: Api) -> None:
 
     second = Mcp(api, MODES[1])(answer, [])
     assert isinstance(second, InputRequiredResult)
-    assert len(api.engine.executions().items) == 1
+    assert len(api.engine.executions.list().items) == 1
 
 
 def test_a_forged_state_gives_nothing(api: Api) -> None:
@@ -332,7 +332,7 @@ def test_a_forged_state_gives_nothing(api: Api) -> None:
     )
     for text in ("", "[]", "{", '{"execution": 1, "passed": []}', "[" * 5000, '{"execution": "a"}'):
         assert "requestState" in call("expense", text)["error"]["detail"]
-    assert api.engine.wait(wait)["status"] == "pending"
+    assert api.engine.approvals.show(wait)["status"] == "pending"
 
     owner = Mcp(api, MODES[1], wait_seconds=0)
 

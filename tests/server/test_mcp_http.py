@@ -173,7 +173,7 @@ def test_a_killed_program_leaves_its_question_open(
     monkeypatch.chdir(tmp_path)
     with Engine(tmp_path / ".flowengine", durability="none") as engine:
         (tmp_path / "asking.yaml").write_text(ASKING.replace("user:owner", engine.user))
-        engine.deploy("asking.yaml")
+        engine.flows.deploy("asking.yaml")
 
         first = Program(tmp_path)
         first.send()
@@ -196,8 +196,8 @@ def test_a_killed_program_leaves_its_question_open(
         assert again != wait
         second.process.communicate(timeout=60)  # standard input ends
         assert second.process.returncode == 0
-        assert len(engine.executions().items) == 1
-        assert engine.wait(wait)["decision"]["via"] == "mcp"
+        assert len(engine.executions.list().items) == 1
+        assert engine.approvals.show(wait)["decision"]["via"] == "mcp"
 
 
 @pytest.mark.endurance

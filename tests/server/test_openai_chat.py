@@ -103,14 +103,14 @@ def test_a_conversation_with_tools_and_approvals_across_a_restart(api: Api) -> N
         assert [model.id for model in client.models.list()] == ["f"]
         first = client.chat.completions.create(model="f", messages=asked("What is 1 + 2?"))
         text = first.choices[0].message.content
-        [wait] = api.engine.waits(status="pending").items
+        [wait] = api.engine.approvals.list(status="pending").items
         assert text.startswith("I add.")
         assert f"/approvals/{wait['id']}" in text
         assert first.choices[0].finish_reason == "stop"
         again = client.chat.completions.create(model="f", messages=asked("And?"))
         assert wait["id"] in again.choices[0].message.content
 
-    api.engine.approve(wait["id"])
+    api.engine.approvals.approve(wait["id"])
     with Chat(api) as client:  # another server
         chunks = list(
             client.chat.completions.create(
@@ -132,7 +132,7 @@ def test_a_conversation_with_tools_and_approvals_across_a_restart(api: Api) -> N
         assert chunks[-1].usage.completion_tokens >= 5
         third = client.chat.completions.create(model="f", messages=asked("Thanks"))
         assert third.choices[0].message.content == "Bye"
-    assert len(api.engine.executions().items) == 1
+    assert len(api.engine.executions.list().items) == 1
 
 
 class Other(ScriptedModel):
@@ -180,4 +180,4 @@ def test_rights_and_requests_are_checked(api: Api) -> None:
             )
         with pytest.raises(openai.UnprocessableEntityError, match="messages"):
             client.chat.completions.create(model="f", messages=[])
-    assert api.engine.executions().items == []
+    assert api.engine.executions.list().items == []

@@ -137,7 +137,7 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     done = ben("POST", path, form)
 
     assert (done.status_code, done.headers["location"]) == (303, path)
-    decision = api.engine.wait(wait)["decision"]
+    decision = api.engine.approvals.show(wait)["decision"]
     assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "page", "good")
     assert decision["form"] == {"grade": "senior", "salary": 50, "urgent": False}
     assert decision["edits"] == {"level": 4}
@@ -169,7 +169,7 @@ def test_opening_a_link_decides_nothing(api: Api, ben: Browser) -> None:
     for path in (f"/approvals/{wait}?choice=approve", f"/approvals/{wait}/decision?choice=approve"):
         ben("GET", path)
         ben("HEAD", path)
-    assert api.engine.wait(wait)["status"] == "pending"
+    assert api.engine.approvals.show(wait)["status"] == "pending"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_form_of_another_page_changes_nothing(
     form = {"choice": "reject", "form_token": tokens.get(token, token)}
 
     assert ben("POST", path, form, **headers).status_code == code
-    assert api.engine.wait(wait)["status"] == "pending"
+    assert api.engine.approvals.show(wait)["status"] == "pending"
 
 
 def test_a_cookie_is_for_the_page_and_reads_and_changes_nothing_of_the_api(
@@ -258,9 +258,9 @@ def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None
     assert ben("POST", place, form).status_code == 503
     assert ben("POST", "/sign-out", {"form_token": form["form_token"]}).status_code == 503
     assert ben("GET", place).status_code == 200
-    assert api.engine.wait(wait)["status"] == "pending"
-    assert len(api.engine.executions().items) == 1
-    assert api.engine.result(execution).status == "waiting"
+    assert api.engine.approvals.show(wait)["status"] == "pending"
+    assert len(api.engine.executions.list().items) == 1
+    assert api.engine.executions.result(execution).status == "waiting"
     api("GET", "/v1/executions", code=200)
 
     api.records._write("ALTER TABLE lost RENAME TO audit", ())
@@ -372,7 +372,7 @@ def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api
 def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
     execution, wait = waiting(api)
     owner = Browser(api)
-    since = api.engine.wait(wait)["since"]
+    since = api.engine.approvals.show(wait)["since"]
     shown = f'<time datetime="{since}">{since[:16].replace("T", " ")}</time>'
     for path in ("/approvals?for=all", f"/approvals/{wait}", f"/executions/{execution}"):
         text = owner("GET", path).text
@@ -412,7 +412,7 @@ def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
     assert listed(ben, "for=me&status=waiting&flow=hire&since=2000-01-01") == {mine}
     for without in ("status=failed", "flow=parcel", "label=a%3Db", "since=2999-01-01"):
         assert listed(ben, f"for=me&{without}") == set()
-    api.engine.decide(wait, "reject", by="user:ben")
+    api.engine.approvals.decide(wait, "reject", by="user:ben")
     assert listed(ben, "for=me") == set()
 
 
@@ -506,10 +506,10 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/claim", form).headers["location"] == path
     assert 'name="choice"' in ben("GET", path).text
     assert ben("POST", f"{path}/release", form).status_code == 303
-    assert "claimed_by" not in api.engine.wait(wait)
+    assert "claimed_by" not in api.engine.approvals.show(wait)
     assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
     assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
-    assert api.engine.wait(wait)["handed"][-1]["to"] == "user:cleo"
+    assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
     assert "Delegated by user:ben to user:cleo" in Browser(api)("GET", path).text
 
 
@@ -519,8 +519,8 @@ def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
     assert 'class="count"' not in ben("GET", "/approvals").text
     ids = [waiting(api, name) for name in ("Ada", "Ben", "Cy")]
     assert '<span class="count">3<' in ben("GET", "/approvals").text
-    api.engine.decide(ids[0][1], "reject", by="user:ben")
-    api.engine.cancel(ids[1][0])
+    api.engine.approvals.decide(ids[0][1], "reject", by="user:ben")
+    api.engine.executions.cancel(ids[1][0])
     text = ben("GET", "/approvals?for=all&status=closed").text
     assert "<strong>rejected by user:ben</strong>" in text
     assert "<strong>withdrawn</strong>" in text

@@ -40,7 +40,7 @@ def test_chosen_executions_are_cancelled_after_a_list_that_changes_nothing(api: 
     assert "it has ended" in plan
     assert "there is none that you may see" in plan
     assert picks(plan) == {f"pick.{mine}": "on"}
-    assert api.engine.summary(mine)["status"] == "waiting"
+    assert api.engine.executions.summary(mine)["status"] == "waiting"
 
     form = {"form_token": owner.form_token("/executions"), "command": "c", "do": "cancel"}
     form |= {f"pick.{id}": "on" for id in (mine, done, "none")} | {"reason": "over"}
@@ -49,7 +49,7 @@ def test_chosen_executions_are_cancelled_after_a_list_that_changes_nothing(api: 
     assert "1 of 3 done" in first.text
     assert re.sub(r'value="[^"]+"', "", first.text) == re.sub(r'value="[^"]+"', "", again.text)
     assert api.engine.resume(mine).status == "cancelled"
-    assert api.engine.summary(other)["status"] == "waiting"
+    assert api.engine.executions.summary(other)["status"] == "waiting"
     record = [(one["path"], one["status"]) for one in api.records.audited(None, 5)]
     assert record.count((f"/executions/{mine}/cancel", 202)) == 1
     assert (f"/executions/{done}/cancel", 409) in record
@@ -69,8 +69,8 @@ def test_all_that_match_a_filter_are_retried_up_to_a_bound(
     form = {"form_token": owner.form_token("/executions"), "do": "retry", **picks(plan)}
     assert "2 of 2 done" in owner("POST", "/bulk/executions", form).text
     retried = [
-        any(event["type"] == "retry" for event in api.engine.events(item["execution"]))
-        for item in api.engine.executions(flow="bad").items
+        any(event["type"] == "retry" for event in api.engine.executions.events(item["execution"]))
+        for item in api.engine.executions.list(flow="bad").items
     ]
     assert sorted(retried) == [False, True, True]
     too_many = {**form, "pick.x": "on"}
@@ -93,14 +93,14 @@ def test_approvals_are_decided_together_and_each_has_its_result(api: Api) -> Non
     assert "3 will be decided" in plan
     assert "Its form has to be filled in" in plan
     assert "<script>alert" not in plan
-    assert [api.engine.wait(id)["status"] for id in ids] == ["pending"] * 3
+    assert [api.engine.approvals.show(id)["status"] for id in ids] == ["pending"] * 3
 
-    api.engine.decide(ids[2], "reject", by="user:carla")
+    api.engine.approvals.decide(ids[2], "reject", by="user:carla")
     form = {"form_token": ben.form_token("/approvals"), "choice": "approve", **picks(plan)}
     text = ben("POST", "/bulk/approvals", form).text
     assert "2 of 3 done" in text
     assert text.count("approved by user:ben") == 2
-    assert [api.engine.wait(id)["decision"]["choice"] for id in ids] == [
+    assert [api.engine.approvals.show(id)["decision"]["choice"] for id in ids] == [
         *("approve", "approve", "reject")
     ]
 
@@ -111,11 +111,11 @@ def test_nothing_is_changed_without_the_right_on_its_flow(api: Api) -> None:
     form = {"form_token": limited.form_token("/executions"), "do": "cancel"}
     text = limited("POST", "/bulk/executions", {**form, f"pick.{execution}": "on"}).text
     assert "0 of 1 done" in text
-    assert api.engine.summary(execution)["status"] == "waiting"
+    assert api.engine.executions.summary(execution)["status"] == "waiting"
     approver = Browser(api, api.token("user:ada"))
     form = {"form_token": approver.form_token("/executions"), "choice": "approve"}
     text = approver("POST", "/bulk/approvals", {**form, f"pick.{wait}": "on"}).text
     assert "0 of 1 done" in text
-    assert api.engine.wait(wait)["status"] == "pending"
+    assert api.engine.approvals.show(wait)["status"] == "pending"
     sam = Browser(api, api.token("user:sam"))
     assert "pick." not in sam("GET", "/executions").text

@@ -81,7 +81,7 @@ def test_an_edited_call_is_shown_as_it_was_made(api: Api, tmp_path: Path) -> Non
     register(NAME, ScriptedModel([{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "done"}]))
     try:
         result = api.engine.run("edited.yaml")
-        api.engine.approve(result.waits[0]["id"], edit={"b": 5})
+        api.engine.approvals.approve(result.waits[0]["id"], edit={"b": 5})
     finally:
         unregister(NAME)
     text = Browser(api)("GET", f"/executions/{result.execution}/conversation").text
@@ -110,7 +110,9 @@ def test_a_long_conversation_is_shown_in_pages_and_an_open_chat_can_be_answered(
         result = api.engine.run("chat.yaml", {"q": "message 0."})
         for number in range(1, 31):
             wait = result.waits[0]["id"]
-            decided = api.engine.decide(wait, "answer", form={"answer": f"message {number}."})
+            decided = api.engine.approvals.decide(
+                wait, "answer", form={"answer": f"message {number}."}
+            )
             assert decided.result is not None
             result = decided.result
     finally:
@@ -128,5 +130,5 @@ def test_a_long_conversation_is_shown_in_pages_and_an_open_chat_can_be_answered(
     form = {"form_token": owner.form_token(path), "choice": "answer", "then": "conversation"}
     sent = owner("POST", f"/approvals/{wait}", {**form, "form.answer": f"and this? {HOSTILE}"})
     assert sent.headers["location"] == path
-    assert api.engine.wait(wait)["decision"]["form"] == {"answer": f"and this? {HOSTILE}"}
+    assert api.engine.approvals.show(wait)["decision"]["form"] == {"answer": f"and this? {HOSTILE}"}
     assert f'action="/approvals/{wait}"' not in owner("GET", path).text

@@ -50,7 +50,9 @@ def test_a_flow_file_is_checked_then_deployed(server: Api) -> None:
     assert 'value="deploy"' not in wrong.text
     checked = sent(ada, "/deploy", form, [("text.file", ("tea.yaml", TEA.encode()))])
     assert "The flow <strong>tea</strong> is new" in checked.text
-    assert [one["flow"] for one in server.engine.deployed()] == ["expense"]  # nothing is skipped
+    assert [one["flow"] for one in server.engine.flows.versions()] == [
+        "expense"
+    ]  # nothing is skipped
     form = {**shown_form(checked.text), "do": "deploy"}
     changed = ada("POST", "/deploy", {**form, "text": TEA.replace("Tea?", "Coffee?")})
     assert changed.status_code == 200  # another text than was checked is checked first
@@ -85,7 +87,7 @@ def test_what_the_api_refuses_is_refused_here(server: Api, text: str, told: str)
     if 'value="deploy"' in shown:
         shown = ada("POST", "/deploy", {**shown_form(shown), "do": "deploy"}).text
     assert told in shown
-    assert [one["flow"] for one in server.engine.deployed()] == ["expense"]
+    assert [one["flow"] for one in server.engine.flows.versions()] == ["expense"]
 
 
 def test_the_host_decides_whether_the_page_deploys(api: Api) -> None:
@@ -103,4 +105,4 @@ def test_the_host_decides_whether_the_page_deploys(api: Api) -> None:
         assert refused.status_code == 422
     form = {"form_token": otto.form_token("/flows"), "text": TEA}
     assert otto("POST", "/deploy", form).status_code == 403
-    assert len(api.engine.deployed()) == 2
+    assert len(api.engine.flows.versions()) == 2

@@ -67,7 +67,7 @@ def ordered(
     (folder / "order.yaml").write_text(ORDER)
     monkeypatch.syspath_prepend(folder)
     result = api.engine.run("order.yaml", {"name": name}, labels={"team": label})
-    api.engine.approve(result.waits[0]["id"])
+    api.engine.approvals.approve(result.waits[0]["id"])
     return result.execution
 
 
@@ -174,14 +174,14 @@ def at(ms: int) -> str:
 def test_the_past_of_an_execution_has_its_waits_steps_and_state(api: Api, order: str) -> None:
     seen = [
         (info["status"], info["state"].get("tries"), [wait["title"] for wait in info["waits"]])
-        for info in (api.engine.show(order, until=number) for number in range(6))
+        for info in (api.engine.executions.show(order, until=number) for number in range(6))
     ]
     asked = [number for number, moment in enumerate(seen) if moment[2]]
     assert seen[0] == ("recorded", None, [])
     assert [seen[number] for number in asked] == [("waiting", 1, ["Ship to Ada?"])]
     assert seen[asked[0] - 1][1:] == (0, [])
     with pytest.raises(UsageError):
-        api.engine.show(order, until=1, step="fetch")
+        api.engine.executions.show(order, until=1, step="fetch")
 
     owner, path = Browser(api), f"/executions/{order}/history"
     text = owner("GET", f"{path}?event={asked[0] - 1}").text
@@ -281,7 +281,7 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
     assert f'action="{path}/fork"' in step
     [place] = {owner("POST", f"{path}/fork", form).headers["location"] for _ in range(2)}
     forked = place.removeprefix("/executions/")
-    assert api.engine.show(forked)["forked_from"] == f"{order} at check"
+    assert api.engine.executions.show(forked)["forked_from"] == f"{order} at check"
     assert (
         owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": ""}).status_code == 422
     )
@@ -316,15 +316,15 @@ def test_a_fork_begins_with_changed_state_or_a_changed_flow(api: Api, order: str
     assert 'value="x"' in refused.text
     place = owner("POST", path, {**form, "set.tries": "7"}).headers["location"]
     forked = place.removeprefix("/executions/")
-    assert api.engine.show(forked, until=10**9)["state"] == {"tries": 7}
+    assert api.engine.executions.show(forked, until=10**9)["state"] == {"tries": 7}
 
     Path("other.yaml").write_text(ORDER.replace("check, approval", "check, title: x, approval"))
-    other = api.engine.deploy("other.yaml")["hash"]
+    other = api.engine.flows.deploy("other.yaml")["hash"]
     assert f'<option value="{other}"' in owner("GET", f"{path}?at=ship").text
     place = owner("POST", path, {**form, "set.tries": "1", "flow": other}).headers["location"]
     forked = place.removeprefix("/executions/")
-    assert api.engine.flow_of(forked).form == other
-    assert api.engine.show(forked, until=10**9)["state"] == {"tries": 1}
+    assert api.engine.executions.flow_of(forked).form == other
+    assert api.engine.executions.show(forked, until=10**9)["state"] == {"tries": 1}
     otto = Browser(api, api.token("user:otto"))
     hidden = otto("GET", f"{path}?at=ship").text
     assert 'name="set.tries" value=""' in hidden
@@ -343,6 +343,6 @@ def test_two_clicks_at_once_make_one_fork(api: Api, order: str) -> None:
             sent = (one.post(f"{path}/fork", content=content, headers=headers) for _ in range(3))
             return [answer.headers["location"] for answer in await asyncio.gather(*sent)]
 
-    before = len(api.engine.executions().items)
+    before = len(api.engine.executions.list().items)
     assert len(set(asyncio.run(click_twice()))) == 1
-    assert len(api.engine.executions().items) == before + 1
+    assert len(api.engine.executions.list().items) == before + 1

@@ -98,7 +98,7 @@ def test_files_come_with_a_start_and_with_a_decision(api: Api) -> None:
     for _ in range(2):  # a double click
         started = sent(otto, path, form, more)
         assert started.status_code == 303, started.text
-    [item] = api.engine.executions().items
+    [item] = api.engine.executions.list().items
     [wait] = api.engine.resume(item["execution"]).waits
 
     path = f"/approvals/{wait['id']}"
@@ -126,7 +126,7 @@ def test_files_come_with_a_start_and_with_a_decision(api: Api) -> None:
         "proof": "proof.pdf",
         "attached": ["<b>.txt"],
     }
-    assert "edits" not in api.engine.wait(wait["id"])["decision"]
+    assert "edits" not in api.engine.approvals.show(wait["id"])["decision"]
     assert incoming(api) == []
 
 
@@ -144,7 +144,7 @@ def test_a_file_of_another_type_is_refused_and_the_form_stays(api: Api, tmp_path
         assert "&lt;script&gt;alert" in refused.text
         large = PDF + b"x" * (1024 * 1024 + LARGEST_BODY)
         assert sent(otto, path, form, [("input.scan.file", ("a.pdf", large))]).status_code == 413
-        assert other.engine.executions().items == []
+        assert other.engine.executions.list().items == []
         assert incoming(other) == []
     finally:
         other.close()
@@ -210,4 +210,4 @@ def test_a_forged_name_of_a_file_is_refused(api: Api, text: str) -> None:
     assert owner("POST", "/flows/claim", form).status_code == 422
     other = f'[{{"name": "a", "size": 1, "sha256": "{"0" * 64}"}}]'
     assert owner("POST", "/flows/claim", {**form, "input.scan": other}).status_code == 404
-    assert api.engine.executions().items == []
+    assert api.engine.executions.list().items == []

@@ -43,20 +43,20 @@ def test_a_schedule_is_paused_resumed_and_run_out_of_turn(api: Api, owner: Brows
     moments = re.findall(r'datetime="([^"]+)"', times)
     assert len(moments) == 3
     assert sorted(moments) == moments
-    assert moments[0] == api.engine.starts("report")[0]["next"]
+    assert moments[0] == api.engine.flows.starts("report")[0]["next"]
     assert "next" in owner("GET", "/flows").text
     [schedule] = re.findall(r'name="schedule" value="([^"]+)"', text)
     run = {**form, "command": "c", "schedule": schedule}
     [place] = {owner("POST", f"{path}/run", run).headers["location"] for _ in range(2)}
-    assert api.engine.summary(place.rpartition("/")[2])["started_by"] == "user:owner"
+    assert api.engine.executions.summary(place.rpartition("/")[2])["started_by"] == "user:owner"
 
     assert owner("POST", f"{path}/pause", form).headers["location"] == path
-    assert "next" not in api.engine.starts("report")[0]
+    assert "next" not in api.engine.flows.starts("report")[0]
     text = owner("GET", path).text
     assert "paused" in text
     assert "/report/pause" not in text
     assert owner("POST", f"{path}/resume", form).headers["location"] == path
-    assert "next" in api.engine.starts("report")[0]
+    assert "next" in api.engine.flows.starts("report")[0]
     assert owner("POST", "/flows/expense/pause", form).status_code == 404
     for role, codes in (("viewer", (403, 403)), ("starter", (303, 403)), ("operator", (303, 303))):
         limited = Browser(api, api.token("user:owner", role))
@@ -71,7 +71,7 @@ def test_versions_are_listed_and_two_are_compared(
 ) -> None:
     with open("second.yaml", "w") as file:
         file.write(REPORT.replace('"1"', '"2"').replace("First?", "Second?"))
-    api.engine.deploy("second.yaml")
+    api.engine.flows.deploy("second.yaml")
     text = owner("GET", "/flows/report").text
     [link] = re.findall(r'href="([^"]+)">compare with', text)
     text = owner("GET", link).text
@@ -96,9 +96,9 @@ def test_outcomes_and_durations_are_drawn_from_the_list(
     for choice in ("approve", "approve", "cancel"):
         result = api.engine.run(api.flows[1])
         if choice == "approve":
-            api.engine.approve(result.waits[0]["id"])
+            api.engine.approvals.approve(result.waits[0]["id"])
         else:
-            api.engine.cancel(result.execution)
+            api.engine.executions.cancel(result.execution)
     monkeypatch.setattr(type(api.engine), "show", None)  # no journal is read
     text = owner("GET", "/flows/report").text
     assert '<span class="status succeeded">2 succeeded</span>' in text

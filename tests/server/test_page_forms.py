@@ -147,7 +147,7 @@ def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -
     assert again.status_code == 200
     assert 'name="input.lines.1.item"' in again.text
     assert 'value="pen"' in again.text
-    assert api.engine.executions().items == []
+    assert api.engine.executions.list().items == []
     started = owner("POST", "/flows/order", form)
     execution = started.headers["location"].rpartition("/")[2]
     [asked] = api.engine.resume(execution).waits
@@ -160,10 +160,10 @@ def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -
     path = f"/approvals/{asked['id']}"
     form = {**submitted(ben, path), "choice": "approve", "form.signed.name": "Ben"}
     assert ben("POST", path, {**form, "more": "edit.lines"}).status_code == 200
-    assert api.engine.wait(asked["id"])["status"] == "pending"
+    assert api.engine.approvals.show(asked["id"])["status"] == "pending"
     form |= {"edit.to.city": "Genf", "edit.ready": "false"}
     assert ben("POST", path, form).status_code == 303
-    decision = api.engine.wait(asked["id"])["decision"]
+    decision = api.engine.approvals.show(asked["id"])["decision"]
     assert decision["edits"] == {"to.city": "Genf", "ready": False}
     assert decision["form"] == {"signed": {"name": "Ben"}}
     text = ben("GET", path).text

@@ -46,7 +46,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
                     assert wide <= width, (path, width)
             await page.goto(f"{served.url}/executions/{first.execution}")
             form = {"grade": "senior", "salary": 1}
-            await asyncio.to_thread(engine.approve, first.waits[0]["id"], form=form)
+            await asyncio.to_thread(engine.approvals.approve, first.waits[0]["id"], form=form)
             await page.wait_for_selector("h1 .succeeded")
             await _long_execution_is_filled_in(page, served, tmp_path)
             await replies_are_shown_as_they_arrive(page, served, tmp_path)
@@ -91,7 +91,7 @@ async def _long_execution_is_filled_in(page: Page, served: Served, folder: Path)
         async with page.expect_response("**?all=true"):
             await page.goto(f"{served.url}/executions/{result.execution}")
         await page.wait_for_selector('#live [title="before"]', state="attached")
-        await asyncio.to_thread(engine.approve, result.waits[0]["id"])
+        await asyncio.to_thread(engine.approvals.approve, result.waits[0]["id"])
         engine.keep_histories()  # as after a restart
         async with page.expect_response("**?all=true"):
             await page.goto(f"{served.url}/executions/{result.execution}")
@@ -106,7 +106,7 @@ async def _seven_tabs_share_one_stream(page: Page, served: Served) -> None:
         tabs.append(await page.context.new_page())
         await tabs[-1].goto(f"{served.url}/executions/{execution}")
     for number in (1, 6):
-        await asyncio.to_thread(served.api.engine.cancel, open_[number])
+        await asyncio.to_thread(served.api.engine.executions.cancel, open_[number])
         await tabs[number].wait_for_selector("h1 .cancelled")
         if number == 1:
             await page.close()  # it holds the stream, which another tab takes over

@@ -62,7 +62,7 @@ def test_an_approval_is_claimed_in_the_list_and_the_others_of_its_execution_are_
     text = ben("GET", "/approvals").text
     [action] = re.findall(r'action="([^"]+/claim)"', text)
     place = ben("POST", action, {"form_token": ben.form_token("/approvals")}).headers["location"]
-    assert api.engine.wait(place.rpartition("/")[2])["claimed_by"] == "user:ben"
+    assert api.engine.approvals.show(place.rpartition("/")[2])["claimed_by"] == "user:ben"
     assert "/claim" not in ben("GET", "/approvals").text
     text = ben("GET", place).text
     [other] = links(text[text.index('id="others"') :])

@@ -76,9 +76,9 @@ def test_an_execution_is_started_from_the_schemas_of_its_inputs(api: Api, owner:
     del sent["input.night"]
     places = {owner("POST", "/flows/trip", sent).headers["location"] for _ in range(2)}
     [place] = places
-    info = api.engine.show(place.removeprefix("/executions/"), until=1)
+    info = api.engine.executions.show(place.removeprefix("/executions/"), until=1)
     api.engine.resume(info["execution"])
-    info = api.engine.show(info["execution"])
+    info = api.engine.executions.show(info["execution"])
     assert info["inputs"] == {
         "city": "Bern",
         "days": 2,
@@ -98,8 +98,10 @@ def test_an_execution_is_started_again_with_the_same_inputs(api: Api, owner: Bro
     other = owner("POST", again.partition("?")[0], form).headers["location"].rpartition("/")[2]
     api.engine.resume(other)
     assert other != first
-    assert api.engine.show(other)["inputs"] == api.engine.show(first)["inputs"]
-    api.engine.undeploy("trip")
+    assert (
+        api.engine.executions.show(other)["inputs"] == api.engine.executions.show(first)["inputs"]
+    )
+    api.engine.flows.undeploy("trip")
     assert "Start again" not in owner("GET", f"/executions/{first}").text
 
 

@@ -24,7 +24,7 @@ def test_the_same_request_has_the_same_answer(api: Api) -> None:
     assert first == again
     assert first[0] == 201
     assert start(api, "k2") != first
-    assert len(api.engine.executions().items) == 2
+    assert len(api.engine.executions.list().items) == 2
 
 
 def test_the_same_key_with_another_request_is_a_conflict(api: Api) -> None:
@@ -54,7 +54,7 @@ def test_an_answer_is_not_given_to_another_credential_of_the_user(api: Api) -> N
     assert first[0] == 201
     assert start(api, "k1", token=narrow)[0] == 409
     assert start(api, "k1", token=same) == first
-    assert len(api.engine.executions().items) == 1
+    assert len(api.engine.executions.list().items) == 1
 
 
 def test_a_request_that_failed_can_be_sent_again(api: Api) -> None:
@@ -72,7 +72,7 @@ def test_of_many_at_once_one_is_executed(api: Api) -> None:
     started = {answer["execution"] for code, answer in answers if code == 201}
     assert len(started) == 1
     assert {code for code, _ in answers} <= {201, 409}
-    assert [item["execution"] for item in api.engine.executions().items] == [*started]
+    assert [item["execution"] for item in api.engine.executions.list().items] == [*started]
 
 
 @pytest.mark.parametrize("what", ["start", "fork"])
@@ -96,7 +96,7 @@ def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
         patch.setattr(api.records, "drop_answer", lambda *_: None)
         assert send()[0] == 500
     assert send()[0] == 409  # this server may still be at work on it
-    [begun] = {one["execution"] for one in api.engine.executions().items} - {old}
+    [begun] = {one["execution"] for one in api.engine.executions.list().items} - {old}
     api.records.close()
     api.records = api.application.records = ServerRecords(api.records.folder)
     api.application.identity._records = api.records

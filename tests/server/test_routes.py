@@ -50,7 +50,7 @@ def test_a_flow_is_named_by_version_and_hash_too_and_never_by_a_path(api: Api) -
     flow = api("GET", "/v1/flows/expense", code=200)
     for name in (flow["hash"], f"expense@{flow['version']}"):
         api("POST", "/v1/executions", {"flow": name, "inputs": {"amount": 1}}, code=201)
-    api.engine.undeploy("expense")
+    api.engine.flows.undeploy("expense")
     for name in (flow["hash"], "expense"):  # the store still keeps it, for its executions
         api("POST", "/v1/executions", {"flow": name, "inputs": {"amount": 1}}, code=404)
 
@@ -62,7 +62,7 @@ def test_an_input_that_is_a_path_on_the_server_is_refused(api: Api, tmp_path: ob
     flow = EXPENSE.replace("amount: {type: number}", "amount: {type: string, format: path}")
     with open(f"{tmp_path}/paths.yaml", "w") as file:
         file.write(flow.replace("id: expense", "id: expense_paths").replace("edit: [amount]", ""))
-    api.engine.deploy(f"{tmp_path}/paths.yaml")
+    api.engine.flows.deploy(f"{tmp_path}/paths.yaml")
 
     body = {"flow": "expense_paths", "inputs": {"amount": "/etc/passwd"}}
     problem = api("POST", "/v1/executions", body, code=422)
@@ -102,7 +102,7 @@ def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
 def test_cancel_is_recorded(api: Api) -> None:
     id, _ = api.started()
     api("POST", f"/v1/executions/{id}/cancel", {"reason": "twice"}, code=202)
-    assert api.engine.result(id).status == "interrupted"
+    assert api.engine.executions.result(id).status == "interrupted"
     assert api.engine.resume(id).status == "cancelled"
     problem = api("POST", f"/v1/executions/{id}/cancel", {}, code=409)
     assert problem["code"] == "Conflict"
@@ -135,7 +135,7 @@ def test_a_failed_execution_is_retried_and_forked_and_the_server_drives_neither(
     assert api("POST", f"{path}/fork", {"from_step": "other"}, code=404)["code"] == "NotFound"
 
     fixed = BROKEN.replace("fail: {type: Nope, message: no}", "output: 1")
-    api.engine.deploy(_file(tmp_path, fixed))
+    api.engine.flows.deploy(_file(tmp_path, fixed))
     assert api("POST", f"{path}/retry", {"flow": "broken"}, code=202) == {"execution": id}
     assert "only a failed execution" in api("POST", f"{path}/retry", {}, code=409)["detail"]
     assert api("GET", path)["status"] == api("GET", "/v1/executions/fork")["status"] == "waiting"
@@ -144,7 +144,7 @@ def test_a_failed_execution_is_retried_and_forked_and_the_server_drives_neither(
 def test_an_open_execution_is_moved_to_another_version(api: Api, tmp_path: Path) -> None:
     id, _ = api.started()
     changed = EXPENSE.replace("id: expense", 'id: expense\nversion: "2"')
-    api.engine.deploy(_file(tmp_path, changed))
+    api.engine.flows.deploy(_file(tmp_path, changed))
     path = f"/v1/executions/{id}/upgrade"
 
     looked = api("POST", path, {"flow": "expense", "check": True}, code=200)
@@ -332,7 +332,7 @@ def test_hints_are_for_clients_and_name_no_commands(api: Api) -> None:
     decision = f"/v1/approvals/{wait}/decision"
     refused = api("POST", decision, {"choice": "approve"}, token=api.token("user:ada"))
     unknown = api("POST", "/v1/signals/arived", {"key": "A1"}, code=404)
-    api.engine.cancel(id)
+    api.engine.executions.cancel(id)
     closed = api("POST", f"/v1/approvals/{wait}/claim", {}, code=409)
 
     assert refused["code"] == "NotAllowed"

@@ -93,7 +93,7 @@ def test_no_request_gives_a_flow_a_path_of_the_server(api: Api, forged: Any) -> 
         assert problem["status"] == refused, (path, body, problem)
     with pytest.raises((InputError, NotFound)):
         keyed_data(api.engine, no_uploads, "added", "all", {"proof": forged})
-    assert [item["execution"] for item in api.engine.executions().items] == ["e1"]
+    assert [item["execution"] for item in api.engine.executions.list().items] == ["e1"]
 
 
 def test_texts_and_data_that_are_no_files_pass_as_they_are() -> None:
@@ -124,7 +124,7 @@ def test_no_signal_that_starts_a_flow_gives_it_a_path(api: Api, forged: Any) -> 
         with pytest.raises((InputError, NotFound)):
             keyed_data(api.engine, no_uploads, "came", "a", data)
     api("POST", "/v1/signals/named", {"key": "a", "data": {"scan": "a"}}, token=ada, code=422)
-    assert api.engine.executions().items == []
+    assert api.engine.executions.list().items == []
 
     api("POST", "/v1/signals/came", {"key": "a", "data": {"some": "/shop"}}, token=ada, code=202)
 
@@ -208,8 +208,8 @@ def test_a_fork_reads_files_as_the_version_does_that_it_begins_with(api: Api) ->
     path = api.folder / "later.yaml"
     path.write_text(CLAIMS.replace("kept: {format: file, default: null}", "kept: {default: null}"))
     later = api.engine.load(path)
-    api.engine.deploy(later)
-    [moved] = api.engine.upgrade(later, execution)
+    api.engine.flows.deploy(later)
+    [moved] = api.engine.executions.upgrade(later, execution)
     assert moved["moved"]
     fork = {"from_step": "ask", "set": {"kept": {"path": SECRET}}}
     refused = api("POST", f"/v1/executions/{execution}/fork", fork, code=422)

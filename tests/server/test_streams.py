@@ -58,7 +58,7 @@ def test_events_arrive_as_they_are_committed_until_the_execution_ends(served: Se
     events = iter(stream)
     [wait] = engine.resume(id).waits
     assert next(events)[1]["type"] == "started"
-    engine.acting_as("user:ben", via="test").approve(wait["id"])
+    engine.acting_as("user:ben", via="test").approvals.approve(wait["id"])
     rest = list(events)
     stream.close()
 
@@ -73,8 +73,8 @@ def test_a_reader_that_comes_back_continues_behind_its_last_event(served: Served
     stream = Stream(served, id)
     seen = [next(iter(stream))[1]["seq"]]
     stream.close()
-    engine.cancel(id)
-    everything = [entry["seq"] for entry in engine.events(id)]
+    engine.executions.cancel(id)
+    everything = [entry["seq"] for entry in engine.executions.events(id)]
 
     assert seen + numbers(Stream(served, id, last=seen[-1])) == everything
     for last in everything[:-1]:
@@ -155,7 +155,7 @@ def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
         return found
 
     counts, rests = asyncio.run(read())
-    events = len(list(engine.events(id)))
+    events = len(list(engine.executions.events(id)))
     assert [counted for counted in counts if counted != events] == []
     assert [rest for rest in rests if b"event: end" in rest] == []
 
@@ -173,4 +173,4 @@ def big(served: Served, folder: Path, count: int, size: int) -> tuple[str, int]:
     """Return an execution that has ended, and how many events it has."""
     (folder / "big.yaml").write_text(BIG)
     id = served.api.engine.run("big.yaml", {"count": count, "size": size}).execution
-    return id, len(list(served.api.engine.events(id)))
+    return id, len(list(served.api.engine.executions.events(id)))

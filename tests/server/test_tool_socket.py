@@ -166,8 +166,8 @@ def test_a_client_follows_the_calls_of_a_program_and_answers_with_the_same_messa
         return memory.link.receive({"type": "decide", "tool_call_id": id, "decision": decision})
 
     asyncio.run(main())
-    [_, first, *_] = reversed(served.api.engine.executions().items)
-    events = list(served.api.engine.events(first["execution"]))
+    [_, first, *_] = reversed(served.api.engine.executions.list().items)
+    events = list(served.api.engine.executions.events(first["execution"]))
     assert [one["via"] for one in events if one["type"] == "decided"] == ["websocket"]
 
 
@@ -296,7 +296,7 @@ def test_rights_are_those_of_the_routes(served: Served) -> None:
             ] == "accepted"
 
     asyncio.run(main())
-    assert len(api.engine.waits().items) == 2
+    assert len(api.engine.approvals.list().items) == 2
     audit = api("GET", "/v1/audit")["items"]
     refused = [(one["user"], one["status"]) for one in audit if one["path"] == "/tools"]
     assert refused == [("user:cora", 404), ("user:vera", 403)]
@@ -322,7 +322,7 @@ def test_a_revoked_token_decides_and_follows_no_longer(
     asyncio.run(main(message=True))
     monkeypatch.setattr(tool_socket, "_CHECKED_EVERY", 0.0)
     asyncio.run(main(message=False))
-    assert len(api.engine.waits().items) == 2
+    assert len(api.engine.approvals.list().items) == 2
 
 
 @pytest.mark.parametrize("limits", [ProtocolLimits(connections=3, reader_seconds=0.5)])

@@ -65,15 +65,15 @@ def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
     [wait] = api.engine.resume("e1").waits
 
     with Client(URL, LOCAL, transport=Transport(api)) as client:
-        assert b"".join(client.download("e1", digest)) == PDF
+        assert b"".join(client.executions.download("e1", digest)) == PDF
         for other, error in ((hashlib.sha256(b"?").hexdigest(), NotFound), ("../me", UsageError)):
             with pytest.raises(error):
-                list(client.download("e1", other))
+                list(client.executions.download("e1", other))
 
     async def downloaded() -> bytes:
         transport = httpx2.ASGITransport(app=api.application.asgi)
         async with AsyncClient(f"https://{HOST}", LOCAL, transport=transport) as client:
-            return b"".join([part async for part in client.download("e1", digest)])
+            return b"".join([part async for part in client.executions.download("e1", digest)])
 
     assert asyncio.run(downloaded()) == PDF
 
@@ -83,11 +83,11 @@ def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
         proof = client.upload(tmp_path / "proof.pdf")
         note = client.upload(tmp_path / "note.txt", name="../Notiz.txt")
         with pytest.raises(NotAllowed, match="lacks the right 'content'"):
-            list(client.download("e1", digest))
+            list(client.executions.download("e1", digest))
         assert note.name == "Notiz.txt"
         form = {"proof": proof._asdict()}
         for first in (True, False):
-            found = client.approve(wait["id"], form=form, attach=[note])
+            found = client.approvals.approve(wait["id"], form=form, attach=[note])
             assert found.first is first
         with pytest.raises(InputError, match="cannot read"):
             client.upload(tmp_path / "none")
@@ -112,8 +112,8 @@ def test_a_digest_or_a_path_of_others_gives_no_access(api: Api) -> None:
     body = {"flow": "receipt", "inputs": {"scan": {**scan, "path": "/etc/passwd"}}, "id": "own"}
     api("POST", "/v1/executions", body, token=otto, code=201)
     api.engine.resume("own")
-    assert "/etc/passwd" not in str(api.engine.show("own"))
-    [wait] = api.engine.result("own").waits
+    assert "/etc/passwd" not in str(api.engine.executions.show("own"))
+    [wait] = api.engine.executions.result("own").waits
     for attach in (["/etc/passwd"], [scan["sha256"]], ["0" * 64]):
         path = f"/v1/approvals/{wait['id']}/decision"
         body = {"choice": "approve", "attach": attach}
@@ -158,10 +158,10 @@ def test_uploads_of_a_user_are_limited_and_collected(
     api("POST", "/v1/executions", {"flow": "receipt", "inputs": {"scan": used}, "id": "e1"},
         token=otto, code=201)  # fmt: skip
     api.engine.resume("e1")
-    assert api.engine.prune().artifacts == 0
+    assert api.engine.executions.prune().artifacts == 0
     later = time.time() + 8 * 24 * 3600
     monkeypatch.setattr(time, "time", lambda: later)
-    assert api.engine.prune().artifacts == 1
+    assert api.engine.executions.prune().artifacts == 1
     with pytest.raises(NotFound):
         api.engine.store.fetch_artifact(kept)
     assert api.engine.store.fetch_artifact(used["sha256"], "e1").exists()

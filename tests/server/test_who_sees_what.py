@@ -122,14 +122,14 @@ class World:
         engine.run(locked, {}, id="zid-lock")
         engine.run(other, {}, id="own-1")
         with Engine(api.folder / "store", user="user:ben", linger=0) as patient:
-            patient.decide(self.wait("own-1"), "approve")  # it waits for the lock
+            patient.approvals.decide(self.wait("own-1"), "approve")  # it waits for the lock
         ben = engine.acting_as("user:ben", via="test")
         answer: Any = {"comment": "zdata_comment", "form": {"zdata_form": "zdata_enum"}}
-        ben.decide(self.wait("zid-asked"), "approve", **answer)
-        ben.claim(self.wait("zid-claimed"))
+        ben.approvals.decide(self.wait("zid-asked"), "approve", **answer)
+        ben.approvals.claim(self.wait("zid-claimed"))
         engine.signal("arrived", {"price": "zdata_sent"}, execution="zid-began", id="m1")
-        self.executions = [item["execution"] for item in engine.executions().items]
-        waits = engine.waits(status="all", kinds=KINDS).items
+        self.executions = [item["execution"] for item in engine.executions.list().items]
+        waits = engine.approvals.list(status="all", kinds=KINDS).items
         self.waits = [wait["id"] for wait in waits]
         self.hidden = [wait["id"] for wait in waits if wait["flow"] != "other"]
         self.application = Application(
@@ -144,7 +144,7 @@ class World:
         )  # fmt: skip
 
     def wait(self, execution: str) -> str:
-        return str(self.api.engine.waits(execution=execution, status="all").items[0]["id"])
+        return str(self.api.engine.approvals.list(execution=execution, status="all").items[0]["id"])
 
     def requests(self) -> Iterator[tuple[str, str, Any]]:
         """Yield requests of all routes and pages, first those that only read."""

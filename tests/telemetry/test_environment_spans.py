@@ -142,7 +142,7 @@ steps:
         end()
     with Engine("store") as engine:
         end = export_traces(engine, second)
-        done = engine.approve(wait["id"]).result
+        done = engine.approvals.approve(wait["id"]).result
         assert done is not None
         end()
         spans = list(recorded_spans(engine, done.execution))
@@ -164,7 +164,7 @@ steps:
 """)
     with Engine("store") as engine:
         [wait] = engine.run(flow).waits
-        done = engine.approve(wait["id"]).result
+        done = engine.approvals.approve(wait["id"]).result
         assert done is not None
         spans = list(recorded_spans(engine, done.execution))
 
@@ -195,7 +195,7 @@ steps:
 """)
     with Engine("store") as engine:
         [wait] = engine.run(flow).waits
-        done = engine.approve(wait["id"]).result
+        done = engine.approvals.approve(wait["id"]).result
         assert done is not None
         spans = list(recorded_spans(engine, done.execution))
 

@@ -59,7 +59,7 @@ def test_durations_tokens_costs_and_the_age_of_approvals() -> None:
         end = export_metrics(engine, reader)
         [wait] = engine.run("desk.yaml").waits
         before = points(reader)
-        engine.approve(wait["id"])
+        engine.approvals.approve(wait["id"])
         found = points(reader)
         end()
 

@@ -128,7 +128,7 @@ def test_agent_that_waits_in_two_engines_has_one_trace() -> None:
     exporter = InMemorySpanExporter()
     with Engine() as engine:
         end = export_traces(engine, exporter)
-        done = engine.approve(wait["id"]).result
+        done = engine.approvals.approve(wait["id"]).result
         assert done is not None
         end()
         spans = list(recorded_spans(engine, done.execution))
@@ -273,7 +273,7 @@ def test_collector_that_the_environment_names_receives_the_trace_of_a_command(
 def test_fork_links_to_the_span_of_its_origin() -> None:
     with Engine(None) as engine:
         first = engine.run("parts.yaml").execution
-        fork = engine.fork(first, from_step="try").execution
+        fork = engine.executions.fork(first, from_step="try").execution
         *_, origin = recorded_spans(engine, first)
         *_, root = recorded_spans(engine, fork)
 

@@ -81,16 +81,16 @@ def check_a_flow_runs_and_can_be_read_by_others(make: MakeEngine) -> None:
     with flow(SIGNED) as path, make() as engine:
         result = engine.run(path, {"n": 4}, id=unique())
         same((result.status, len(result.waits)), ("waiting", 1), "the execution")
-        after = engine.approve(result.waits[0]["id"]).result
+        after = engine.approvals.approve(result.waits[0]["id"]).result
         assert after is not None, "a decision resumes the execution"
         same((after.status, after.outputs), ("succeeded", {"n": 10}), "the end")
         with make() as other:
             for one in (engine, other):
-                shown = one.show(result.execution)
+                shown = one.executions.show(result.execution)
                 same((shown["status"], shown["outputs"]), ("succeeded", {"n": 10}), "`show`")
                 steps = {step["address"]: step["status"] for step in shown["steps"]}
                 same(steps, dict.fromkeys(("first", "sign", "last"), "succeeded"), "its steps")
-            events = [list(one.events(result.execution)) for one in (engine, other)]
+            events = [list(one.executions.events(result.execution)) for one in (engine, other)]
         same(events[0], events[1], "the history for two engines")
         same(events[0][0]["type"], "started", "the first event")
 
@@ -101,8 +101,12 @@ def check_an_execution_outlives_its_engine(make: MakeEngine) -> None:
         with make() as engine:
             result = engine.run(path, id=unique())
         with make() as other:
-            same(other.result(result.execution).waits, result.waits, "its waits")
-            after = other.approve(result.waits[0]["id"]).result
+            same(
+                other.executions.result(result.execution).waits,
+                result.waits,
+                "its waits",
+            )
+            after = other.approvals.approve(result.waits[0]["id"]).result
         assert after is not None, "a decision resumes the execution"
         same(after.outputs, {"n": 4}, "its outputs")
 
@@ -114,7 +118,7 @@ def check_an_id_starts_one_execution(make: MakeEngine) -> None:
         first = engine.run(path, {"n": 1}, id=id)
         same(engine.run(path, {"n": 1}, id=id).waits, first.waits, "the same start")
         refused(Conflict, lambda: engine.run(path, {"n": 2}, id=id), "other inputs")
-        refused(NotFound, lambda: engine.show(f"{id}-none"), "an unknown id")
+        refused(NotFound, lambda: engine.executions.show(f"{id}-none"), "an unknown id")
 
 
 def check_the_first_decision_counts(make: MakeEngine) -> None:
@@ -123,8 +127,12 @@ def check_the_first_decision_counts(make: MakeEngine) -> None:
         result = one.run(path, id=unique())
         wait = result.waits[0]["id"]
         made = [
-            threads.submit(outcome, lambda: one.approve(wait, by="user:ana", resume=False)),
-            threads.submit(outcome, lambda: other.reject(wait, by="user:ben", resume=False)),
+            threads.submit(
+                outcome, lambda: one.approvals.approve(wait, by="user:ana", resume=False)
+            ),
+            threads.submit(
+                outcome, lambda: other.approvals.reject(wait, by="user:ben", resume=False)
+            ),
         ]
         took_effect = [future.result() for future in made]
         same(sorted(took_effect), ["Conflict", "Decision"], "the decisions")
@@ -133,7 +141,7 @@ def check_the_first_decision_counts(make: MakeEngine) -> None:
         same(status, expected, "the execution")
         refused(
             Conflict,
-            lambda: one.cancel(result.execution),
+            lambda: one.executions.cancel(result.execution),
             "a message to an execution that has ended",
         )
 
@@ -148,23 +156,23 @@ def check_a_message_counts_once(make: MakeEngine) -> None:
         same(engine.signal("paid", 5, key=key, id="m").first, False, "the same message")
         refused(Conflict, lambda: engine.signal("paid", 6, key=key, id="m"), "with other data")
         [wait] = engine.resume(id).waits
-        engine.approve(wait["id"])
-        same(engine.result(id).outputs, {"paid": 5}, "the data that it received")
+        engine.approvals.approve(wait["id"])
+        same(engine.executions.result(id).outputs, {"paid": 5}, "the data that it received")
         refused(NotFound, lambda: engine.signal("paid", 5, key=key), "an unknown key")
 
 
 def check_a_message_starts_a_deployed_flow(make: MakeEngine) -> None:
     """The first message with a key starts an execution, which receives the next one."""
     with flow(PAID) as path, make() as engine, make() as other:
-        name = engine.deploy(path)["flow"]
+        name = engine.flows.deploy(path)["flow"]
         key = unique()
         begun = engine.signal("paid", 1, key=key, id="m1")
         same(begun.began, True, "the first message")
         again = other.signal("paid", 2, key=key, id="m2")
         same((again.began, again.execution), (False, begun.execution), "the second message")
-        engine.undeploy(name)
+        engine.flows.undeploy(name)
         refused(NotFound, lambda: engine.signal("paid", 1, key=unique()), "an undeployed flow")
-        engine.cancel(begun.execution)
+        engine.executions.cancel(begun.execution)
 
 
 def check_timers_fire(make: MakeEngine) -> None:
@@ -180,25 +188,31 @@ def check_failures_are_retried_and_forked(make: MakeEngine) -> None:
     with flow(FAILING) as path, make() as engine:
         file = path.parent / "made"
         result = engine.run(path, {"file": str(file)}, id=unique())
-        engine.approve(result.waits[0]["id"])
-        same(engine.result(result.execution).status, "failed", "the execution")
+        engine.approvals.approve(result.waits[0]["id"])
+        same(engine.executions.result(result.execution).status, "failed", "the execution")
         file.touch()
-        retried = engine.retry(result.execution)
+        retried = engine.executions.retry(result.execution)
         same((retried.status, retried.outputs), ("succeeded", {"n": "done"}), "the retry")
-        refused(Conflict, lambda: engine.retry(result.execution), "a retry of what succeeded")
-        forked = engine.fork(result.execution, from_step="look", id=unique())
+        refused(
+            Conflict, lambda: engine.executions.retry(result.execution), "a retry of what succeeded"
+        )
+        forked = engine.executions.fork(result.execution, from_step="look", id=unique())
         same(forked.outputs, {"n": "done"}, "the fork")
-        same(engine.show(forked.execution)["forked_from"] is not None, True, "its origin")
+        same(
+            engine.executions.show(forked.execution)["forked_from"] is not None, True, "its origin"
+        )
 
 
 def check_a_cancelled_execution_ends(make: MakeEngine) -> None:
     """Its waits can no longer be decided, and it receives no more messages."""
     with flow(SIGNED) as path, make() as engine:
         result = engine.run(path, id=unique())
-        same(engine.cancel(result.execution).status, "cancelled", "the execution")
+        same(engine.executions.cancel(result.execution).status, "cancelled", "the execution")
         wait = result.waits[0]["id"]
-        refused(Conflict, lambda: engine.approve(wait), "a decision")
-        refused(Conflict, lambda: engine.cancel(result.execution), "a second cancellation")
+        refused(Conflict, lambda: engine.approvals.approve(wait), "a decision")
+        refused(
+            Conflict, lambda: engine.executions.cancel(result.execution), "a second cancellation"
+        )
 
 
 def check_lists_have_filters_and_pages(make: MakeEngine) -> None:
@@ -206,17 +220,17 @@ def check_lists_have_filters_and_pages(make: MakeEngine) -> None:
     with flow(SIGNED) as path, make() as engine:
         name = engine.load(path).id
         ids = [engine.run(path, id=unique(), labels={"n": str(n)}).execution for n in range(3)]
-        eventually(lambda: len(engine.executions(flow=name, status="waiting").items) == 3)
-        pages = [engine.executions(flow=name, limit=2)]
-        pages.append(engine.executions(flow=name, limit=2, after=pages[0].next))
+        eventually(lambda: len(engine.executions.list(flow=name, status="waiting").items) == 3)
+        pages = [engine.executions.list(flow=name, limit=2)]
+        pages.append(engine.executions.list(flow=name, limit=2, after=pages[0].next))
         listed = [row["execution"] for page in pages for row in page.items]
         same((listed, pages[1].next), (ids[::-1], None), "pages, newest first")
-        labelled = engine.executions(flow=name, labels={"n": "1"}).items
+        labelled = engine.executions.list(flow=name, labels={"n": "1"}).items
         same([row["execution"] for row in labelled], [ids[1]], "executions with a label")
-        waits = engine.waits(execution=ids[0]).items
+        waits = engine.approvals.list(execution=ids[0]).items
         same([wait["address"] for wait in waits], ["sign"], "waits of an execution")
-        engine.approve(waits[0]["id"])
-        same(engine.waits(execution=ids[0]).items, [], "waits after a decision")
+        engine.approvals.approve(waits[0]["id"])
+        same(engine.approvals.list(execution=ids[0]).items, [], "waits after a decision")
 
 
 def check_shared_locks_have_one_holder(make: MakeEngine) -> None:
@@ -226,10 +240,10 @@ def check_shared_locks_have_one_holder(make: MakeEngine) -> None:
         one = engine.run(path, {"key": key}, id=unique())
         other = engine.start(path, {"key": key}, id=unique())
         same(engine.resume(other).waits, [], "waits of the execution without the lock")
-        engine.approve(one.waits[0]["id"])
+        engine.approvals.approve(one.waits[0]["id"])
         eventually(lambda: len(engine.resume(other).waits) == 1)
-        [wait] = engine.result(other).waits
-        after = engine.approve(wait["id"]).result
+        [wait] = engine.executions.result(other).waits
+        after = engine.approvals.approve(wait["id"]).result
         same(after and after.status, "succeeded", "the execution that waited")
 
 

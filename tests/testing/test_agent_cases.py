@@ -206,7 +206,7 @@ def test_a_case_has_what_a_tool_returned_not_what_the_model_was_shown(
     waits = one.run().waits
     for wait in waits:
         with one.engine_open() as engine:
-            engine.approve(wait["id"], edit=edit)
+            engine.approvals.approve(wait["id"], edit=edit)
 
     found = recorded(one)
 
@@ -280,7 +280,7 @@ second: {instructions: You add., tools: [add, boom], function_calling: text, fin
     one = Case(tmp_path, flow(agents, head=head), script)
     [wait] = one.run().waits
     with one.engine_open() as engine:
-        result = engine.approve(wait["id"], edit={"a": 5}).result
+        result = engine.approvals.approve(wait["id"], edit={"a": 5}).result
     assert result is not None
     assert result.outputs == {"answer": "3", "agent": "second"}
 
@@ -297,9 +297,9 @@ def test_what_people_decide_about_calls_is_in_the_case(tmp_path: Path, choice: s
     [wait] = one.run().waits
     with one.engine_open() as engine:
         if choice == "respond":
-            engine.respond(wait["id"], 42)
+            engine.approvals.respond(wait["id"], 42)
         else:
-            engine.decide(wait["id"], choice)
+            engine.approvals.decide(wait["id"], choice)
 
     found = recorded(one)
     assert played(tmp_path, f"cases:\n{text_of(found)}") == []
@@ -315,8 +315,8 @@ outputs: {answer: "${{ steps.ask.output }}"}
     one.run()
     for said in ("What is 1 + 2?", ""):
         with one.engine_open() as engine:
-            [wait] = engine.show(one.id)["waits"]
-            engine.decide(wait["id"], "answer", form={"answer": said})
+            [wait] = engine.executions.show(one.id)["waits"]
+            engine.approvals.decide(wait["id"], "answer", form={"answer": said})
 
     found = recorded(one)
     assert found["expect"]["outputs"] == {"answer": "It is 3."}

@@ -120,7 +120,7 @@ def test_a_run_of_agents_becomes_a_case(name: str, tmp_path: Path) -> None:
             options |= {} if "session" in options else {"id": "it"}
             response = runner.run(agent, text, **options)
         if answer is not None:
-            engine.approve(response.waits[0]["id"], **answer, resume=False)
+            engine.approvals.approve(response.waits[0]["id"], **answer, resume=False)
         if answer is not None or retries:
             response = runner.resume("it", agent)
         case = record(engine, response.execution, "recorded")

@@ -196,8 +196,10 @@ outputs: {b: "${{ steps.b.output }}"}
     stage.world.script = {"b": Fails("Broken", retryable=False)}
     stage.run(text, id="it")
     stage.world.script = {}
-    forked = stage.do(stage.engine.fork_async("it", from_step="b", set={"n": 7}, id="fork"))
-    retried = stage.do(stage.engine.retry_async("it"))
+    forked = stage.do(
+        stage.engine.executions.fork_async("it", from_step="b", set={"n": 7}, id="fork")
+    )
+    retried = stage.do(stage.engine.executions.retry_async("it"))
 
     assert (forked.outputs, retried.outputs) == ({"b": 7}, {"b": 1})
     fork = same(stage.engine, "fork").case
@@ -223,12 +225,12 @@ steps:
     with Engine(None, clock=stage.clock, user="user:ann", ttl=1e6) as engine:
         flow = stage.flow(text)
         stage.do(engine.run_async(flow, {"order": "o1"}, id="it"))
-        wait = engine.waits().items[0]["id"]
-        stage.do(engine.decide_async(wait, "approve"))
+        wait = engine.approvals.list().items[0]["id"]
+        stage.do(engine.approvals.decide_async(wait, "approve"))
         stage.clock.seconds += 3600
-        stage.do(engine.decide_async(wait, "approve", by="user:cleo"))
+        stage.do(engine.approvals.decide_async(wait, "approve", by="user:cleo"))
         stage.do(engine.signal_async("paid", 3, key="o1"))
-        stage.do(engine.cancel_async("it", reason="enough"))
+        stage.do(engine.executions.cancel_async("it", reason="enough"))
         case = same(engine, "it").case
 
     assert case["groups"] == {"bosses": ["user:ann", "user:cleo"]}
@@ -369,8 +371,8 @@ def moved(engine: Engine, after: str) -> str:
     path.write_text(MOVED)
     [wait] = engine.run(path, id="it").waits
     path.write_text(after)
-    assert [one["moved"] for one in engine.upgrade(path)] == [True]
-    assert engine.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
+    assert [one["moved"] for one in engine.executions.upgrade(path)] == [True]
+    assert engine.approvals.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
     return "it"
 
 
@@ -382,7 +384,7 @@ def test_an_execution_that_was_moved_becomes_a_case_of_the_version_that_it_ran_l
     after = after.replace("  - {id: b", "  - {id: c}\n  - {id: b")
     with Engine("store") as engine:
         recorded = same(engine, moved(engine, after))
-        assert engine.result("it").outputs == {"o": "after"}
+        assert engine.executions.result("it").outputs == {"o": "after"}
     assert recorded.case["expect"]["outputs"] == {"o": "after"}
     assert recorded.case["expect"]["path"] == ["a", "ok", "c", "b"]
 

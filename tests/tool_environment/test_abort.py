@@ -454,6 +454,6 @@ asyncio.run(main())
 
     with Engine(tmp_path / "calls") as engine:
         run(main("uncertain", "maybe", None))
-        [question] = engine.waits().items
-        engine.decide(question["id"], "result", value="it has acted", resume=False)
+        [question] = engine.approvals.list().items
+        engine.approvals.decide(question["id"], "result", value="it has acted", resume=False)
         run(main("ok", "no", "it has acted"))

@@ -170,7 +170,7 @@ async def test_a_task_runs_with_tools_in_its_folder(
 
     async def watched(self: Work, engine: Engine) -> Response:
         response = await original(self, engine)
-        kept.append(list(engine.events(self.id)))
+        kept.append(list(engine.executions.events(self.id)))
         return response
 
     monkeypatch.setattr(Work, "run", watched)

@@ -459,7 +459,7 @@ async def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
         response = await env.execute_tool(call("greet", name="Ana"))
         assert (response.status, response.ran) == ("rejected", "no")
         assert why in str(response.error)
-        assert env._parts.journal.engine.waits().items == []
+        assert env._parts.journal.engine.approvals.list().items == []
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])

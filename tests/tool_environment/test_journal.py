@@ -29,8 +29,8 @@ async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> No
         answer = Asked(lambda one: one.args["text"] != "no")
         async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
             await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
-        listed = engine.executions(labels={"task": "day"}).items
-        found = {one["execution"]: engine.show(one["execution"]) for one in listed}
+        listed = engine.executions.list(labels={"task": "day"}).items
+        found = {one["execution"]: engine.executions.show(one["execution"]) for one in listed}
         ran, refused = found["day.1.0000"], found["day.2.0000"]
         assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
         steps = [(step["address"], step["status"]) for step in ran["steps"]]
@@ -59,15 +59,19 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
                 one = call("note", "1", text="a")
                 running = asyncio.ensure_future(env.execute_tool(one))
                 await until(lambda: seen.of("deferred"))
-                [wait] = elsewhere.waits().items
+                [wait] = elsewhere.approvals.list().items
                 assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
                 if choice == "respond":
-                    await elsewhere.respond_async(wait["id"], "it is there", comment="looked")
+                    await elsewhere.approvals.respond_async(
+                        wait["id"], "it is there", comment="looked"
+                    )
                 elif choice == "reject":
-                    await elsewhere.reject_async(wait["id"], comment="looked", images=[PNG])
+                    await elsewhere.approvals.reject_async(
+                        wait["id"], comment="looked", images=[PNG]
+                    )
                 else:
                     edit = {"text": "b"} if choice == "edit" else {}
-                    await elsewhere.approve_async(wait["id"], edit=edit, comment="looked")
+                    await elsewhere.approvals.approve_async(wait["id"], edit=edit, comment="looked")
                 response = await running
                 assert env.questions() == []
                 return {"told": tool_message(one, response)["content"], "status": response.status}
@@ -134,7 +138,9 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
         assert response.tool_result is not None
         assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
         await env.dispose()
-        assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
+        assert "c4n4ry" not in str(
+            [engine.executions.show("x.1.0000"), *engine.executions.events("x.1.0000")]
+        )
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -154,7 +160,7 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
             env = await made(echo, callback=asked, engine=engine, execution_id="x")
             asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
             await until(env.questions)
-            return engine.waits().items[0]["id"]
+            return engine.approvals.list().items[0]["id"]
 
     async def second(question: str) -> Any:
         with Engine(tmp_path / "calls") as engine:
@@ -162,7 +168,7 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
             async with await made(tool, callback=asked, engine=engine, execution_id="x") as env:
                 running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
                 await until(env.questions)
-                [wait] = engine.waits().items
+                [wait] = engine.approvals.list().items
                 assert (wait["id"] == question) is not changed
                 env.decide("1", {"approved": True})
                 return (await running).tool_result
@@ -192,8 +198,8 @@ def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path
     counting = Counting(tmp_path)
     run(first(counting))
     with Engine(tmp_path / "calls") as engine:
-        [wait] = engine.waits().items
-        engine.approve(wait["id"])  # it cannot run here
+        [wait] = engine.approvals.list().items
+        engine.approvals.approve(wait["id"])  # it cannot run here
     assert counting.n == 0
     run(second(counting))
     assert (counting.n, len(asked.calls)) == (1, 1)
@@ -296,7 +302,7 @@ async def test_an_engine_in_memory_forgets_calls_that_have_ended(
         for number in range(10):
             response = await env.execute_tool(call("echo", text=str(number)))
             assert response.status == "ok"
-        assert len(env._parts.journal.engine.executions().items) < 4
+        assert len(env._parts.journal.engine.executions.list().items) < 4
 
 
 @pytest.mark.parametrize("runs", [False, True])
@@ -310,9 +316,9 @@ def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_
             async with await made(slow.tool, **options) as env:
                 running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
                 await until(slow.began.is_set if runs else env.questions)
-                await elsewhere.cancel_async("x.1.0000")
+                await elsewhere.executions.cancel_async("x.1.0000")
                 response = await running
-                assert engine.show("x.1.0000")["status"] == "cancelled"
+                assert engine.executions.show("x.1.0000")["status"] == "cancelled"
                 assert "aborted" in str(response.error)
                 assert env.questions() == []
                 return response.tool_result

@@ -67,7 +67,7 @@ async def test_approvers_in_other_processes_see_it_with_secrets_masked(
         async with await made(source, engine=engine, execution_id="x", **options) as env:
             working = asyncio.ensure_future(env.execute_tool(call("put", text="hello")))
             await until(lambda: defer.calls)
-            [wait] = engine.waits().items
+            [wait] = engine.approvals.list().items
             assert wait["preview"] == defer.calls[0].preview == "+hello by ***"
         assert (await working).error is not None
 

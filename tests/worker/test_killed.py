@@ -35,7 +35,7 @@ steps:
 
 
 def statuses(engine: Engine) -> Counter[str]:
-    return Counter(one["status"] for one in engine.executions(limit=10_000).items)
+    return Counter(one["status"] for one in engine.executions.list(limit=10_000).items)
 
 
 def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> None:
@@ -62,15 +62,17 @@ def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> N
             deaths += 1
             worker = worker_process.start(store)
         engine.start(work, id="last")
-        world.until(lambda: engine.result("last").ended)  # it continues, and leaves the other alone
+        world.until(
+            lambda: engine.executions.result("last").ended
+        )  # it continues, and leaves the other alone
         worker.terminate()
         worker.join()
 
         assert (deaths, worker.exitcode) == (3, 0)
         assert engine.due() == []
-        [found] = engine.executions(status="quarantined").items
+        [found] = engine.executions.list(status="quarantined").items
         assert found["command"] == "flowengine resume poison"
-        reasons = [reason["what"] for reason in engine.why("poison")]
+        reasons = [reason["what"] for reason in engine.executions.why("poison")]
         assert "quarantined: the last 3 processes that ran it died" in reasons
         (tmp_path / "poison" / "harmless").touch()
         assert engine.resume("poison").status == "succeeded"
@@ -92,7 +94,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
         workers = [worker_process.start(store) for _ in range(4)]
         kills = 0
         bound = time.monotonic() + 300
-        while not engine.executions(limit=1).items or set(statuses(engine)) - {
+        while not engine.executions.list(limit=1).items or set(statuses(engine)) - {
             "succeeded", "quarantined",
         }:  # fmt: skip
             assert time.monotonic() < bound, statuses(engine)
@@ -108,13 +110,14 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
         for worker in workers:
             worker.join()
         assert {worker.exitcode for worker in workers} <= {0, -signal.SIGTERM}  # the newest
-        for one in engine.executions(status="quarantined", limit=count).items:
+        for one in engine.executions.list(status="quarantined", limit=count).items:
             engine.resume(one["execution"])  # killed three times in a row by chance
 
         assert statuses(engine) == {"succeeded": count}
         for number in range(count):
             ends = Counter(
-                (entry["type"], entry.get("address")) for entry in engine.events(f"e{number}")
+                (entry["type"], entry.get("address"))
+                for entry in engine.executions.events(f"e{number}")
             )
             assert ends["timer", "nap"] == ends["succeeded", "act"] == 1
     # An attempt is repeated only if its worker was killed meanwhile, and then under the same key.
@@ -161,7 +164,7 @@ def test_workers_that_are_drained_leave_nothing_interrupted(tmp_path: Path, seed
         cuts = [
             entry
             for number in range(count)
-            for entry in engine.events(f"e{number}")
+            for entry in engine.executions.events(f"e{number}")
             if entry["type"] == "cut"
         ]
         assert not [entry for entry in cuts if entry.get("began", True)]

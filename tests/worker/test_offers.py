@@ -67,14 +67,14 @@ def test_each_step_runs_where_it_can_and_another_worker_takes_over_from_a_killed
         first = gpu.pid
         world.until(lambda: gpu.exitcode is not None)
         starts = "flowengine worker --offers gpu"
-        world.until(lambda: engine.why("it")[0].get("command") == starts)
+        world.until(lambda: engine.executions.why("it")[0].get("command") == starts)
         gpu = worker_process.start(store, offers=["gpu"])
-        world.until(lambda: engine.result("it").ended)
+        world.until(lambda: engine.executions.result("it").ended)
         for process in (gpu, box):
             process.terminate()
             process.join()
 
-        assert engine.result("it").outputs == {
+        assert engine.executions.result("it").outputs == {
             "a": first, "b": box.pid, "k": gpu.pid, "c": box.pid,
         }  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_a_worker_hands_over_what_another_one_has_waited_for(
         async with Engine(**given) as plain, Engine(**given, offers=["gpu"]) as able:
             plain.start(file, id="it")
             first, second = Stage(plain), Stage(able)
-            ended = lambda: plain.result("it").ended  # noqa: E731 - both wait for it
+            ended = lambda: plain.executions.result("it").ended  # noqa: E731 - both wait for it
             driving = asyncio.create_task(first.until(ended))
             world_is = asyncio.get_running_loop().time() + 60
             while not first.told:
@@ -100,8 +100,10 @@ def test_a_worker_hands_over_what_another_one_has_waited_for(
                 await asyncio.sleep(0.01)
             await second.until(ended)
             await driving
-            assert plain.result("it").status == "succeeded"
+            assert plain.executions.result("it").status == "succeeded"
             assert second.taken == {"it": "needs"}
-            assert [event["type"] for event in plain.events("it")].count("unoffered") == 1
+            assert [event["type"] for event in plain.executions.events("it")].count(
+                "unoffered"
+            ) == 1
 
     asyncio.run(main())

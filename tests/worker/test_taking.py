@@ -70,7 +70,7 @@ def run(tmp_path: Path, play: Callable[[Engine], Any], **options: Any) -> None:
 
 
 def statuses(engine: Engine) -> dict[str, str]:
-    return {one["execution"]: one["status"] for one in engine.executions().items}
+    return {one["execution"]: one["status"] for one in engine.executions.list().items}
 
 
 def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
         engine.run(world.make(tmp_path / "nap", NAPPING), id="nap")
         engine.run(world.make(tmp_path / "ask", ASKING), id="decided")
         engine.run(world.make(tmp_path / "ask", ASKING), id="open")
-        [wait] = engine.waits(execution="decided").items
-        engine.approve(wait["id"], resume=False)
+        [wait] = engine.approvals.list(execution="decided").items
+        engine.approvals.approve(wait["id"], resume=False)
         engine.start(world.make(tmp_path / "ask", ASKING), id="recorded")
     (tmp_path / "killed" / "go").touch()
     clock.time += 3_600_000
@@ -113,16 +113,16 @@ def test_it_wakes_when_another_process_has_written(
 
     async def play(engine: Engine) -> None:
         await engine.run_async(world.make(tmp_path, ASKING), id="it")
-        [wait] = engine.waits(execution="it").items
+        [wait] = engine.approvals.list(execution="it").items
         stage = Stage(engine)
 
         async def decide() -> None:
             await asyncio.sleep(0.2)  # by then it sleeps (otherwise the test shows less)
             with Engine(tmp_path / "store") as other:
-                other.approve(wait["id"], resume=False)
+                other.approvals.approve(wait["id"], resume=False)
 
         deciding = asyncio.create_task(decide())
-        await stage.until(lambda: engine.result("it").ended)
+        await stage.until(lambda: engine.executions.result("it").ended)
         await deciding
         assert stage.worker.by_reports is reported
 
@@ -136,7 +136,7 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
         file = world.make(tmp_path, "steps: [{id: nap, wait: 300ms}]\n")
         await engine.run_async(file, id="it")
         stage = Stage(engine)
-        await stage.until(lambda: engine.result("it").ended)
+        await stage.until(lambda: engine.executions.result("it").ended)
 
     run(tmp_path, play)
 
@@ -154,7 +154,7 @@ def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.Mon
 
     async def play(engine: Engine) -> None:
         text = 'start: [{schedule: "* * * * *"}]\nsteps: [{id: a, output: 1}]\n'
-        engine.deploy(world.make(tmp_path, text))
+        engine.flows.deploy(world.make(tmp_path, text))
         clock.ahead = round((engine.next_due() or 0) * 1000) - 300  # it is due in 300 ms
         begun: list[ScheduledStart] = []
         stage = Stage(engine, tell_start=begun.append)
@@ -226,19 +226,19 @@ def test_after_a_drain_nothing_is_interrupted_and_nothing_is_asked(tmp_path: Pat
         await working
         assert [address for address, _, _ in world.effects(tmp_path)] == ["first"]
         assert statuses(engine) == {"it": "waiting"}
-        assert engine.result("it").status == "waiting"
-        [reason] = engine.why("it")
+        assert engine.executions.result("it").status == "waiting"
+        [reason] = engine.executions.why("it")
         assert reason["what"] == "attempt 1 has not begun: its process was stopped before"
-        steps = engine.show("it")["steps"]
+        steps = engine.executions.show("it")["steps"]
         assert [step["status"] for step in steps] == ["succeeded", "waiting"]
 
     run(tmp_path, play)
 
     async def again(engine: Engine) -> None:
         stage = Stage(engine)
-        await stage.until(lambda: engine.result("it").ended)
-        assert engine.result("it").status == "succeeded"
-        after = engine.show("it", step="once_after")["steps"][0]
+        await stage.until(lambda: engine.executions.result("it").ended)
+        assert engine.executions.result("it").status == "succeeded"
+        after = engine.executions.show("it", step="once_after")["steps"][0]
         assert [one["status"] for one in after["tries"]] == ["succeeded"]
 
     run(tmp_path, again)
@@ -301,7 +301,7 @@ def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path)
 
 
 def _running(engine: Engine) -> set[str]:
-    steps = engine.show("it")["steps"]
+    steps = engine.executions.show("it")["steps"]
     return {step["address"] for step in steps if step["status"] in ("running", "interrupted")}
 
 
@@ -321,7 +321,7 @@ def test_an_engine_that_drains_only_records(tmp_path: Path) -> None:
             with pytest.raises(Conflict, match="this engine is draining"):
                 await call
         assert engine.start(flow, id="recorded") == "recorded"
-        decision = await engine.approve_async(wait["id"])
+        decision = await engine.approvals.approve_async(wait["id"])
         assert decision.result is None
         assert {one.execution: one.why for one in engine.due()} == {
             "it": "message", "recorded": "message",
@@ -374,7 +374,7 @@ def test_what_was_put_off_has_its_whole_time_and_its_place_in_the_budget(
     run(tmp_path, again, clock=clock)
     assert len(world.check_effects(tmp_path)) == count
     with Engine(tmp_path / "store") as engine:
-        cuts = [entry for entry in engine.events("it") if entry["type"] == "cut"]
+        cuts = [entry for entry in engine.executions.events("it") if entry["type"] == "cut"]
     assert {entry["began"] for entry in cuts} == {False}
 
 
@@ -396,7 +396,7 @@ def test_what_takes_longer_than_the_drain_is_interrupted(tmp_path: Path) -> None
 
 
 def _at_work(engine: Engine, id: str = "it") -> bool:
-    return any("is running in" in reason["what"] for reason in engine.why(id))
+    return any("is running in" in reason["what"] for reason in engine.executions.why(id))
 
 
 def test_an_execution_that_this_process_cannot_run_does_not_stop_it(tmp_path: Path) -> None:
@@ -412,7 +412,9 @@ def test_an_execution_that_this_process_cannot_run_does_not_stop_it(tmp_path: Pa
 
         engine.take_async = fails  # type: ignore[assignment,method-assign]
         stage = Stage(engine)
-        await stage.until(lambda: engine.result("sound").ended and "broken" in stage.taken)
+        await stage.until(
+            lambda: engine.executions.result("sound").ended and "broken" in stage.taken
+        )
         errors = [one for one in stage.told if one.error is not None]
         assert [str(one.error) for one in errors] == ["no such plug-in"]
 

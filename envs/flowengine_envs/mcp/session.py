@@ -576,7 +576,7 @@ async def _ping(client: Client) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # The newest revision has no ping.
-            await client.send_ping()
+            await client.send_ping()  # type: ignore[deprecated]
     except MCPError as error:
         if error.code != METHOD_NOT_FOUND:
             raise

@@ -130,11 +130,15 @@ flowengine approvals list --flow expense --status closed --limit 10"""
                 "kinds": LISTED,
                 "limit": arguments.limit,
             }
-            page = engine.waits(**wanted, assignee=engine.user if arguments.mine else None)
+            page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
             if arguments.json:
                 out_json(page.items)
                 return 0
-            if not page.items and arguments.mine and (others := engine.waits(**wanted).items):
+            if (
+                not page.items
+                and arguments.mine
+                and (others := engine.approvals.list(**wanted).items)
+            ):
                 err(f"nothing is waiting for you, but {for_others(session, others)}")
                 return 0
             if not page.items:
@@ -170,7 +174,7 @@ class ApprovalsShow:
             The exit code.
         """
         with CliSession(arguments) as session:
-            wait = session.engine.wait(arguments.wait)
+            wait = session.engine.approvals.show(arguments.wait)
             if arguments.json:
                 out_json(wait)
                 return 0
@@ -263,7 +267,7 @@ class ApprovalsClaim(_Ownership):
             The exit code.
         """
         with CliSession(arguments) as session:
-            wait = session.engine.claim(arguments.wait, by=arguments.by)
+            wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
             return _say(session, wait)
 
 
@@ -281,7 +285,7 @@ class ApprovalsRelease(_Ownership):
             The exit code.
         """
         with CliSession(arguments) as session:
-            wait = session.engine.release(arguments.wait, by=arguments.by)
+            wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
             return _say(session, wait)
 
 
@@ -316,7 +320,7 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
             The exit code.
         """
         with CliSession(arguments) as session:
-            wait = session.engine.delegate(
+            wait = session.engine.approvals.delegate(
                 arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
             )
             return _say(session, wait)
@@ -346,7 +350,7 @@ class GrantsList:
             The exit code.
         """
         with CliSession(arguments) as session:
-            grants = session.engine.grants(arguments.execution)
+            grants = session.engine.approvals.grants(arguments.execution)
             if arguments.json:
                 out_json(grants)
                 return 0
@@ -394,7 +398,7 @@ class GrantsRevoke:
             The exit code.
         """
         with CliSession(arguments) as session:
-            grant = session.engine.revoke(arguments.grant, by=arguments.by)
+            grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
             if arguments.json:
                 out_json(grant)
             elif not arguments.quiet:

@@ -132,6 +132,6 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
 def _resumed(session: CliSession) -> Callable[[], ExecutionResult]:
     """Return the function that resumes a conversation."""
     engine = session.engine
-    execution = engine.find(session.arguments.resume)
+    execution = engine.executions.find(session.arguments.resume)
     tell_host_steps(session, session.flow_of(execution))
     return lambda: engine.resume(execution)

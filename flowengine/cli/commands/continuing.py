@@ -72,7 +72,7 @@ flowengine resume --due --linger 0s"""
             if arguments.due:
                 return _resume_due(session)
             engine = session.engine
-            execution = engine.find(arguments.execution)
+            execution = engine.executions.find(arguments.execution)
             if not session.is_served:
                 tell_host_steps(session, session.flow_of(execution))
             on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
@@ -125,7 +125,7 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
             try:
                 return drive(
                     session,
-                    lambda: session.engine.retry(
+                    lambda: session.engine.executions.retry(
                         arguments.execution, step=arguments.step, flow=flow
                     ),
                     ask=not arguments.no_interactive,
@@ -174,13 +174,13 @@ flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yam
             changed = None if arguments.file is None else load(session, arguments.file)
             declared: dict[str, Any] = {}
             if not session.is_served:
-                flow = changed or session.flow_of(engine.find(arguments.execution))
+                flow = changed or session.flow_of(engine.executions.find(arguments.execution))
                 declared = flow.compiled.get("state", {})
             schemas = {name: state.get("schema", {}) for name, state in declared.items()}
             values = read.assigned(schemas, arguments.set, "state")
             return drive(
                 session,
-                lambda: engine.fork(
+                lambda: engine.executions.fork(
                     arguments.execution,
                     from_step=arguments.from_step,
                     set=values,
@@ -238,7 +238,7 @@ flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
                     result, _ = watch(
                         session,
                         partial(
-                            session.engine.cancel,
+                            session.engine.executions.cancel,
                             execution,
                             reason=arguments.reason,
                             now=arguments.now,
@@ -268,7 +268,7 @@ def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:
     try:
         while not result.ended and time.monotonic() < end:
             time.sleep(0.05)
-            result = session.engine.result(result.execution)
+            result = session.engine.executions.result(result.execution)
     except NoWorker as error:
         err(f"recorded; {error.with_hint}")
     return result

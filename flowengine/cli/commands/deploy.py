@@ -87,7 +87,7 @@ flowengine upgrade order.yaml 01k8xq7mf4jb"""
         mapping = {} if arguments.map is None else _mapping(arguments.map)
         with CliSession(arguments) as session:
             flow = load(session, arguments.file)
-            upgrades = session.engine.upgrade(
+            upgrades = session.engine.executions.upgrade(
                 flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
             )
             if arguments.json:
@@ -237,9 +237,9 @@ flowengine deploy report@1"""
                 if flow.modules and not arguments.quiet:
                     names = ", ".join(flow.modules)
                     err(f"{flow.id} imports from this host, not from the store: {names}")
-                deployed.append(session.engine.deploy(flow))
+                deployed.append(session.engine.flows.deploy(flow))
                 if arguments.upgrade:
-                    moved += session.engine.upgrade(flow)
+                    moved += session.engine.executions.upgrade(flow)
             return _report(session, deployed, moved)
 
 
@@ -247,9 +247,9 @@ def _deploy_there(session: CliSession, arguments: Namespace) -> int:
     """Deploy them through a server, as far as its host allows that."""
     deployed, moved = [], []
     for flow in arguments.flows:
-        deployed.append(session.engine.deploy(flow))
+        deployed.append(session.engine.flows.deploy(flow))
         if arguments.upgrade:
-            moved += session.engine.upgrade(deployed[-1]["hash"])
+            moved += session.engine.executions.upgrade(deployed[-1]["hash"])
     return _report(session, deployed, moved)
 
 
@@ -313,12 +313,12 @@ flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --
             executions = arguments.executions
             if arguments.all:
                 executions = [
-                    *session.engine.interrupted_moves(to=arguments.to),
+                    *session.engine.executions.interrupted_moves(to=arguments.to),
                     *_resting(session),
                 ]
             for execution in dict.fromkeys(executions):
                 try:
-                    id = session.engine.migrate(execution, to=arguments.to)
+                    id = session.engine.executions.migrate(execution, to=arguments.to)
                 except FlowEngineError as error:
                     if len(executions) == 1:
                         raise
@@ -339,7 +339,7 @@ def _resting(session: CliSession) -> list[str]:
     for status in ("waiting", "stalled"):
         after: str | None = None
         while True:
-            page = session.engine.executions(status=status, after=after, limit=200)
+            page = session.engine.executions.list(status=status, after=after, limit=200)
             ids += [item["execution"] for item in page.items]
             after = page.next
             if after is None:

@@ -51,7 +51,9 @@ flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
             The exit code: 0 if they are the same, 1 if not.
         """
         with CliSession(arguments) as session:
-            difference = session.engine.diff(arguments.execution, arguments.other_execution)
+            difference = session.engine.executions.diff(
+                arguments.execution, arguments.other_execution
+            )
             if arguments.json:
                 out_json(difference)
             else:

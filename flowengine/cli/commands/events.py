@@ -71,7 +71,7 @@ flowengine --json events 01k8xq7mf4jb --from-seq 40"""
         with CliSession(arguments) as session:
             if arguments.otel:
                 return _print_trace(session, session.execution(arguments.execution))
-            entries = session.engine.events(
+            entries = session.engine.executions.events(
                 session.execution(arguments.execution),
                 from_seq=arguments.from_seq,
                 follow=arguments.follow,

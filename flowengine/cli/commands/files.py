@@ -107,7 +107,10 @@ flowengine files save 01k8xq7mf4jb report.pdf --to reports"""
             for file, path in targets.items():
                 try:
                     _save(
-                        session.engine.download(execution, file.sha256), file, path, arguments.force
+                        session.engine.executions.download(execution, file.sha256),
+                        file,
+                        path,
+                        arguments.force,
                     )
                 except NotFound as error:
                     if arguments.files:

@@ -51,9 +51,9 @@ class FlowsList:
             The exit code.
         """
         with CliSession(arguments) as session:
-            flows = [flow for flow in session.engine.deployed() if flow["current"]]
+            flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
             if arguments.json:
-                starts = session.engine.starts()
+                starts = session.engine.flows.starts()
                 mine = (
                     [start for start in starts if start["flow"] == flow["flow"]] for flow in flows
                 )
@@ -74,7 +74,7 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
     """
     rows = []
     for flow in flows:
-        starts = session.engine.starts(flow["flow"]) if flow["current"] else []
+        starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
         for by in [_started_by(start) for start in starts] or ["-"]:
             row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
             rows.append([*map(printable, row), when(flow["deployed_at"]), by])
@@ -133,9 +133,11 @@ flowengine flows show report@1"""
         with CliSession(arguments) as session:
             engine = session.engine
             facts = _facts(session, arguments.name)
-            versions = engine.deployed(facts["flow"])
+            versions = engine.flows.versions(facts["flow"])
             if arguments.json:
-                out_json({**facts, "starts": engine.starts(facts["flow"]), "versions": versions})
+                out_json(
+                    {**facts, "starts": engine.flows.starts(facts["flow"]), "versions": versions}
+                )
                 return 0
             for name in ("title", "hash", "inputs", "modules"):
                 if fact := facts[name]:
@@ -147,9 +149,9 @@ def _facts(session: CliSession, name: str) -> dict[str, Any]:
     """Return the flow, its inputs and what it imports."""
     if session.is_served:
         client: Any = session.engine
-        item = client.flow(name)
+        item = client.flows.show(name)
         return {fact: item[fact] for fact in _FACTS}
-    flow = session.engine.deployed_flow(name)
+    flow = session.engine.flows.find(name)
     title = flow.compiled.get("title", "")
     parts = (flow.id, flow.version, title, flow.form, flow.inputs, flow.modules)
     return dict(zip(_FACTS, parts, strict=True))
@@ -208,7 +210,7 @@ def _defined(session: CliSession, name: str) -> _Defined:
     """Return a deployed flow, which a server may have, or that of a file."""
     if session.is_served and is_deployed(name):
         client: Any = session.engine
-        found = client.definition(name)
+        found = client.flows.definition(name)
         return _Defined(found["definition"], found["hash"])
     from flowengine.flow.export.definition import definition
 
@@ -239,7 +241,7 @@ flowengine flows undeploy report@2"""
             The exit code.
         """
         with CliSession(arguments) as session:
-            removed = session.engine.undeploy(arguments.name)
+            removed = session.engine.flows.undeploy(arguments.name)
             if arguments.json:
                 out_json(removed)
             elif not arguments.quiet:
@@ -266,7 +268,7 @@ class FlowsPause:
             The exit code.
         """
         with CliSession(arguments) as session:
-            return show_schedules(session, session.engine.pause_schedules(arguments.flow))
+            return show_schedules(session, session.engine.flows.pause(arguments.flow))
 
 
 class FlowsResume:
@@ -288,7 +290,7 @@ class FlowsResume:
             The exit code.
         """
         with CliSession(arguments) as session:
-            return show_schedules(session, session.engine.resume_schedules(arguments.flow))
+            return show_schedules(session, session.engine.flows.resume(arguments.flow))
 
 
 class FlowsTrigger:
@@ -317,7 +319,7 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
             The exit code.
         """
         with CliSession(arguments) as session:
-            execution = session.engine.trigger(arguments.flow, schedule=arguments.schedule)
+            execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
             if arguments.no_resume or session.is_served:
                 leave_recorded(session, [execution])
                 return 0
@@ -396,7 +398,7 @@ flowengine flows backfill report --since 30d --until 7d --at-once 4"""
                 _record_there(session, arguments, since, until, tell)
             else:
                 asyncio.run(
-                    session.engine.backfill_async(
+                    session.engine.flows.backfill_async(
                         arguments.flow,
                         since,
                         until,
@@ -428,7 +430,9 @@ def _record_there(
 ) -> None:
     """Have a server record them, for its workers."""
     client: Any = session.engine
-    for started in client.record_past(arguments.flow, since, until, schedule=arguments.schedule):
+    for started in client.flows.record_past(
+        arguments.flow, since, until, schedule=arguments.schedule
+    ):
         tell(started)
 
 
@@ -437,5 +441,5 @@ def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
     entry = {"time": when(format_time(started.time))}
     if started.execution is None:
         return {**entry, "status": "refused", "error": str(started.error)}
-    status = session.engine.result(started.execution).status
+    status = session.engine.executions.result(started.execution).status
     return {**entry, "status": status, "execution": started.execution}

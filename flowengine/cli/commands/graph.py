@@ -107,7 +107,7 @@ def _kept(session: CliSession, what: str, stack: ExitStack) -> Drawn:
     missing: FlowEngineError | None = None
     execution = ""
     try:
-        execution = session.engine.find(what)
+        execution = session.engine.executions.find(what)
     except (NotFound, UsageError) as error:  # none, or several
         missing = error
     if execution != what and is_deployed(what):
@@ -122,8 +122,8 @@ def _of_flow(session: CliSession, name: str, stack: ExitStack) -> Drawn:
     plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine
-        return read_node_link(client.flow_graph(name, plumbing=plumbing))
-    flow = session.engine.deployed_flow(name)
+        return read_node_link(client.flows.graph(name, plumbing=plumbing))
+    flow = session.engine.flows.find(name)
     stack.enter_context(Sound(f"flow {flow.form}"))
     return drawn(flow, plumbing=plumbing)
 
@@ -132,7 +132,7 @@ def _of_execution(session: CliSession, id: str, stack: ExitStack) -> Drawn:
     plumbing = session.arguments.plumbing
     if session.is_served:
         client: Any = session.engine
-        return read_node_link(client.graph(id, plumbing=plumbing))
-    flow, statuses = session.flow_of(id), statuses_of(session.engine.show(id)["steps"])
+        return read_node_link(client.executions.graph(id, plumbing=plumbing))
+    flow, statuses = session.flow_of(id), statuses_of(session.engine.executions.show(id)["steps"])
     stack.enter_context(Sound(f"flow {flow.form}"))
     return drawn(flow, statuses, plumbing=plumbing)

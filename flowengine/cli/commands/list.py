@@ -75,7 +75,7 @@ flowengine list --flow expense --label team=sales --since 1d"""
             out_json([]) if arguments.json else err(error.message)
             return 0
         with session:
-            page = session.engine.executions(
+            page = session.engine.executions.list(
                 flow=arguments.flow,
                 status=arguments.status,
                 labels=dict(arguments.label),

@@ -134,7 +134,7 @@ def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:
 def _start_there(session: CliSession, arguments: Namespace, labels: Mapping[str, str]) -> int:
     """Have a server record an execution of a deployed flow, and print its id."""
     client: Any = session.engine
-    schemas = client.flow(arguments.flow)["inputs"]
+    schemas = client.flows.show(arguments.flow)["inputs"]
     inputs = read.inputs(schemas, arguments.input) | _files(session, arguments)
     return _report_id(session, client.start(arguments.flow, inputs, id=arguments.id, labels=labels))
 
@@ -146,7 +146,7 @@ def _report_id(session: CliSession, execution: str) -> int:
         The exit code.
     """
     if session.arguments.json:
-        out_json(as_object(session, session.engine.result(execution)))
+        out_json(as_object(session, session.engine.executions.result(execution)))
     else:
         out(execution)
     return 0
@@ -166,7 +166,7 @@ def load(session: CliSession, name: str) -> LoadedFlow:
     if session.is_served:
         return cast("LoadedFlow", name)
     if read.is_deployed(name):
-        return session.engine.deployed_flow(name)
+        return session.engine.flows.find(name)
     flow = session.engine.load(name)
     if not session.arguments.quiet:
         for warning in flow.warnings:
@@ -236,7 +236,7 @@ def detach(session: CliSession, flow: LoadedFlow, execution: str) -> int:
         err(f"execution {paint(short, 'bold')} {flow.id} runs in the background")
         err(f"  look   {session.command('show', short)}")
     if arguments.json:
-        record = session.engine.result(execution)
+        record = session.engine.executions.result(execution)
         out_json({key: value for key, value in record._asdict().items() if key != "due"})
     else:
         out(execution)

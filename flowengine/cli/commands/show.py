@@ -67,7 +67,7 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
             The exit code.
         """
         with CliSession(arguments) as session:
-            info = session.engine.show(
+            info = session.engine.executions.show(
                 session.execution(arguments.execution),
                 step=arguments.step,
                 plumbing=arguments.plumbing,
@@ -248,7 +248,7 @@ class Why:
         """
         with CliSession(arguments) as session:
             execution = session.execution(arguments.execution)
-            reasons = session.engine.why(execution)
+            reasons = session.engine.executions.why(execution)
             for reason in reasons:
                 session.make_pasted(reason)
             if arguments.json:
@@ -278,6 +278,6 @@ def _nobody(session: CliSession, reason: Reason) -> list[str]:
     """Return why no user may decide what a branch waits for."""
     if "nobody" not in reason:
         return []
-    return undecidable(session, session.engine.wait(reason["wait"])) or [
+    return undecidable(session, session.engine.approvals.show(reason["wait"])) or [
         printable(reason["nobody"])
     ]

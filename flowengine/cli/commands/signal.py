@@ -117,7 +117,7 @@ flowengine signal --key B7 placed --file order.yaml"""
                 except Conflict as error:
                     err(f"recorded; {error.message}")
             if arguments.json:
-                out_json(as_object(session, engine.result(sent.execution)))
+                out_json(as_object(session, engine.executions.result(sent.execution)))
             return 0
 
 

@@ -94,7 +94,9 @@ flowengine prune --older-than 7d --status succeeded"""
             The exit code.
         """
         with CliSession(arguments) as session:
-            pruned = session.engine.prune(older_than=arguments.older_than, status=arguments.status)
+            pruned = session.engine.executions.prune(
+                older_than=arguments.older_than, status=arguments.status
+            )
         if arguments.json:
             out_json(pruned._asdict())
         else:

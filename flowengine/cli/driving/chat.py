@@ -318,7 +318,7 @@ class Chat(Dialogue):
         self.talk.shown = []
         form = {"answer": "" if text == "/end" else text}
         try:
-            self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
+            self._session.engine.approvals.decide(wait["id"], "answer", form=form, resume=False)
         except (Conflict, NotFound) as error:  # it was decided elsewhere
             show_error(error)
             return False
@@ -387,7 +387,7 @@ def _tools(session: CliSession, execution: str) -> list[str]:
 
 def cost(session: CliSession, execution: str) -> str:
     """Return the token usage and cost of an execution, in a line."""
-    total, _ = usage_of(session.engine.events(execution))
+    total, _ = usage_of(session.engine.executions.events(execution))
     price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"
     return (
         f"{total.replies} replies, {total.input_tokens} tokens read, {total.output_tokens} "

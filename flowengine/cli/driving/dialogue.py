@@ -90,7 +90,7 @@ def _resumed(session: CliSession, execution: str) -> ExecutionResult:
                 raise
         # Before the status: a message that is taken in between would leave both as at rest.
         has_messages = bool(engine.store.inbox(execution))
-        result = engine.result(execution)
+        result = engine.executions.result(execution)
         if (result.ended or result.status in AT_REST) and not has_messages:
             return result
         sleep(_LOOK)
@@ -169,7 +169,7 @@ class Dialogue:
                 return False
             if answered or not self._is_open(wait):
                 if answered is None:
-                    decided = self._session.engine.wait(wait["id"])
+                    decided = self._session.engine.approvals.show(wait["id"])
                     err(f"{self._session.short_wait(wait['id'])} {standing(decided)}")
                 self._answered = True
                 return True
@@ -180,7 +180,7 @@ class Dialogue:
         if self._ended:
             return None
         read = partial(
-            self._session.engine.waits,
+            self._session.engine.approvals.list,
             execution=execution,
             assignee=self._session.engine.user,
             kinds=sorted(DECIDABLE),
@@ -221,8 +221,10 @@ class Dialogue:
                 answer = self._filled(wait, choice)
             try:
                 if wait.get("claim"):
-                    self._session.engine.claim(wait["id"])
-                self._session.engine.decide(wait["id"], choice["id"], **answer, resume=False)
+                    self._session.engine.approvals.claim(wait["id"])
+                self._session.engine.approvals.decide(
+                    wait["id"], choice["id"], **answer, resume=False
+                )
             except InputError as error:
                 show_error(error)
                 if not self._corrected(wait, choice, answer, error.field):

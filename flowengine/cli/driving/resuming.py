@@ -35,7 +35,7 @@ def resume_decided(session: CliSession, decisions: list[Decision]) -> Resumed:
     resumed: Resumed = ([], [])
     for execution in dict.fromkeys(decision.execution for decision in decisions):
         new = any(decision.first for decision in decisions if decision.execution == execution)
-        if not new and session.engine.result(execution).ended:
+        if not new and session.engine.executions.result(execution).ended:
             continue
         try:
             result, progress = _resume(session, execution)
@@ -55,7 +55,9 @@ def leave_recorded(session: CliSession, executions: Iterable[str]) -> None:
     """
     if session.is_remote:
         return  # a worker takes them
-    open_ = [id for id in dict.fromkeys(executions) if not session.engine.result(id).ended]
+    open_ = [
+        id for id in dict.fromkeys(executions) if not session.engine.executions.result(id).ended
+    ]
     if session.arguments.quiet or not open_:
         return
     if len(open_) == 1:
@@ -72,7 +74,7 @@ def resume_due(session: CliSession) -> Resumed:
     """
     resumed: Resumed = ([], [])
     backlog = Backlog(at_once=1, window=1)
-    for start in session.engine.start_due():
+    for start in session.engine.flows.start_due():
         if start.error is not None:
             err(f"{start.flow} was not started by its schedule: {start.error!s}")
             resumed[1].append(EXIT_CODES["failed"])

@@ -60,7 +60,7 @@ def _no_waits(session: CliSession, result: ExecutionResult) -> list[Reason]:
     """Report and return the reasons of an execution to wait if no step waits, such as triggers."""
     if result.waits or result.status != "waiting":
         return []
-    reasons = session.engine.why(result.execution)
+    reasons = session.engine.executions.why(result.execution)
     for reason in reasons:
         _say(session, reason)
     return reasons
@@ -69,7 +69,7 @@ def _no_waits(session: CliSession, result: ExecutionResult) -> list[Reason]:
 def _say_locks(session: CliSession, result: ExecutionResult) -> None:
     """Report steps that wait for locks of other executions."""
     if result.waits and result.status == "waiting":
-        for reason in session.engine.why(result.execution, waits=False):
+        for reason in session.engine.executions.why(result.execution, waits=False):
             if "lock" in reason:
                 _say(session, reason)
 
@@ -385,7 +385,7 @@ def evidence_of(
     """
     for address in _addresses(error):
         try:
-            [step] = session.engine.show(execution, step=address)["steps"]
+            [step] = session.engine.executions.show(execution, step=address)["steps"]
         except NotFound:
             continue
         tries = step.get("tries", [])

@@ -217,7 +217,7 @@ UNREADABLE = "unreadable"
 def all_events(
     host: Host, after: int | None, wanted: EventFilter, *, follow: bool
 ) -> Iterator[StoreEvent]:
-    """Yield the events of all executions. See `Engine.all_events`."""
+    """Yield the events of all executions. See `Engine.executions.all_events`."""
     for event in feed_all(host, after):
         if event is None:
             if not follow:

@@ -45,7 +45,7 @@ def retried(
 ) -> Execution:
     """Return a failed execution that is about to start again, with its lease.
 
-    See `Engine.retry`.
+    See `Engine.executions.retry`.
     """
     linked = None if flow is None else _form(host, execution, flow)
     driven = driving.loaded(execution, resources)

@@ -40,13 +40,13 @@ SHORTEST_HASH = 8
 
 
 def find(host: Host, name: str, flows: OfFlows | None = None) -> LoadedFlow:
-    """Return a deployed flow. See `Engine.deployed_flow`."""
+    """Return a deployed flow. See `Engine.flows.find`."""
     hash = versions(host, name, flows)[0].hash
     return LoadedFlow(host.flows.by_hash(hash).compiled, hash)
 
 
 def listed(host: Host, flow: str | None = None) -> list[DeployedInfo]:
-    """Return the deployed versions. See `Engine.deployed`."""
+    """Return the deployed versions. See `Engine.flows.versions`."""
     flows: list[DeployedInfo] = []
     current = None
     for deployed in host.store.deployed(flow):
@@ -115,7 +115,7 @@ def first_times(host: Host, flow: LoadedFlow) -> list[tuple[str, int, int | None
 
 
 def started_by(host: Host, flow: str | None) -> list[StartInfo]:
-    """Return what starts executions of deployed flows. See `Engine.starts`."""
+    """Return what starts executions of deployed flows. See `Engine.flows.starts`."""
     current = {deployed.flow: deployed.hash for deployed in reversed(host.store.deployed(flow))}
     times = {(schedule.flow, schedule.schedule): schedule for schedule in host.store.schedules()}
     starts: list[StartInfo] = []
@@ -135,7 +135,7 @@ def started_by(host: Host, flow: str | None) -> list[StartInfo]:
 
 
 def start_due(host: Host, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
-    """Record an execution for each schedule that is due. See `Engine.start_due`."""
+    """Record an execution for each schedule that is due. See `Engine.flows.start_due`."""
     done = []
     for scheduled in host.store.schedules(host.clock.now()):
         if (scheduled.flow, scheduled.schedule) in leave:
@@ -180,7 +180,7 @@ def _start(host: Host, scheduled: Scheduled) -> ScheduledStart | None:
 
 
 def pause(host: Host, flow: str) -> None:
-    """Pause the schedules of a flow. See `Engine.pause_schedules`."""
+    """Pause the schedules of a flow. See `Engine.flows.pause`."""
     _entries(host, flow, None)
     while open_ := [scheduled for scheduled in _kept(host, flow) if scheduled.due is not None]:
         for scheduled in open_:
@@ -188,7 +188,7 @@ def pause(host: Host, flow: str) -> None:
 
 
 def resume(host: Host, flow: str) -> None:
-    """Resume the paused schedules of a flow. See `Engine.resume_schedules`."""
+    """Resume the paused schedules of a flow. See `Engine.flows.resume`."""
     entries = {_name(start): start for _, start in _entries(host, flow, None)}
     now = host.clock.now()
     for scheduled in _kept(host, flow):
@@ -199,7 +199,7 @@ def resume(host: Host, flow: str) -> None:
 
 
 def trigger(host: Host, flow: str, schedule: str | None, user: str) -> str:
-    """Record an execution out of turn. See `Engine.trigger`."""
+    """Record an execution out of turn. See `Engine.flows.trigger`."""
     entries = _entries(host, flow, schedule)
     if len(entries) > 1:
         names = ", ".join(f"'{_name(start)}'" for _, start in entries)
@@ -336,7 +336,7 @@ UNVERSIONED = "0"
 
 
 def deploy(host: Host, flow: LoadedFlow) -> DeployedInfo:
-    """Deploy a flow. See `Engine.deploy`."""
+    """Deploy a flow. See `Engine.flows.deploy`."""
     check_importable(flow.functions)
     starts = flow.compiled.get("start", ())
     signals = [start["signal"] for start in starts if "signal" in start]
@@ -351,7 +351,7 @@ def deploy(host: Host, flow: LoadedFlow) -> DeployedInfo:
 
 
 def undeploy(host: Host, name: str) -> list[Deployed]:
-    """Remove deployed versions. See `Engine.undeploy`."""
+    """Remove deployed versions. See `Engine.flows.undeploy`."""
     removed = versions(host, name)
     if "@" not in name:
         if removed[0].flow != name:

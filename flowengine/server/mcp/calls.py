@@ -162,7 +162,7 @@ def open_questions(view: Mapping[str, Any], decided: Collection[str] = ()) -> li
 
 
 def _status(call: ApiCall) -> str:
-    return call.engine.summary(call.path["execution"])["status"]
+    return call.engine.executions.summary(call.path["execution"])["status"]
 
 
 class ToolCalls:
@@ -328,8 +328,8 @@ class ToolCalls:
 
         def fits(call: ApiCall) -> tuple[str, QuestionForm] | None:
             for wait in waits:
-                shown: Any = call.engine.wait(wait["id"])
-                if call.may(Right.DECIDE, shown["flow"]) and call.engine.may_answer(
+                shown: Any = call.engine.approvals.show(wait["id"])
+                if call.may(Right.DECIDE, shown["flow"]) and call.engine.approvals.may_answer(
                     shown, call.principal.user
                 ):
                     question = question_of(shown)

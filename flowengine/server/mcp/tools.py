@@ -113,7 +113,7 @@ def is_tool(call: ApiCall, name: str) -> bool:
 
 
 def _startable(call: ApiCall) -> list[str]:
-    deployed = (item["flow"] for item in call.engine.deployed() if item["current"])
+    deployed = (item["flow"] for item in call.engine.flows.versions() if item["current"])
     return sorted(id for id in deployed if call.may(Right.SEE, id) and call.may(Right.START, id))
 
 

@@ -73,7 +73,9 @@ def test_a_secret_is_in_no_journal_snapshot_update_log_or_error(
         engine.subscribe(Reporter(logger, AgentEvents(flow.compiled, "run"), ends=True))
         result = engine.run(flow, id="run")
         over()
-        told = json.dumps([engine.show("run"), *engine.events("run")], default=str)
+        told = json.dumps(
+            [engine.executions.show("run"), *engine.executions.events("run")], default=str
+        )
 
     # They are where they belong.
     first, second = wire.requests

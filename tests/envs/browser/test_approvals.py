@@ -344,13 +344,13 @@ def test_an_agent_waits_for_a_yes_and_is_told_of_a_no(web: Web, tmp_path: Path) 
         assert wait["tool"] == "std.browser_click"
         assert wait["found"]["action"] == "click: send a form with a password"
         assert wait["found"]["target"]["element"] == "<button> Log in"
-        rejected = engine.reject(wait["id"], comment="not now").result
+        rejected = engine.approvals.reject(wait["id"], comment="not now").result
         assert rejected is not None
         assert not posts(web)
         assert "not now" in case.sent(2)[-1]["content"]
 
         [again] = rejected.waits
-        result = engine.approve(again["id"]).result
+        result = engine.approvals.approve(again["id"]).result
         assert result is not None
         assert result.status == "succeeded"
     assert posts(web) == ["POST /in"]
@@ -367,7 +367,7 @@ def test_a_step_waits_in_the_middle_of_its_actions_and_continues_there(
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
         [wait] = engine.run(path, {"url": url}).waits
         assert wait["found"]["target"]["element"] == "<button> Log in"
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.outputs == {"url": web.url("/in")}, result
     assert [each for each in web.asked if "favicon" not in each] == ["GET /login", "POST /in"]
@@ -377,7 +377,7 @@ def test_a_step_waits_in_the_middle_of_its_actions_and_continues_there(
         [wait] = engine.run(path, {"url": url}).waits
     web.asked.clear()
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
         assert result is not None
         assert result.error is not None
         assert "the browser was opened again since action 4 was approved" in str(result.error)
@@ -410,6 +410,6 @@ def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
         assert wait["found"]["target"] == {"host": "far.example", "url": "http://far.example/"}
         assert not web.asked
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
-        result = engine.approve(wait["id"]).result
+        result = engine.approvals.approve(wait["id"]).result
     assert result is not None
     assert result.outputs == {"title": "Far away"}, result

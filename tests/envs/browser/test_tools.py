@@ -281,9 +281,9 @@ def test_a_flow_goes_on_where_it_was_after_a_wait(web: Web, tmp_path: Path) -> N
         assert engine.run(path).status == "waiting"
         assert {*sharing._groups} == others  # no environment is open at this point
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
-        [wait] = engine.waits().items
-        result = engine.approve(wait["id"]).result
-        journal = str(list(engine.events(wait["execution"])))
+        [wait] = engine.approvals.list().items
+        result = engine.approvals.approve(wait["id"]).result
+        journal = str(list(engine.executions.events(wait["execution"])))
     assert result is not None
     assert result.outputs is not None
     before, after = result.outputs["before"], result.outputs["after"]

@@ -1,0 +1,71 @@
+"""The methods of the engine that are in groups now, by their old names."""
+
+from __future__ import annotations
+
+from flowengine.engines.deciding import Approvals
+from flowengine.engines.deploying import DeployedFlows
+from flowengine.engines.old_names import Renamed
+from flowengine.engines.operating import Executions
+
+
+class RenamedMethods:
+    """Old name → the group and its method."""
+
+    find = Renamed("executions", Executions.find)
+    download = Renamed("executions", Executions.download)
+    result = Renamed("executions", Executions.result)
+    summary = Renamed("executions", Executions.summary)
+    show = Renamed("executions", Executions.show)
+    glance = Renamed("executions", Executions.glance)
+    folds = Renamed("executions", Executions.folds)
+    flow_of = Renamed("executions", Executions.flow_of)
+    past_updates = Renamed("executions", Executions.past_updates)
+    tool_messages = Renamed("executions", Executions.tool_messages)
+    newest = Renamed("executions", Executions.newest)
+    events = Renamed("executions", Executions.events)
+    all_events = Renamed("executions", Executions.all_events)
+    feed_all = Renamed("executions", Executions.feed_all)
+    why = Renamed("executions", Executions.why)
+    diff = Renamed("executions", Executions.diff)
+    cancel = Renamed("executions", Executions.cancel)
+    cancel_async = Renamed("executions", Executions.cancel_async)
+    retry = Renamed("executions", Executions.retry)
+    retry_async = Renamed("executions", Executions.retry_async)
+    fork = Renamed("executions", Executions.fork)
+    fork_async = Renamed("executions", Executions.fork_async)
+    upgrade = Renamed("executions", Executions.upgrade)
+    upgrade_async = Renamed("executions", Executions.upgrade_async)
+    prune = Renamed("executions", Executions.prune)
+    migrate = Renamed("executions", Executions.migrate)
+    interrupted_moves = Renamed("executions", Executions.interrupted_moves)
+    waits = Renamed("approvals", Approvals.list)
+    wait = Renamed("approvals", Approvals.show)
+    may_answer = Renamed("approvals", Approvals.may_answer)
+    decide = Renamed("approvals", Approvals.decide)
+    decide_async = Renamed("approvals", Approvals.decide_async)
+    approve = Renamed("approvals", Approvals.approve)
+    approve_async = Renamed("approvals", Approvals.approve_async)
+    reject = Renamed("approvals", Approvals.reject)
+    reject_async = Renamed("approvals", Approvals.reject_async)
+    respond = Renamed("approvals", Approvals.respond)
+    respond_async = Renamed("approvals", Approvals.respond_async)
+    continue_with = Renamed("approvals", Approvals.continue_with)
+    continue_with_async = Renamed("approvals", Approvals.continue_with_async)
+    consulting = Renamed("approvals", Approvals.consulting)
+    claim = Renamed("approvals", Approvals.claim)
+    release = Renamed("approvals", Approvals.release)
+    delegate = Renamed("approvals", Approvals.delegate)
+    grants = Renamed("approvals", Approvals.grants)
+    revoke = Renamed("approvals", Approvals.revoke)
+    deployed = Renamed("flows", DeployedFlows.versions)
+    deployed_flow = Renamed("flows", DeployedFlows.find)
+    kept_flow = Renamed("flows", DeployedFlows.kept)
+    pause_schedules = Renamed("flows", DeployedFlows.pause)
+    resume_schedules = Renamed("flows", DeployedFlows.resume)
+    starts = Renamed("flows", DeployedFlows.starts)
+    deploy = Renamed("flows", DeployedFlows.deploy)
+    undeploy = Renamed("flows", DeployedFlows.undeploy)
+    start_due = Renamed("flows", DeployedFlows.start_due)
+    trigger = Renamed("flows", DeployedFlows.trigger)
+    backfill_async = Renamed("flows", DeployedFlows.backfill_async)
+    record_past = Renamed("flows", DeployedFlows.record_past)
