@@ -36,8 +36,8 @@ FILE = "histories.db"
 _PER_EVENT = 500
 """Bytes of states for each event, on average."""
 _PLAIN, _DEFLATED = b"\x00", b"\x01"
-_WORTH_IT = 4096
-"""Bytes from which compression is worth its time. Most steps have fewer, and there are many."""
+_WORTH_IT = 1024
+"""Bytes from which compression is worth its time."""
 _VERSION = 3
 _FACTS = 200
 """Facts in one row."""
