@@ -82,11 +82,14 @@ class TreeSource(Protocol):
     def read(self, address: str) -> None:
         """Put an address into the tree with `Folds.take`, if it is recorded."""
 
-    def read_inside(self, fold: str) -> None:
-        """The same for all addresses directly inside a fold, at once."""
+    def read_all(self) -> None:
+        """The same for all addresses that are not in it, at once."""
 
     def order(self, fold: str) -> list[tuple[int, int, str]]:
-        """Return rank, number and address of everything directly inside a fold, in order."""
+        """Return rank, number and address of everything directly inside a fold, in order.
+
+        It is called once for each fold.
+        """
 
 
 class _RecordedFold(_Fold):
@@ -184,7 +187,7 @@ class Folds:
             step: As `show` returns it. Not to be changed afterwards.
         """
         address, status = step["address"], step["status"]
-        before = self._status(address) if address in self._places else None
+        before = self.status(address) if address in self._places else None
         if before is None:
             self._add(address)
         self._count(address, -1)
@@ -257,15 +260,16 @@ class Folds:
             only_urgent: Leave out those that have succeeded, or have another status that is not
                 urgent. The cost depends on the others only.
         """
+        is_long = not only_urgent and self._folds[address].below.total() > PAGE
+        if self._source is not None and is_long:
+            self._source.read_all()
         fold = self._settled(address)
-        if self._source is not None and not only_urgent:
-            self._source.read_inside(address)
         for rank, _, inner in fold.order:
             if only_urgent and rank == _LAST:
                 return
             if inner in self._folds:
                 yield from self.steps_inside(inner, only_urgent=only_urgent)
-            elif not only_urgent or self._status(inner) in _RANKS:
+            elif not only_urgent or self.status(inner) in _RANKS:
                 yield self._steps[inner]
 
     def number(self, address: str) -> int:
@@ -273,8 +277,9 @@ class Folds:
         return self._numbers[address]
 
     def status(self, address: str) -> str:
-        """Return the status of a step. Empty: there is none at this address."""
-        return self._status(address)
+        """Return the status of a step. Empty: there is none, or a fold that has not ended."""
+        step = self._steps.get(address)
+        return "" if step is None else step["status"]
 
     def summary(self) -> dict[str, Any]:
         """Return the plain data from which `restore` continues the tree."""
@@ -305,26 +310,24 @@ class Folds:
         fold = self._folds.get(address)
         inside = None if fold is None else [*map(dict, (fold.inside, fold.below)), [*fold.signs]]
         place = self._places[address] if address else (None, _LAST, 0)
-        return *place, [self._numbers.get(address), inside]
+        return *place, [self._steps.get(address), self._numbers.get(address), inside]
 
     def take(
         self, address: str, fold: str | None, rank: int, place: int, rest: Sequence[Any]
     ) -> None:
-        """Put an address into the tree as it was `recorded`. Its step is put by `take_step`."""
+        """Put an address into the tree as it was `recorded`."""
         assert self._source is not None
-        number, inside = rest
+        step, number, inside = rest
         if fold is not None:
             self._places[address] = _Place(fold, rank, place)
+        if step is not None:
+            self._steps[address] = step
         if number is not None:
             self._numbers[address] = number
         if inside is not None:
             found = self._folds[address] = _RecordedFold(self._source, address)
             found.inside, found.below = Counter(inside[0]), Counter(inside[1])
             found.signs = dict.fromkeys(inside[2])
-
-    def take_step(self, step: Mapping[str, Any]) -> None:
-        """Put a step into the tree as it was recorded."""
-        self._steps[step["address"]] = step
 
     def _row(self, address: str, parent: str) -> FoldRow:
         fold = self._folds.get(address) or _Fold()
@@ -381,14 +384,9 @@ class Folds:
         return self._folds[address]
 
     def _urgency(self, address: str) -> int:
-        rank = _rank(self._status(address))
+        rank = _rank(self.status(address))
         fold = self._folds.get(address)
         return rank if fold is None else min([rank, *map(_rank, fold.below)])
-
-    def _status(self, address: str) -> str:
-        """Return the status of a step. Empty: a fold that has not ended."""
-        step = self._steps.get(address)
-        return "" if step is None else step["status"]
 
     def _add(self, address: str) -> None:
         """Add an address and the folds around it that are new. It has no status yet."""
@@ -409,7 +407,7 @@ class Folds:
     def _opened(self, address: str) -> _Fold:
         """Return a new fold at the address of a step that contained no others before."""
         if address in self._steps:
-            self._shift_around(address, self._status(address), None)
+            self._shift_around(address, self.status(address), None)
             self._moved[address] = None
         fold = self._folds[address] = _Fold()
         return fold

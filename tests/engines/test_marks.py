@@ -19,7 +19,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.executions import linked_flows
-from flowengine.engines.inspection import glance, marks, replayed
+from flowengine.engines.inspection import glance, marks
 from flowengine.engines.inspection.marks import FILE, Marks
 from flowengine.errors import StoreError
 from flowengine.journal import encoding
@@ -63,7 +63,7 @@ def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
     (folder / "kept").mkdir(exist_ok=True)
     patch.setattr(marks, "EVERY", SHOWN)
     patch.setattr(marks, "_PER_EVENT", 2000)  # states at most of the marks
-    patch.setattr(replayed, "_NEW", 2 * SHOWN)
+    patch.setattr(marks, "NEW", 2 * SHOWN)
     patch.setattr(glance, "LONG", 100)
 
 
@@ -80,6 +80,7 @@ class Recorded(NamedTuple):
     id: str
     overview: Any
     events: list[Any]
+    whole: Any
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +92,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         with Engine("store") as fresh:
             fresh.keep_histories()
             shown, events = overview(fresh, id), list(fresh.executions.events(id))
+            whole = fresh.executions.show(id, tries=True)
         with server() as engine:
             overview(engine, id)
-    return Recorded(folder, id, shown, events)
+    return Recorded(folder, id, shown, events, whole)
 
 
 @pytest.fixture
@@ -155,7 +157,7 @@ def run(flow: str = "long.yaml") -> str:
 def test_a_new_server_reads_of_each_view_only_what_it_shows(
     recorded: Recorded, costs: Callable[[], tuple[int, int]]
 ) -> None:
-    _, id, expected, whole = recorded
+    _, id, expected, whole, _ = recorded
     with Engine("store") as fresh:
         past = overview(fresh, id, until=100)
         [step] = fresh.executions.show(id, step="each[77]/one")["steps"]
@@ -188,6 +190,12 @@ def test_a_new_server_reads_of_each_view_only_what_it_shows(
         read, applied = costs()
         assert read <= most
         assert applied < SHOWN
+    with closing(sqlite3.connect(Path("kept") / FILE)) as file, file:  # values are read for steps
+        file.execute("UPDATE steps SET step = x'' WHERE address = 'each[3]/one'")
+    with server() as engine:
+        assert overview(engine, id) == expected
+        with pytest.raises(StoreError):
+            engine.executions.show(id)
     assert expected[3][0][0]["address"] == "each[77]/one"
 
 
@@ -273,31 +281,37 @@ def test_what_was_compared_once_is_compared_again_without_its_journal(
 def damage(how: str, path: Path) -> None:
     """Change the file, as another program could."""
     content = path.read_bytes()
-    if how == "garbage":
-        path.write_bytes(random.Random(1).randbytes(len(content)))
-    elif how == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif how == "empty":
-        path.write_bytes(b"")
+    garbage, half = random.Random(1).randbytes(len(content)), content[: len(content) // 2]
+    files = {"garbage": garbage, "truncated": half, "empty": b""}
+    if how in files:
+        path.write_bytes(files[how])
     else:
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(how)
 
 
+def packed(value: Any) -> bytes:
+    return marks._packed(value)
+
+
+COLUMNS = ("steps SET body", "steps SET step", "marks SET state", "marks SET subjects")
+SHAPES: Any = ([], 7, [{"address": "each"}, "x", [], {}])
+OTHER_SHAPES = [f"UPDATE {c} = x'{packed(value).hex()}'" for c in COLUMNS for value in SHAPES]
+
+
 @pytest.mark.parametrize(
     "how",
     [
+        *OTHER_SHAPES,
         *("garbage", "truncated", "empty"),
         "PRAGMA user_version = 99",
         "DROP TABLE steps",
-        "UPDATE marks SET state = x'00' WHERE state IS NOT NULL",
         "UPDATE marks SET state = substr(state, 1, 100) WHERE state IS NOT NULL",
-        "UPDATE marks SET state = 1 WHERE state IS NOT NULL",
-        "UPDATE marks SET subjects = x'01'",
         "UPDATE marks SET event = x'00'",
         "UPDATE marks SET number = number + 5000",
         "UPDATE steps SET body = substr(body, 1, 40)",
         "UPDATE steps SET body = x'00' || substr(body, 2)",
+        "UPDATE steps SET step = substr(step, 1, 40)",
         "UPDATE steps SET rank = 'x', fold = 7",
         "DELETE FROM steps",
         "DELETE FROM marks WHERE state IS NULL",
@@ -308,42 +322,13 @@ def test_what_is_damaged_is_recorded_anew(recorded: Recorded, how: str) -> None:
     id = recorded.id
     damage(how, Path("kept") / FILE)
     with server() as engine:
-        for look in (overview, lambda *_: list(engine.executions.events(id))):
+        whole = lambda *_: engine.executions.show(id, tries=True)  # noqa: E731
+        for look in (overview, whole, lambda *_: list(engine.executions.events(id))):
             with suppress(StoreError):  # a damaged part may be found when it is needed
                 look(engine, id)
         assert overview(engine, id) == recorded.overview
+        assert engine.executions.show(id, tries=True) == recorded.whole
         assert list(engine.executions.events(id)) == recorded.events
-
-
-def packed(value: Any) -> bytes:
-    return marks._packed(value)
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize(
-    "body",
-    [
-        [],
-        7,
-        [{}, 0, None, None],
-        [{"address": "each"}, "x", [], {}],
-        [None, 0, 1, [{"failed": "x"}, [], 3]],
-        b"x" * 9,
-    ],
-)
-def test_what_a_program_wrote_into_it_is_data_of_another_shape(
-    recorded: Recorded, body: Any
-) -> None:
-    id = recorded.id
-    for table, column in (("steps", "body"), ("marks", "state"), ("marks", "subjects")):
-        with server() as engine:
-            assert overview(engine, id) == recorded.overview
-        with closing(sqlite3.connect(Path("kept") / FILE)) as file, file:
-            file.execute(f"UPDATE {table} SET {column} = ?", (packed(body),))
-        with server() as engine:
-            with suppress(StoreError):
-                overview(engine, id)
-            assert overview(engine, id) == recorded.overview
 
 
 def test_more_than_fits_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,7 +415,7 @@ def test_two_servers_record_one_execution(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_keeps_no_view_from_being_shown(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, costs: Callable[[], tuple[int, int]]
 ) -> None:
     (Path("kept") / FILE).unlink()
 
@@ -439,6 +424,8 @@ def test_a_file_that_cannot_be_written_keeps_no_view_from_being_shown(
 
     with server() as engine:
         monkeypatch.setattr(marks.ExecutionMarks, "add", full)
+        assert list(islice(engine.executions.events(recorded.id), 5)) == recorded.events[:5]
+        assert costs()[1] < SHOWN  # the first events need no later ones
         assert overview(engine, recorded.id) == recorded.overview
 
 
@@ -466,7 +453,7 @@ with Engine("store") as engine:
 def test_what_a_killed_process_has_begun_to_record_is_completed(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, id, expected, whole = recorded
+    _, id, expected, whole, _ = recorded
     with Engine("store") as fresh:
         past = overview(fresh, id, until=90)
     (Path("kept") / FILE).unlink()

@@ -66,15 +66,23 @@ class History(NamedTuple):
     entries: int
     """Length of its journal, without discarded events."""
     inputs: dict[str, Any]
+    forked_at: int
+    own: _Own
     facts: list[Fact]
     content: Callable[[int], dict[str, Any]]
     """Returns the content of a fact, by its position."""
-    outputs: Any
-    error: Any
-    forked_at: int
-    own: _Own
     places: dict[tuple[Any, ...], int]
     """Key → position in `facts`, without those that both begin with."""
+
+    @property
+    def outputs(self) -> Any:
+        """Its outputs."""
+        return unpack_outputs(self.record.outputs, f"execution {self.record.id}")
+
+    @property
+    def error(self) -> Any:
+        """Its error."""
+        return unpack_error(self.record.error, f"execution {self.record.id}")
 
 
 def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Difference:
@@ -98,7 +106,7 @@ def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Diffe
 
 
 def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Difference:
-    first, other = _history(host, left, marks), _history(host, right, marks)
+    first, other = (_recorded(host, host.store.execution(id), marks) for id in (left, right))
     begin = _common_beginning(first.facts, other.facts)
     for history in (first, other):
         facts = enumerate(islice(history.facts, begin, None), begin)
@@ -123,37 +131,8 @@ def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Differe
     }
 
 
-class _Read(NamedTuple):
-    """What the journal of an execution has to compare."""
-
-    entries: int
-    inputs: dict[str, Any]
-    forked_at: int
-    own: _Own
-    facts: list[Fact]
-    content: Callable[[int], dict[str, Any]]
-
-
-def _history(host: Host, id: str, marks: Marks | None) -> History:
-    """Return the history of an execution, without the events discarded by retries."""
-    record = host.store.execution(id)
-    past = _recorded(host, record, marks) if marks is not None else _replayed(host, record)[0]
-    return History(
-        record,
-        past.entries,
-        past.inputs,
-        past.facts,
-        past.content,
-        unpack_outputs(record.outputs, f"execution {record.id}"),
-        unpack_error(record.error, f"execution {record.id}"),
-        past.forked_at,
-        past.own,
-        {},
-    )
-
-
-def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str, Any]]]:
-    """Return the facts in the journal of an execution, and their contents."""
+def _replayed(host: Host, record: ExecutionRecord) -> History:
+    """Return an execution, without the events discarded by retries."""
     journal = read(host.store, record.id)
     straight = line(journal, len(journal) - 1)
     own = _Own(record.id)
@@ -165,15 +144,14 @@ def _replayed(host: Host, record: ExecutionRecord) -> tuple[_Read, list[dict[str
         seen.clear()
     first: Any = straight[0] if straight else {"inputs": {}}
     inputs = own.plain(first["inputs"])
-    contents = facts.contents
-    past = _Read(
-        len(straight), inputs, _forked_at(straight), own, facts.found, contents.__getitem__
-    )
-    return past, contents
+    content, forked_at = facts.contents.__getitem__, _forked_at(straight)
+    return History(record, len(straight), inputs, forked_at, own, facts.found, content, {})
 
 
-def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
-    """Return the recorded facts of an execution. If they are not recorded, record them first."""
+def _recorded(host: Host, record: ExecutionRecord, marks: Marks | None) -> History:
+    """Return an execution as recorded. If its facts are not recorded, record them first."""
+    if marks is None:
+        return _replayed(host, record)
     loaded = host.store.load(record.id)
     length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
     last = host.store.events(record.id, max(length - 1, 0), 1)
@@ -182,22 +160,25 @@ def _recorded(host: Host, record: ExecutionRecord, marks: Marks) -> _Read:
     recorded = None if kept is None else kept.compared(length, name)
     if kept is not None and recorded is not None:
         with DamageGuard():
-            return _restored(record.id, kept, *recorded)
-    past, contents = _replayed(host, record)
+            return _restored(record, kept, *recorded)
+    past = _replayed(host, record)
     if length >= marks_module.EVERY:
         body = [past.entries, past.inputs, past.forked_at, past.own.waits, len(past.facts)]
         facts = [[*fact] for fact in past.facts]
+        contents = list(map(past.content, range(len(facts))))
         with suppress(FlowEngineError):  # it is shown nevertheless
             kept = marks.of(record) or marks.begin(record)
             kept.add_compared(length, name, body, facts, contents)
     return past
 
 
-def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> _Read:
+def _restored(
+    record: ExecutionRecord, kept: ExecutionMarks, body: Any, recorded: list[Any]
+) -> History:
     entries, inputs, forked_at, waits, count = body
     if len(recorded) != count:
         raise ValueError(f"it has {len(recorded)} facts in place of {count}")
-    own = _Own(id)
+    own = _Own(record.id)
     own.know(waits)
     facts = list(map(Fact._make, recorded))
     known: dict[int, dict[str, Any]] = {}
@@ -209,7 +190,7 @@ def _restored(id: str, kept: ExecutionMarks, body: Any, recorded: list[Any]) -> 
         with DamageGuard():
             return known[place]
 
-    return _Read(entries, inputs, forked_at, own, facts, content)
+    return History(record, entries, inputs, forked_at, own, facts, content, {})
 
 
 class _Own:

@@ -21,7 +21,7 @@ from flowengine.engines.executions.linked_flows import (
     walk_on,
 )
 from flowengine.engines.executions.views import entry_view
-from flowengine.engines.inspection.marks import DamagedMarks
+from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.steps import OVER
 from flowengine.engines.results import ENDED, EventFilter, StoreEvent
 from flowengine.errors import FlowEngineError
@@ -74,7 +74,7 @@ def entries(
             known = history.entries(since)
         try:
             yield from known
-        except DamagedMarks:
+        except marks.DamagedMarks:
             histories.damaged()
             raise
         return
@@ -92,7 +92,7 @@ def _is_past(host: Host, record: ExecutionRecord, since: int, histories: OpenHis
     if histories.has(host.store, record):
         return True
     snapshot = host.store.load(record.id).snapshot
-    return snapshot is None or since < snapshot[0]
+    return since >= marks.NEW and (snapshot is None or since < snapshot[0])
 
 
 def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:

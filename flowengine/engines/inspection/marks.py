@@ -28,21 +28,19 @@ if TYPE_CHECKING:
 
 EVERY = 500
 """Events between two marks."""
+NEW = 2_000
+"""Events that take no noticeable time to replay."""
 MOST_BYTES = 2 * 1024**3
 """Maximum size of the file. Executions that have not been shown for longest are dropped."""
 FILE = "histories.db"
 _PER_EVENT = 500
 """Bytes of states for each event, on average."""
-_AGAIN = "try again: it is replaced"
 _PLAIN, _DEFLATED = b"\x00", b"\x01"
-_WORTH_IT = 512
+_WORTH_IT = 1024
 """Bytes from which compression is worth its time."""
-_VERSION = 2
+_VERSION = 3
 _FACTS = 200
 """Facts in one row."""
-_NO_LIMIT = 2**62
-_MARKED = 16
-"""Bytes of the name of an event."""
 _TABLES = """
 CREATE TABLE executions (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, created_at INTEGER NOT NULL,
@@ -52,7 +50,7 @@ CREATE TABLE marks (
     subjects BLOB NOT NULL, state BLOB, UNIQUE (execution, number));
 CREATE TABLE steps (
     execution INTEGER NOT NULL, address TEXT NOT NULL, mark INTEGER NOT NULL, fold TEXT,
-    rank INTEGER, place INTEGER, body BLOB NOT NULL,
+    rank INTEGER, place INTEGER, body BLOB NOT NULL, step BLOB NOT NULL,
     UNIQUE (execution, address, mark));
 CREATE INDEX steps_in_folds ON steps (execution, fold, address, mark, rank, place);
 CREATE TABLE compared (
@@ -65,8 +63,8 @@ CREATE TABLE points (
     execution INTEGER NOT NULL, number INTEGER NOT NULL, point TEXT, UNIQUE (execution, number));
 """
 _NEWEST = """
-SELECT address, fold, rank, place, body, max(mark) FROM steps
-WHERE execution = ? AND mark <= ? AND {} GROUP BY address
+SELECT address, {}, max(mark) FROM steps
+WHERE execution = ? AND mark <= ? {} GROUP BY address
 """
 """The newest row of each address. The other columns are of the row with the maximum."""
 
@@ -85,7 +83,8 @@ class DamageGuard:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, (DamagedMarks, OSError)):
             raise DamagedMarks(
-                f"the recorded data of an execution is damaged: {error}", hint=_AGAIN
+                f"the recorded data of an execution is damaged: {error}",
+                hint="try again: it is replaced",
             ) from error
 
 
@@ -99,6 +98,9 @@ class MarkedStep(NamedTuple):
     place: int
     """Its number in that fold."""
     body: Any
+    """What lists and timelines need, see `Folds.recorded`."""
+    step: Any = None
+    """The rest of its step, read separately."""
 
 
 class StateMark(NamedTuple):
@@ -115,7 +117,7 @@ def name_of(packed: bytes) -> bytes:
     """Return a name that no other event has at the same place in a journal."""
     import hashlib
 
-    return hashlib.blake2b(packed, digest_size=_MARKED).digest()
+    return hashlib.blake2b(packed, digest_size=16).digest()
 
 
 class Marks:
@@ -319,7 +321,7 @@ class ExecutionMarks:
         rows = self._marks.rows(
             "SELECT number, event, state FROM marks WHERE execution = ? AND number > ? "
             "AND number <= ? AND state IS NOT NULL ORDER BY number DESC LIMIT 1",
-            (self._execution, after, _NO_LIMIT if until is None else until),
+            (self._execution, after, 2**62 if until is None else until),
         )
         if not rows:
             return None
@@ -361,12 +363,12 @@ class ExecutionMarks:
         """
         packed = _packed([list(subject) for subject in subjects])
         packed_state = None if state is None else _packed(state)
-        rows = [
-            (self._execution, step.address, number, *step[1:4], _packed(step.body))
+        rows: list[tuple[Any, ...]] = [
+            (self._execution, step.address, number, *step[1:4], *map(_packed, step[4:]))
             for step in steps
         ]
         size = len(packed) + len(packed_state or b"")
-        size += sum(len(row[1]) + len(row[-1]) for row in rows)
+        size += sum(len(row[1]) + len(row[-1]) + len(row[-2]) for row in rows)
         with self._marks.changing() as connection:
             newest = connection.execute(
                 "SELECT coalesce(max(marks.number), 0) FROM executions LEFT JOIN marks "
@@ -380,7 +382,7 @@ class ExecutionMarks:
                 "INSERT INTO marks VALUES (?, ?, ?, ?, ?)",
                 (self._execution, number, event, packed, packed_state),
             )
-            connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             connection.execute(
                 "UPDATE executions SET bytes = bytes + ? WHERE number = ?",
                 (size, self._execution),
@@ -435,22 +437,23 @@ class ExecutionMarks:
         subjects = _unpacked(packed)
         return last - len(subjects), subjects
 
-    def step(self, address: str, mark: int) -> MarkedStep | None:
-        """Return an address as it was at a mark. None: it did not exist."""
-        steps = self._steps(mark, "address = ?", address)
-        if not steps and not self._marks.rows(
-            "SELECT 1 FROM marks WHERE execution = ? AND number = ?", (self._execution, mark)
-        ):
-            raise self._lost()
-        return steps[0] if steps else None
+    def tree(self, mark: int, address: str | None = None) -> list[MarkedStep]:
+        """Return addresses as they were at a mark, without their steps.
 
-    def steps(self, mark: int) -> list[MarkedStep]:
-        """Return all addresses as they were at a mark."""
-        return self._steps(mark, "1")
+        Args:
+            mark: Number of the mark.
+            address: Only this one, if it existed. None: all.
+        """
+        rows = self._newest("fold, rank, place, body", mark, address)
+        return [
+            MarkedStep(address, fold, rank, place, _unpacked(body))
+            for address, fold, rank, place, body, _ in rows
+        ]
 
-    def steps_in(self, fold: str, mark: int) -> list[MarkedStep]:
-        """Return the addresses directly inside a fold as they were at a mark."""
-        return self._steps(mark, "fold = ?", fold)
+    def steps(self, mark: int, address: str | None = None) -> list[tuple[str, Any]]:
+        """Return the addresses and the steps of the same, see `MarkedStep.step`."""
+        rows = self._newest("step", mark, address)
+        return [(address, _unpacked(step)) for address, step, _ in rows]
 
     def order(self, fold: str, mark: int) -> list[tuple[int, int, str]]:
         """Return rank, number and address of everything directly inside a fold, in order."""
@@ -547,12 +550,15 @@ class ExecutionMarks:
                 "INSERT OR REPLACE INTO points VALUES (?, ?, ?)", (self._execution, number, point)
             )
 
-    def _steps(self, mark: int, which: str, *values: Any) -> list[MarkedStep]:
-        rows = self._marks.rows(_NEWEST.format(which), (self._execution, mark, *values))
-        return [
-            MarkedStep(address, fold, rank, place, _unpacked(body))
-            for address, fold, rank, place, body, _ in rows
-        ]
+    def _newest(self, columns: str, mark: int, address: str | None) -> list[Any]:
+        which, values = ("", ()) if address is None else ("AND address = ?", (address,))
+        query = _NEWEST.format(columns, which)
+        rows = self._marks.rows(query, (self._execution, mark, *values))
+        if not rows and not self._marks.rows(
+            "SELECT 1 FROM marks WHERE execution = ? AND number = ?", (self._execution, mark)
+        ):
+            raise self._lost()
+        return rows
 
     def _lost(self) -> StoreError:
         return StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
-
-
-_NEW = 2_000
-"""Events since the last mark that take no noticeable time to replay."""
 
 
 class Recording(NamedTuple):
@@ -223,9 +220,9 @@ class Replayed:
         steps, earlier = self._log.steps, self._log.earlier
         addresses = {place: None for address in self._unmarked for place in around(address)}
         for address in {"": None, **addresses}:
-            fold, rank, place, rest = self._folds.recorded(address)
-            body = [steps.get(address), earlier.get(address, 0), *rest]
-            yield MarkedStep(address, fold, rank, place, body)
+            step = steps.get(address)
+            whole = None if step is None else [*_without_copies(step), earlier.get(address, 0)]
+            yield MarkedStep(address, *self._folds.recorded(address), whole)
 
     def _summary(self) -> dict[str, Any]:
         """Return everything that `_go_on` needs besides the steps, with the tree up to date."""
@@ -238,7 +235,6 @@ class Replayed:
             "warnings": self.warnings,
             "log": self._log.summary(),
             "folds": self._folds.summary(),
-            "shown": [self._folds.status(address) for address in self._log.open],
         }
 
     def before(self, number: int) -> Replayed:
@@ -321,6 +317,7 @@ class Replayed:
         if self._source is None:
             return [*steps]
         self._source.read_all()
+        self._source.read_steps()
         return sorted(steps, key=self.folds(self._folded or "").number)
 
     def fork_point(self) -> str | None:
@@ -373,44 +370,53 @@ class RecordedSteps:
         self._number = mark.number
         self._read_events = read
         self._known: set[str] = set()
-        """The addresses that have been read, whether anything is recorded of them or not."""
-        self._folds_read: set[str] = set()
-        """The folds whose direct contents have been read."""
-        self._is_whole = False
+        """The addresses that are in the tree, whether anything is recorded of them or not."""
+        self._orders: dict[str, list[tuple[int, int, str]]] | None = None
+        """Fold → its order. None: not everything is in the tree."""
+        self._steps_known: set[str] = set()
+        """The same of the addresses whose steps are in the log."""
+        self._has_steps = False
         summary = mark.state
-        self.log = ActivationLog(self.read)
+        self.log = ActivationLog(self._read_step)
         self.log.restore(summary["log"])
-        self._shown = dict(zip(self.log.open, summary["shown"], strict=True))
-        """Open step → its status in the tree."""
         self.folds = Folds(source=self)
         self.folds.restore(summary["folds"])
-        if marks.step("", mark.number) is None:
+        if not marks.tree(mark.number, ""):
             raise ValueError("its steps are missing")
 
     def read(self, address: str) -> None:
         """See `flowengine.engines.folds.TreeSource`."""
-        if address in self._known or self._is_whole:
-            return
-        step = self._marks.step(address, self._number)
-        self._known.add(address)
-        if step is not None:
-            self._take(step)
-
-    def read_inside(self, fold: str) -> None:
-        """See `flowengine.engines.folds.TreeSource`."""
-        if not self._is_whole and fold not in self._folds_read:
-            self._folds_read.add(fold)
-            self._take_all(self._marks.steps_in(fold, self._number))
+        if self._orders is None and address not in self._known:
+            self._take(self._marks.tree(self._number, address))
+            self._known.add(address)
 
     def read_all(self) -> None:
-        """Read everything that has not been read."""
-        if not self._is_whole:
-            self._take_all(self._marks.steps(self._number))
-            self._is_whole = True
+        """See `flowengine.engines.folds.TreeSource`."""
+        if self._orders is None:
+            found = self._marks.tree(self._number)
+            self._take(found)
+            orders = defaultdict[str, list[tuple[int, int, str]]](list)
+            for address, fold, rank, place, *_ in found:
+                if fold is not None:
+                    orders[fold].append((rank, place, address))
+            self._orders = {fold: sorted(order) for fold, order in orders.items()}
 
     def order(self, fold: str) -> list[tuple[int, int, str]]:
         """See `flowengine.engines.folds.TreeSource`."""
-        return self._marks.order(fold, self._number)
+        if self._orders is None:
+            return self._marks.order(fold, self._number)
+        return self._orders.pop(fold, [])
+
+    def read_steps(self) -> None:
+        """Put everything into the log that is not in it."""
+        if not self._has_steps:
+            self._take_steps(self._marks.steps(self._number))
+            self._has_steps = True
+
+    def _read_step(self, address: str) -> None:
+        if not self._has_steps and address not in self._steps_known:
+            self._take_steps(self._marks.steps(self._number, address))
+            self._steps_known.add(address)
 
     def subjects(self, since: int) -> list[Any]:
         """Return the subjects of the events from a number on, at least one."""
@@ -421,23 +427,29 @@ class RecordedSteps:
         """Return events of the execution."""
         return unpacked(self._marks.name, self._read_events(since, count))
 
-    def _take_all(self, steps: Iterable[MarkedStep]) -> None:
-        for address in steps:
-            if address.address not in self._known:
-                self._known.add(address.address)
-                self._take(address)
-
-    def _take(self, found: MarkedStep) -> None:
+    def _take(self, found: Iterable[MarkedStep]) -> None:
         with DamageGuard():
-            address = found.address
-            step, earlier, *rest = found.body
-            self.folds.take(address, found.fold, found.rank, found.place, rest)
-            if step is not None:
-                self.log.steps[address], self.log.earlier[address] = step, earlier
-                listed = _listed(step)
-                if address in self._shown:
-                    listed["status"] = self._shown[address]
-                self.folds.take_step(listed)
+            for address, fold, rank, place, body, _ in found:
+                if address not in self._known:
+                    self.folds.take(address, fold, rank, place, body)
+
+    def _take_steps(self, found: Iterable[tuple[str, Any]]) -> None:
+        with DamageGuard():
+            for address, whole in found:
+                if whole is not None and address not in self._steps_known:
+                    step, copies, earlier = whole
+                    for key in copies:
+                        step["tries"][-1][key] = step[key]
+                    self.log.steps[address], self.log.earlier[address] = step, earlier
+
+
+def _without_copies(step: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return a step without those values of its last attempt that are its own, and their keys."""
+    *others, last = step["tries"] or [{}]
+    same = [key for key in ("input", "output") if key in step and last.get(key, step) is step[key]]
+    if not same:
+        return step, same
+    return {**step, "tries": [*others, {**last, **dict.fromkeys(same)}]}, same
 
 
 def _copied(step: StepInfo) -> StepInfo:
@@ -498,7 +510,7 @@ class OpenHistories:
             return False
         loaded = store.load(record.id)
         length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
-        return length - known.length() <= _NEW
+        return length - known.length() <= marks.NEW
 
     def _new(self, store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord) -> Replayed:
         if self._marks is None:
@@ -524,7 +536,10 @@ class OpenHistories:
         try:
             with replayed.lock:
                 if not replayed.is_read and self._marks is not None:
-                    self._restore(replayed)
+                    try:
+                        replayed.restore()
+                    except DamagedMarks:
+                        self.damaged()
                 replayed.add(unpacked(record.id, store.events(record.id, replayed.length)))
                 replayed.is_read = True
                 yield replayed
@@ -546,14 +561,6 @@ class OpenHistories:
                 self._found = {
                     key: value for key, value in self._found.items() if key[0] not in trimmed
                 }
-
-    def _restore(self, replayed: Replayed) -> None:
-        """Continue an execution from its last mark. One that is damaged is left out."""
-        assert self._marks is not None
-        try:
-            replayed.restore()
-        except DamagedMarks:
-            self.damaged()
 
     def damaged(self) -> None:
         """Record all executions anew, because the data of one is damaged."""
