@@ -61,7 +61,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
     """
     if not exists(engine._host, execution):
         return {}
-    flows = subflows(engine._read(execution))
+    flows = subflows(engine.executions._read(execution))
     return {item.address: _conversation(item) for item in flows if item.state.keys() >= _KEYS}
 
 

@@ -63,7 +63,7 @@ def count_executions(call: ApiCall) -> Any:
     flow = call.query.flow
     if flow is None and call.may(Right.SEE, ""):
         return {"counts": call.engine.executions.counts()}
-    flows = {item["flow"] for item in call.engine.deployed()} if flow is None else {flow}
+    flows = {item["flow"] for item in call.engine.flows.versions()} if flow is None else {flow}
     seen = [id for id in sorted(flows) if call.may(Right.SEE, id)]
     return {"counts": call.engine.store.counts(seen)}
 

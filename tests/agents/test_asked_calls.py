@@ -147,7 +147,7 @@ def test_what_a_person_gives_is_data_even_in_the_form_of_an_adapted_result(tmp_p
     case, waits = waiting(tmp_path, head, {"calls": calls})
     with case.engine_open() as engine:
         for wait, value in zip(waits, given.values(), strict=True):
-            engine.respond(wait["id"], value)
+            engine.approvals.respond(wait["id"], value)
     assert [one["content"] for one in case.sent(1) if one["role"] == "tool"] == [*given]
     assert case.called == []
 
