@@ -57,7 +57,7 @@ class ExpressionPlaces:
             node: The part.
             key: The key that it has in a spec, if any.
         """
-        if key in OPAQUE:
+        if isinstance(node, str) or key in OPAQUE:
             return node
         if key in CONDITIONS and isinstance(node, int):
             return self._put(node)
