@@ -16,20 +16,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""
-OPAQUE = frozenset(
-    {"task", "meters", "adapter", "raises", "names", "named", "forgets", "sources", "ways"}
-)
+OPAQUE = frozenset({"task", "meters", "adapter", "raises", "names", "named", "forgets", "sources",
+                    "ways", "outcomes"})  # fmt: skip
 """Keys of specs that hold no expressions."""
-UNORDERED = frozenset({"set", "defaults"})
+PAIRS = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, in any order."""
-NAMED = frozenset({"outputs", "signals", "with"})
-"""Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
+DECLARED = frozenset({"outputs", "signals"})
+"""Keys of declarations by name. Only `value` and `key` of a declaration are values, and the rest is
+plain data, such as a JSON Schema."""
 PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
 """Keys for positions, names, descriptions, and parts that may be loaded early."""
 _UNREAD = frozenset({"folder", "floats"})
@@ -37,6 +38,69 @@ _UNREAD = frozenset({"folder", "floats"})
 floats, which flows compiled by earlier versions have."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
+
+
+class ExpressionPlaces:
+    """A walk through parts of a compiled flow, to put something else in place of expressions.
+
+    Args:
+        put: Returns what replaces the number of an expression.
+    """
+
+    def __init__(self, put: Callable[[int], Any]) -> None:
+        self._put = put
+
+    def part(self, node: Any, key: str = "") -> Any:
+        """Return a part with its expressions replaced.
+
+        Args:
+            node: The part.
+            key: The key that it has in a spec, if any.
+        """
+        if isinstance(node, str) or key in OPAQUE:
+            return node
+        if key in CONDITIONS and isinstance(node, int):
+            return self._put(node)
+        if key in PAIRS:
+            return self.pairs([[name, self.part(value)] for name, value in node])
+        if key in DECLARED and isinstance(node, dict):
+            return {name: self._declaration(spec) for name, spec in node.items()}
+        if isinstance(node, dict):
+            return {inner: self.part(value, "" if key == "with" else inner)
+                    for inner, value in node.items()}  # fmt: skip
+        match node:
+            case ["const" | "given", _]:
+                return node
+            case ["expr", int(number)]:
+                return ["expr", self._put(number)]
+            case ["text" | "secret" as tag, list(parts)]:
+                return [tag, [self._put(p) if isinstance(p, int) else self.text(p) for p in parts]]
+            case ["map", dict(entries)]:
+                return ["map", {name: self.part(value) for name, value in entries.items()}]
+            case list():
+                return [self.part(item) for item in node]
+        return node
+
+    def pairs(self, pairs: list[list[Any]]) -> list[list[Any]]:
+        """Return pairs of name and value."""
+        return pairs
+
+    def text(self, part: Any) -> Any:
+        """Return a part of a template that is not an expression."""
+        return part
+
+    def _declaration(self, spec: dict[str, Any]) -> dict[str, Any]:
+        return {k: self.part(v) if k in ("value", "key") else v for k, v in spec.items()}
+
+
+class _Meaning(ExpressionPlaces):
+    """Has the same result for parts with the same meaning."""
+
+    def pairs(self, pairs: list[list[Any]]) -> list[list[Any]]:
+        return sorted(pairs)
+
+    def text(self, part: Any) -> Any:
+        return [part]
 
 
 def structural_hash(compiled: CompiledFlow) -> str:
@@ -59,16 +123,15 @@ def meaning(compiled: CompiledFlow, expressions: list[str]) -> dict[str, Any]:
         compiled: The flow in plain form.
         expressions: The text that stands for each expression.
     """
-    whole: dict[str, Any] = {**compiled, "expressions": []}
-    for section, content in whole.items():
-        if section == "steps":
-            whole[section] = [_step(step, expressions) for step in content]
-        elif section == "state":
-            whole[section] = {key: _state(spec) for key, spec in content.items()}
-        elif section == "flows":
-            whole[section] = [_flow(spec, expressions) for spec in content]
-        elif section not in CONSTANT:
-            whole[section] = _entry(section, content, expressions)
+    places = _Meaning(expressions.__getitem__)
+    whole = _declarations({**compiled, "steps": [], "expressions": []}, places)
+    whole["steps"] = [_step(step, places) for step in compiled["steps"]]
+    if "flows" in compiled:
+        # their steps, bodies and expressions are among all others
+        parts = [
+            {k: v for k, v in spec.items() if k != "expressions"} for spec in compiled["flows"]
+        ]
+        whole["flows"] = [_declarations(spec, places) for spec in parts]
     return whole
 
 
@@ -91,17 +154,14 @@ def form_hash(compiled: CompiledFlow, hash: str) -> str:
     return _digest([hash, tools, folders]) if tools or folders else hash
 
 
-def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
-    """Return the declarations of a subflow. Its steps and bodies are among all others."""
-    hashes: dict[str, Any] = {}
-    for section, content in spec.items():
+def _declarations(flow: Mapping[str, Any], places: ExpressionPlaces) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for section, content in flow.items():
         if section == "state":
-            hashes[section] = {key: _state(value) for key, value in content.items()}
-        elif section in CONSTANT:
-            hashes[section] = content
-        elif section != "expressions":  # their number does not change the meaning
-            hashes[section] = _entry(section, content, expressions)
-    return hashes
+            whole[section] = {key: _state(spec) for key, spec in content.items()}
+        else:
+            whole[section] = content if section in CONSTANT else places.part(content, section)
+    return whole
 
 
 def _digest(data: Any) -> str:
@@ -115,8 +175,8 @@ def _without_place(record: Any) -> Any:
     return record
 
 
-def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
-    spec: dict[str, Any] = _spec(_without_place(step), expressions)
+def _step(step: Any, places: ExpressionPlaces) -> dict[str, Any]:
+    spec: dict[str, Any] = places.part(_without_place(step))
     if "task" in spec:
         spec["task"] = {key: value for key, value in spec["task"].items() if key not in _UNREAD}
     if "preview" in spec:
@@ -129,41 +189,3 @@ def _state(spec: Any) -> Any:
     if not isinstance(reducer, dict):
         return spec
     return {**spec, "reducer": {"python": reducer["python"]}}  # as of tasks, without the directory
-
-
-def _spec(node: Any, expressions: list[str]) -> Any:
-    """Return a part of the compiled form with its expressions in place."""
-    if isinstance(node, dict):
-        return {key: _entry(key, part, expressions) for key, part in node.items()}
-    if isinstance(node, list):
-        value = _value(node, expressions)
-        return [_spec(item, expressions) for item in node] if value is None else value
-    return node
-
-
-def _entry(key: str, node: Any, expressions: list[str]) -> Any:
-    if key in OPAQUE:
-        return node
-    if key in CONDITIONS and isinstance(node, int):
-        return expressions[node]
-    if key in UNORDERED:
-        return sorted([name, _spec(value, expressions)] for name, value in node)
-    if key in NAMED and isinstance(node, dict):
-        return {name: _spec(value, expressions) for name, value in node.items()}
-    return _spec(node, expressions)
-
-
-def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
-    """Return a value with its expressions in place. None: the list is not a value."""
-    match node:
-        case ["const" | "given", _]:
-            return node
-        case ["expr", int(number)]:
-            return ["expr", expressions[number]]
-        case ["text" | "secret" as tag, list(parts)]:
-            return [tag, [expressions[part] if isinstance(part, int) else [part] for part in parts]]
-        case ["list" | "with" | "arguments" as tag, list(items)]:
-            return [tag, [_spec(item, expressions) for item in items]]
-        case ["map", dict(entries)]:
-            return ["map", {key: _spec(entry, expressions) for key, entry in entries.items()}]
-    return None

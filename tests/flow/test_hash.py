@@ -150,12 +150,21 @@ def test_numbers_of_expressions_do_not_matter() -> None:
     assert structural_hash(one) != structural_hash(third)
 
 
-def test_outputs_may_have_the_names_of_keys() -> None:
-    one = "outputs: {sources: {value: '${{ inputs.x + 1 }}'}, when: {value: '${{ inputs.x + 2 }}'}}"
-    other = (
-        "outputs: {when: {value: '${{ inputs.x + 2 }}'}, sources: {value: '${{ inputs.x + 1 }}'}}"
-    )
-    head = "flowengine: 1\nid: f\ninputs: {x: {type: integer}}\nsteps: [{id: a}]\n"
+LIKE_PARTS = [
+    "signals: {s: {data: {type: object, default: {set: 5, when: 7}}}}\nsteps: [{id: a, output: X}]",
+    "signals: {s: {data: {enum: [expr, 7]}}}\nsteps: [{id: a, output: X}]",
+    "outputs: {o: {value: {set: X}, type: object, default: {set: 5, until: 7}}}\nsteps: [{id: a}]",
+    "outputs: {task: 1, when: 2, sources: {value: X, enum: [expr, 7]}}\nsteps: [{id: a}]",
+    "state: {const: {type: integer, default: 0}}\nsteps: [{id: a, set: {const: X}}]",
+    "steps:\n- {id: a, approval: {title: t, choices: [{id: before}, {id: until}]}, output: X,"
+    " next: {outcome: {before: b, until: c}}}\n- {id: b, next: end}\n- {id: c}",
+    "steps: [{id: a, output: {task: X, when: 7, set: [expr, 7], with: {until: 7}}}]",
+]
+"""Data and names of a file that look like a part of the compiled form."""
 
-    assert compile_text(head + one).hash == compile_text(head + other).hash
-    assert compile_text(head + one).hash != compile_text(head + one.replace("+ 1", "+ 3")).hash
+
+@pytest.mark.parametrize("text", LIKE_PARTS)
+def test_data_and_names_may_look_like_parts_of_the_compiled_form(text: str) -> None:
+    head = "flowengine: 1\nid: f\ninputs: {x: {type: integer}}\n"
+    texts = (text.replace("X", f"'${{{{ inputs.x + {n} }}}}'") for n in (1, 2))
+    assert len({compile_text(head + one).hash for one in texts}) == 2

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import ReadableNames
     from flowengine.kernel.graph.specs import CompiledFlow
 
-CONDITIONS = frozenset({"when", "until", "before", "match"})
-"""Keys whose number is that of a condition."""
 TRIES = 400
 """Default number of runs."""
 LONGEST = 300
@@ -199,25 +197,12 @@ def _player(flow: CompiledFlow) -> Callable[[Choose], tuple[Simulator, list[bool
 def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
     from flowengine.flow.expressions import CelEvaluator
 
-    evaluator = Open(
-        CelEvaluator(flow["expressions"], flow["id"]), frozenset(_conditions(flow)), choose
-    )
+    records = flow["expressions"]
+    conditions = frozenset(number for number, record in enumerate(records) if record.get("bool"))
+    evaluator = Open(CelEvaluator(records, flow["id"]), conditions, choose)
     ways = [None, *(Fails(type, retryable=False) for type in _types(flow))]
     script = {step["id"]: OneOf(ways) for step in flow["steps"]}
     return Simulator(Graph(flow, evaluator), script, outside=[anything()]), evaluator
-
-
-def _conditions(node: Any) -> Iterator[int]:
-    """Yield the numbers of the expressions that are conditions."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key in CONDITIONS and isinstance(value, int) and not isinstance(value, bool):
-                yield value
-            elif key not in ("expressions", "task"):
-                yield from _conditions(value)
-    elif isinstance(node, list):
-        for item in node:
-            yield from _conditions(item)
 
 
 def _types(flow: CompiledFlow) -> list[str]:

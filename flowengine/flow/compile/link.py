@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flowengine.flow.structural_hash import CONDITIONS, OPAQUE
+from flowengine.flow.structural_hash import CONSTANT, ExpressionPlaces
 from flowengine.kernel.graph.linked import may_repeat
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -33,6 +33,7 @@ class Block:
         self.steps = steps
         self.bodies = bodies
         self.expressions = expressions
+        self._part = ExpressionPlaces(lambda number: number + expressions).part
 
     def step(self, spec: Any) -> Any:
         """Return a step with its numbers shifted, except for the body of a subflow."""
@@ -71,25 +72,14 @@ class Block:
     def declarations(self, flow: Any) -> dict[str, Any]:
         """Return the declarations of a flow with their numbers shifted."""
         spec: dict[str, Any] = {key: flow[key] for key in OWN if flow.get(key)}
-        if flow.get("defaults"):
-            spec["defaults"] = [[name, self._part(value)] for name, value in flow["defaults"]]
-        for section in ("outputs", "signals"):
+        for section in ("defaults", "outputs", "signals", "outcome"):
             if flow.get(section):
-                spec[section] = {name: self._entry(value) for name, value in flow[section].items()}
-        if flow.get("outcome"):
-            spec["outcome"] = self._part(flow["outcome"])
+                spec[section] = self._part(flow[section], section)
         if flow.get("triggered"):
             spec["triggered"] = [self._to(one) for one in flow["triggered"]]
         if flow.get("on_error"):
             spec["on_error"] = self._handlers(flow["on_error"])
         return spec
-
-    def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Shift the expressions of an output or a signal, and keep its JSON Schema."""
-        return {
-            key: self._part(value) if key in {"value", "key"} else value
-            for key, value in entry.items()
-        }
 
     def _to(self, step: int) -> int:
         return step + self.steps if step >= 0 else step
@@ -111,35 +101,6 @@ class Block:
             if "to" in steps:
                 steps["to"] = self._to(steps["to"])
         return moved
-
-    def _part(self, node: Any) -> Any:
-        """Return a part of a flow with its expressions shifted."""
-        if isinstance(node, dict):
-            return {key: self._keyed(key, value) for key, value in node.items()}
-        if not isinstance(node, list):
-            return node
-        match node:
-            case ["const" | "given", _]:
-                return node
-            case ["expr", int(number)]:
-                return ["expr", number + self.expressions]
-            case ["text" | "secret" as tag, list(parts)]:
-                first = self.expressions
-                return [tag, [first + part if isinstance(part, int) else part for part in parts]]
-            case ["list" | "with" | "arguments" as tag, list(items)]:
-                return [tag, [self._part(item) for item in items]]
-            case ["map", dict(entries)]:
-                return ["map", {key: self._part(entry) for key, entry in entries.items()}]
-        return [self._part(item) for item in node]
-
-    def _keyed(self, key: str, node: Any) -> Any:
-        if key in OPAQUE:
-            return node
-        if key == "set":
-            return [[name, self._part(value)] for name, value in node]
-        if key in CONDITIONS and isinstance(node, int):
-            return node + self.expressions
-        return self._part(node)
 
 
 def link(
@@ -333,7 +294,8 @@ def last_readers(
     }
     inside = {inner["id"] for step in body for inner in _with_inner(flow, step)}
     beside = [step for step in steps if step["id"] not in inside or step.get("body", -1) < 0]
-    whole = {key: part for key, part in flow.items() if key not in ("steps", "expressions")}
+    apart = ("steps", "expressions", *CONSTANT)
+    whole = {key: part for key, part in flow.items() if key not in apart}
     kept = {*expressions_in(beside), *expressions_in(whole)}
     found: dict[int, list[int]] = {}
     for step in body:
@@ -352,23 +314,8 @@ def _with_inner(flow: CompiledFlow, step: int) -> Iterator[Mapping[str, Any]]:
             yield from _with_inner(flow, inner)
 
 
-def expressions_in(node: Any, key: str = "") -> Iterator[int]:
-    """Yield the numbers of the expressions in a part of the compiled form."""
-    if key in OPAQUE:
-        return
-    if key in CONDITIONS and isinstance(node, int):
-        yield node
-    elif isinstance(node, dict):
-        for inner, part in node.items():
-            yield from expressions_in(part, inner)
-    elif isinstance(node, list):
-        match node:
-            case ["const", _]:
-                return
-            case ["expr", int(number)]:
-                yield number
-            case ["text" | "secret", list(parts)]:
-                yield from (part for part in parts if isinstance(part, int))
-            case _:
-                for part in node:
-                    yield from expressions_in(part)
+def expressions_in(node: Any) -> list[int]:
+    """Return the numbers of the expressions in a part of the compiled form."""
+    numbers: list[int] = []
+    ExpressionPlaces(numbers.append).part(node)
+    return numbers
