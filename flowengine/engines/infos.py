@@ -249,6 +249,13 @@ class ExecutionInfo(Again, total=False):
     forked_from: str | None
     due: str
     """When the next timer is due, while it waits and no process drives it."""
+    title: str
+    """The title of its flow, with the values of the expressions in it. It is set when it starts.
+    Absent: the flow has no title, or an earlier version of the engine has started it."""
+    key_inputs: dict[str, Any]
+    """Inputs by which users recognize it. Absent if the title of the flow has expressions."""
+    failure: str
+    """In lists: the message of its error, in one line of at most 300 characters."""
     durability: str
     budgets: list[BudgetInfo]
     """Budgets of its flow and of running subflows. Absent if there are none."""

@@ -150,9 +150,9 @@ class StoredExecutions(Group):
         Returns:
             The keys of `ExecutionInfo` that lists have.
         """
-        from flowengine.engines.inspection.unattended import standing_view
+        from flowengine.engines.inspection.unattended import listed_view
 
-        return standing_view(self._host, self.store.execution(self.find(execution)))
+        return listed_view(self._host, self.store.execution(self.find(execution)))
 
     def show(
         self,

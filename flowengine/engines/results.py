@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
+from flowengine.sdk.visible_text import one_line
 from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
@@ -184,3 +185,39 @@ def deliver(callback: Callable[[Update], None], update: Update) -> None:
 
         message = "a subscriber failed at an update of kind '%s'"
         logging.getLogger("flowengine.engines").warning(message, update.kind, exc_info=True)
+
+
+def shown_title(info: Mapping[str, Any], longest: int = 200) -> str:
+    """Return the title of an execution with its key inputs, in one line.
+
+    Args:
+        info: The keys of `ExecutionInfo` that lists have.
+        longest: Maximum number of characters.
+    """
+    flow = [] if "title" in info else [str(info["flow"])]
+    return one_line(", ".join([*flow, *told_by(info)]), longest)
+
+
+def told_by(info: Mapping[str, Any]) -> list[str]:
+    """Return what distinguishes an execution from others of its flow: its title, its key inputs."""
+    key_inputs = info.get("key_inputs", {}).items()
+    title = [str(info["title"])] if "title" in info else []
+    return [*title, *(f"{name} {_shown(value)}" for name, value in key_inputs)]
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_found_by(info: Mapping[str, Any], search: str) -> bool:
+    """Return whether a search finds an execution by what is shown of it in a list.
+
+    Args:
+        info: The execution as it is shown.
+        search: See `Engine.executions`.
+    """
+    from flowengine.journal.filters import is_found, searched_text
+
+    told = [info["flow"], info.get("title", ""), info.get("failure", "")]
+    values = (*info.get("key_inputs", {}).items(), *info["labels"].items())
+    return is_found(info["execution"], searched_text(told, values), search)

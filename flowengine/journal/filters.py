@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.encoding import unpack
-from flowengine.journal.records import ExecutionFilter, ExecutionRecord, ListedWait, WaitFilter
+from flowengine.journal.records import (
+    ExecutionFilter,
+    ExecutionRecord,
+    ListedWait,
+    Plain,
+    WaitFilter,
+)
 from flowengine.sdk.visible_text import one_line
 
 Place = tuple[int, int]
@@ -33,11 +39,20 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def searched_text(record: ExecutionRecord) -> str:
+def searched_text(texts: Iterable[str], values: Iterable[tuple[str, Plain]]) -> str:
+    """Return the text of an execution that is searched for words.
+
+    Args:
+        texts: Its title, failure and flow.
+        values: The names and values of its key inputs and labels.
+    """
+    return " ".join([*texts, *(f"{name} {value}" for name, value in values)])
+
+
+def text_of(record: ExecutionRecord) -> str:
     """Return the text of an execution that is searched for words."""
     values = (*record.key_inputs.items(), *record.labels.items())
-    parts = [record.title, record.failure or "", record.flow]
-    return " ".join([*parts, *(f"{name} {value}" for name, value in values)])
+    return searched_text((record.title, record.failure or "", record.flow), values)
 
 
 def failure_of(error: bytes | None) -> str | None:
@@ -51,10 +66,17 @@ def failure_of(error: bytes | None) -> str | None:
     return one_line(message, _LONGEST_FAILURE) if isinstance(message, str) else None
 
 
-def _is_found(record: ExecutionRecord, search: str) -> bool:
-    if record.id.startswith(search.strip()):
+def is_found(id: str, text: str, search: str) -> bool:
+    """Return whether a search finds an execution.
+
+    Args:
+        id: Its id.
+        text: Its text, from `searched_text`.
+        search: See `ExecutionFilter.search`.
+    """
+    if id.startswith(search.strip()):
         return True
-    words, sought = words_of(searched_text(record)), words_of(search)
+    words, sought = words_of(text), words_of(search)
     return bool(sought) and all(
         any(word.startswith(beginning) for word in words) for beginning in sought
     )
@@ -77,7 +99,7 @@ def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
             or str(record.forked_from).partition(" ")[0] == filter.forked_from
         )
         and (filter.due is None or (record.due is not None and record.due <= filter.due))
-        and (filter.search is None or _is_found(record, filter.search))
+        and (filter.search is None or is_found(record.id, text_of(record), filter.search))
     )
 
 

@@ -238,7 +238,6 @@ class ExecutionRecord(NamedTuple):
     outputs: bytes | None
     error: bytes | None
     title: str = ""
-    """Empty: it was created by a version of the engine that did not record titles."""
     key_inputs: Mapping[str, Plain] = {}
     failure: str | None = None
     """The message of its error, in one line."""

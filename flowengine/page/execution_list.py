@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.engines.reading import STATUSES
-from flowengine.engines.results import ENDED
-from flowengine.errors import NotFound
+from flowengine.engines.results import ENDED, is_found_by
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
-from flowengine.server.calls import ApiCall, flow_of_execution, moment
-from flowengine.server.models import ExecutionsQuery, WaitsQuery
+from flowengine.server.calls import ApiCall, moment
+from flowengine.server.models import CountsQuery, ExecutionsQuery, WaitsQuery
 
-_FILTERS = ("flow", "status", "label", "since", "for")
+_FILTERS = ("search", "flow", "status", "label", "since", "for")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = ("approval", "ask", "question", "session", "signal", "timer", "state", "worker")
 _MOST_WAITS = 3
@@ -23,25 +22,26 @@ _MOST_WAITS = 3
 
 def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show executions, newest first, or the one whose id begins with the text to search for."""
-    sought = given.get("id", "").strip()
-    match = _sought(call, sought) if sought else None
-    if match is not None:
-        return PageView("", {}, redirect=f"/executions/{match}")
     filters = filters_in(given)
-    page = {"items": [], "next": None} if sought else listed(call, filters, given.get("after"))
+    page = listed(call, filters, given.get("after"))
+    match = [item["execution"] for item in page["items"]]
+    if [*filters] == ["search"] and len(match) == 1 and match[0].startswith(filters["search"]):
+        return PageView("", {}, redirect=f"/executions/{match[0]}")
+    query = CountsQuery(flow=filters.get("flow"))
+    counts = executions.count_executions(call._replace(query=query))
     waits = {
         item["execution"]: _awaited(call, item["execution"])
         for item in page["items"]
         if item["status"] not in ENDED
     }
-    context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
-    is_live = not (given.get("after") or sought)
-    return PageView("executions.html", {**context, "sought": sought, "is_live": is_live})
+    context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits, **counts}
+    is_live = not given.get("after")
+    return PageView("executions.html", {**context, "is_live": is_live})
 
 
 def filters_in(given: Mapping[str, str]) -> dict[str, str]:
     """Return the filters of the list."""
-    return {name: given[name] for name in _FILTERS if given.get(name)}
+    return {name: given[name].strip() for name in _FILTERS if given.get(name, "").strip()}
 
 
 def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int = LIMIT) -> Any:
@@ -58,10 +58,10 @@ def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int
         )
         waits = approvals.list_approvals(call._replace(query=query))
         ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
-        items = [call.engine.executions.summary(id) for id in ids]
+        items = [executions.shown_execution(call, call.engine.executions.summary(id)) for id in ids]
         return {"items": [item for item in items if _fits(item, filters)], "next": waits["next"]}
     wanted: dict[str, Any] = {"after": after or None, "limit": limit}
-    wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}
+    wanted |= {name: filters[name] for name in ("search", "flow", "status") if name in filters}
     if "label" in filters:
         wanted["label"] = [filters["label"]]
     if "since" in filters:
@@ -75,6 +75,7 @@ def _fits(item: Any, filters: dict[str, str]) -> bool:
     name, _, value = filters.get("label", "").partition("=")
     return (
         filters.get("status", item["status"]) == item["status"]
+        and ("search" not in filters or is_found_by(item, filters["search"]))
         and ("label" not in filters or item["labels"].get(name) == value)
         and ("since" not in filters or moment(item["started_at"]) >= moment(_day(filters["since"])))
     )
@@ -83,14 +84,6 @@ def _fits(item: Any, filters: dict[str, str]) -> bool:
 def _day(text: str) -> str:
     """Return the start of a day in UTC. A full time is unchanged."""
     return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
-
-
-def _sought(call: ApiCall, beginning: str) -> str | None:
-    """Return the id of the only execution that begins so, if the user may see it."""
-    try:
-        return flow_of_execution(call.engine, call.principal, beginning).id
-    except NotFound:
-        return None
 
 
 def _awaited(call: ApiCall, execution: str) -> list[str]:

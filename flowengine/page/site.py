@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 
+from flowengine.engines.results import shown_title
 from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.page import (
     approval_views,
@@ -163,6 +164,7 @@ def templates() -> Environment:
     environment.filters.update(FILTERS)
     environment.globals.update(
         between=between,
+        shown_title=shown_title,
         is_past=is_past,
         closed_as=approval_views.closed_as,
         form_fields=form_fields,

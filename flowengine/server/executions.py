@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.results import is_found_by
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import DERIVED
 from flowengine.kernel.notation.times import format_time
@@ -52,10 +53,21 @@ def list_executions(call: ApiCall) -> Any:
             after=after,
         )
 
-    page = visible_page(
-        read, lambda item: call.may(Right.SEE, item["flow"]), query.limit, query.after
-    )
-    return {**page, "items": [_without_hidden(call, item) for item in page["items"]]}
+    page = visible_page(read, lambda item: _is_listed(call, item), query.limit, query.after)
+    return {**page, "items": [shown_execution(call, item) for item in page["items"]]}
+
+
+def _is_listed(call: ApiCall, item: Mapping[str, Any]) -> bool:
+    """Return whether the user may see an execution in a list.
+
+    A search finds by what the user may see of it: without `content` by id, flow and labels.
+    """
+    flow, search = item["flow"], call.query.search
+    if not call.may(Right.SEE, flow):
+        return False
+    if not search or search.isspace() or call.may(Right.CONTENT, flow):
+        return True
+    return is_found_by(without_content(item), search)
 
 
 def count_executions(call: ApiCall) -> Any:
@@ -139,7 +151,7 @@ def show_execution(call: ApiCall) -> Any:
 def shown_execution(call: ApiCall, info: Mapping[str, Any]) -> Any:
     """Return an execution as the user may see it."""
     info = _without_hidden(call, info)
-    if call.may(Right.CONTENT, call.flow):
+    if call.may(Right.CONTENT, info["flow"]):
         return info
     shown = without_content(info)
     if "waits" in info:

@@ -9,6 +9,7 @@ from functools import partial
 from operator import eq
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -49,6 +50,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/schedules/{flow}/trigger"): STARTS,
     ("POST", "/v1/schedules/{flow}/backfill"): STARTS,
     ("GET", "/v1/executions"): ALL,
+    ("GET", "/v1/counts"): ALL,
     ("POST", "/v1/executions"): STARTS,
     ("GET", "/v1/executions/{execution}"): ALL,
     ("GET", "/v1/executions/{execution}/why"): ALL,
@@ -426,3 +428,28 @@ def test_conflicts_quote_nothing_to_users_who_do_not_see_the_data(api: Api) -> N
     told = api("POST", path, {"choice": "approve"}, token=dan, code=409)
     assert "hush" not in str(told)
     assert told["detail"] == f"{wait['id']} was already decided"
+
+
+def test_a_search_finds_executions_by_what_the_user_may_see_of_them(api: Api) -> None:
+    """Without `content`: by id, flow and labels. Titles and errors are not shown, nor found."""
+    id = api.engine.start(api.flows[0], {"amount": 4711}, labels={"team": "sales"})
+    blind, seeing = api.token(OWNER, "viewer"), api.token(OWNER, "viewer", content=True)
+    for token, search, is_found in (
+        *((LOCAL, search, True) for search in ("4711", "amount 47", "sales", "expense", id[:-1])),
+        *((LOCAL, search, False) for search in ("4712", '"', "expense OR 4711", "* NEAR (")),
+        *((blind, search, True) for search in ("sales", "team=sales", "expense", id[:-1], " ")),
+        *((blind, search, False) for search in ("4711", "amount", "sales 4711")),
+        (seeing, "4711", api.engine.summary(id).get("key_inputs") == {"amount": 4711}),
+    ):
+        listed = api("GET", f"/v1/executions?search={quote(search)}", token=token, code=200)
+        ids = [item["execution"] for item in listed["items"]]
+        assert ids == [id] * is_found, (search, is_found)
+        for item in listed["items"]:
+            assert ("key_inputs" in item) is (token != blind)
+    assert api("GET", "/v1/counts", token=blind, code=200)["counts"]["running"] == 1
+    assert api("GET", "/v1/counts?flow=none", code=200)["counts"]["running"] == 0
+    other = api.token(OWNER, "viewer", "parcel")
+    assert set(api("GET", "/v1/counts", token=other, code=200)["counts"].values()) == {0}
+    found = api("GET", "/v1/counts?flow=expense", token=other, code=200)["counts"]
+    assert set(found.values()) == {0}
+    api("GET", f"/v1/executions?search={'x' * 201}", code=400)

@@ -421,10 +421,10 @@ def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_i
 ) -> None:
     execution, _ = waiting(api)
     limited = Browser(api, api.token("user:owner", "admin", "parcel"))
-    found = Browser(api)("GET", f"/executions?id={execution[:-2]}")
+    found = Browser(api)("GET", f"/executions?search={execution[:-2]}")
     assert found.headers["location"] == f"/executions/{execution}"
-    unknown = limited("GET", "/executions?id=zzzz").text.replace("zzzz", "")
-    assert limited("GET", f"/executions?id={execution}").text.replace(execution, "") == unknown
+    unknown = limited("GET", "/executions?search=zzzz").text.replace("zzzz", "")
+    assert limited("GET", f"/executions?search={execution}").text.replace(execution, "") == unknown
 
 
 MANY = """

@@ -16,7 +16,10 @@ from flowengine.cli.terminal.output import (
     table,
     when,
 )
-from flowengine.sdk.visible_text import printable
+from flowengine.engines.infos import ExecutionInfo
+from flowengine.engines.results import told_by
+from flowengine.errors import UsageError
+from flowengine.sdk.visible_text import one_line, printable
 
 STATUSES = [
     "recorded",
@@ -29,6 +32,8 @@ STATUSES = [
     "failed",
     "cancelled",
 ]
+_TITLE = 50
+"""Characters of the title of an execution."""
 MOST = 5
 """Commands that are suggested below the list."""
 
@@ -39,7 +44,9 @@ class List:
     HELP = "list executions, newest first"
     EXAMPLE = """\
 flowengine list --status waiting
-flowengine list --flow expense --label team=sales --since 1d"""
+flowengine list --flow expense --label team=sales --since 1d
+flowengine list --search "invoice 4711"
+flowengine list --counts"""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -58,6 +65,17 @@ flowengine list --flow expense --label team=sales --since 1d"""
             type=read.moment,
             help="only those started since: 1d, or a time",
         )
+        parser.add_argument(
+            "--search",
+            metavar="TEXT",
+            help="only those with these words in title, key inputs, error, flow or labels, or with "
+            "an id that begins so",
+        )
+        parser.add_argument(
+            "--counts",
+            action="store_true",
+            help="only how many executions there are with each status, of all flows or --flow",
+        )
         read.add_limit(parser)
 
     @staticmethod
@@ -75,11 +93,14 @@ flowengine list --flow expense --label team=sales --since 1d"""
             out_json([]) if arguments.json else err(error.message)
             return 0
         with session:
+            if arguments.counts:
+                return _print_counts(session, arguments)
             page = session.engine.executions.list(
                 flow=arguments.flow,
                 status=arguments.status,
                 labels=dict(arguments.label),
                 since=arguments.since,
+                search=arguments.search,
                 limit=arguments.limit,
             )
             for item in page.items:
@@ -90,23 +111,7 @@ flowengine list --flow expense --label team=sales --since 1d"""
             if not page.items:
                 err(f"no matching executions in {session.place}")
                 return 0
-            rows = [
-                [
-                    session.short(item["execution"]),
-                    printable(item["flow"]),
-                    item["status"],
-                    when(item["started_at"]),
-                    when(item.get("ended_at", "-")),
-                    printable(
-                        " ".join(f"{name}={value}" for name, value in item["labels"].items())
-                    ),
-                ]
-                for item in page.items
-            ]
-            head, *lines = table(rows, ["ID", "FLOW", "STATUS", "STARTED", "ENDED", "LABELS"])
-            out(head)
-            for line, row in zip(lines, rows, strict=True):
-                out(line.replace(row[2], _painted(row[2]), 1))
+            _print_items(session, page.items)
             left = [item for item in page.items if "command" in item]
             if left and session.is_remote and not session.is_served:
                 start = session.command("worker")
@@ -121,6 +126,46 @@ flowengine list --flow expense --label team=sales --since 1d"""
             if page.next is not None:
                 err(read.more(arguments.limit))
         return 0
+
+
+def _print_counts(session: CliSession, arguments: Namespace) -> int:
+    given = ("status", "label", "since", "search")
+    if also := [f"--{name}" for name in given if getattr(arguments, name)]:
+        raise UsageError(f"--counts cannot be combined with {also[0]}", hint="only with --flow")
+    counts = session.engine.counts(arguments.flow)
+    if arguments.json:
+        out_json(counts)
+        return 0
+    for line in table([[name, str(count)] for name, count in counts.items()], ["STATUS", "COUNT"]):
+        out(line)
+    return 0
+
+
+def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:
+    rows = [
+        [
+            session.short(item["execution"]),
+            printable(item["flow"]),
+            _titled(item),
+            item["status"],
+            when(item["started_at"]),
+            when(item.get("ended_at", "-")),
+            printable(" ".join(f"{name}={value}" for name, value in item["labels"].items())),
+        ]
+        for item in items
+    ]
+    columns = ["ID", "FLOW", "TITLE", "STATUS", "STARTED", "ENDED", "LABELS"]
+    if not any(row[2] for row in rows):
+        columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
+    head, *lines = table(rows, columns)
+    out(head)
+    for line, row in zip(lines, rows, strict=True):
+        before, status, after = line.rpartition(f"  {row[-4]}  ")
+        out(before + status.replace(row[-4], _painted(row[-4])) + after)
+
+
+def _titled(item: ExecutionInfo) -> str:
+    return printable(one_line(", ".join(told_by(item)), _TITLE))
 
 
 def _painted(status: str) -> str:

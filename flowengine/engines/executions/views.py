@@ -132,4 +132,8 @@ def execution_view(record: ExecutionRecord) -> ExecutionInfo:
         view["ended_at"] = format_time(record.ended_at)
     if record.due is not None:
         view["due"] = format_time(record.due)
+    if record.title:
+        view["title"] = record.title
+    if record.key_inputs:
+        view["key_inputs"] = dict(record.key_inputs)
     return view

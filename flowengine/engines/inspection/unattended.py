@@ -87,12 +87,22 @@ def _has_changed(host: Host, record: ExecutionRecord) -> bool:
 def standing_view(
     host: Host, record: ExecutionRecord, inbox: list[InboxMessage] | None = None
 ) -> ExecutionInfo:
-    """Return an execution as shown in lists, with its current status."""
+    """Return an execution with its current status."""
     view = execution_view(record)
     status = left(host, record, inbox)
     if status is not None:
         view["status"] = status
         view["command"] = f"flowengine resume {host.store.short_execution(record.id)}"
+    return view
+
+
+def listed_view(
+    host: Host, record: ExecutionRecord, inbox: list[InboxMessage] | None = None
+) -> ExecutionInfo:
+    """Return an execution as shown in lists, with its current status and why it failed."""
+    view = standing_view(host, record, inbox)
+    if record.failure is not None:
+        view["failure"] = record.failure
     return view
 
 
@@ -113,7 +123,7 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
     items: list[ExecutionInfo] = []
     while True:
         found = host.store.executions(wanted, after, limit - len(items))
-        views = [standing_view(host, item, inboxes.get(item.id, [])) for item in found.items]
+        views = [listed_view(host, item, inboxes.get(item.id, [])) for item in found.items]
         items += [view for view in views if wanted.status in (None, view["status"])]
         if len(items) == limit or found.next is None:
             return ExecutionPage(items, found.next)
@@ -139,7 +149,7 @@ def _page_of_left(
         there = every_execution(host.store, wanted._replace(status=status))
         records += [record for record in there if record.id in inboxes]
     records.sort(key=lambda record: (record.created_at, record.id), reverse=True)
-    views = [standing_view(host, record, inboxes.get(record.id, [])) for record in records]
+    views = [listed_view(host, record, inboxes.get(record.id, [])) for record in records]
     views = [view for view in views if view["status"] == wanted.status]
     ids = [view["execution"] for view in views]
     start = ids.index(after) + 1 if after in ids else 0

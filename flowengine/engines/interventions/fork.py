@@ -94,7 +94,7 @@ def fork(
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
     graph, state = state_at(host.flows, linked.hash, past, len(past))
-    new = new_record(linked, data, now, host.keeper.owner.id, f"{old} at {at}", files_of=old)
+    new = new_record(linked, data, past[0], host.keeper.owner.id, f"{old} at {at}", files_of=old)
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
     # Written at the time of the past, because the retry extends the deadlines of steps by the time

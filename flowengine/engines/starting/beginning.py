@@ -7,13 +7,13 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.flows import as_loaded
-from flowengine.engines.starting.inputs import check_inputs
+from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
-from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def begin(host: Host, starting: Starting) -> Execution:
     host.bring(data["id"], starting.resources)
     execution = host.execution(data["id"], linked, 1)
     host.keeper.reserve(data["id"])
-    execution.begin(new_record(linked, data, started["at"], host.keeper.owner.id))
+    execution.begin(new_record(linked, data, started, host.keeper.owner.id))
     execution.queue.append(started)
     return execution
 
@@ -119,7 +119,7 @@ def create(
         Its id.
     """
     data = started["execution"]
-    new = new_record(linked, data, started["at"], None)
+    new = new_record(linked, data, started, None)
     keys, claims = declared_by(linked, started)
     host.store.begin(Beginning(data["id"], new, keys, pack(started), claims), files)
     return str(data["id"])
@@ -164,7 +164,7 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
     checked = check_inputs(linked.graph, given or {}, data, now, host.workdir)
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
     started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}
-    new = new_record(linked, data, now, None)
+    new = new_record(linked, data, started, None)
     keys, claims = declared_by(linked, started)
     return Beginning(data["id"], new, keys, pack(started), claims)
 
@@ -250,8 +250,8 @@ def execution_data(
 
 def new_record(
     linked: LinkedFlow,
-    data: Mapping[str, Any],
-    now: int,
+    data: dict[str, Any],
+    started: Mapping[str, Any],
     owner: str | None,
     forked_from: str | None = None,
     files_of: str | None = None,
@@ -261,7 +261,7 @@ def new_record(
     Args:
         linked: Its flow.
         data: See `execution_data`.
-        now: When it starts (ms).
+        started: Its first event. That of a fork happened before.
         owner: The first holder. None: no holder.
         forked_from: The execution it was forked from, for display.
         files_of: The execution whose kept files it shares.
@@ -269,6 +269,8 @@ def new_record(
     Returns:
         The record.
     """
+    now = parse_time(data["started_at"])
+    title, key_inputs = recognized_by(linked.graph, started["inputs"], data, now)
     return NewExecution(
         data["flow"],
         data["version"],
@@ -279,6 +281,8 @@ def new_record(
         forked_from=forked_from,
         owner=owner,
         files_of=files_of,
+        title=title,
+        key_inputs=key_inputs,
     )
 
 

@@ -1,15 +1,19 @@
-"""Validation of a flow's inputs before they become an event."""
+"""The inputs of a new execution: their validation, and what lists show of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import before_start, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.sdk.argument_checks import check_input_names
 from flowengine.sdk.validation import as_plain, shared
+from flowengine.sdk.visible_text import one_line
 
 
 def check_inputs(
@@ -102,3 +106,72 @@ def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
         if name not in given and isinstance(value, dict) and "default" in value
     }
     return {**given, **defaults}
+
+
+# The title and the key inputs by which users recognize an execution in lists.
+
+_LONGEST_TITLE = 200
+_MOST = 3
+"""Key inputs of an execution."""
+_LONGEST = 60
+"""Characters of a key input."""
+_HIDDEN = "***"
+_SECRET = re.compile("password|passwd|secret|token|credential|api_?key", re.IGNORECASE)
+"""Names of inputs that lists do not show unless the title of the flow names them."""
+
+
+def recognized_by(
+    graph: Graph, inputs: Mapping[str, Any], execution: dict[str, Any], now: int
+) -> tuple[str, dict[str, Any]]:
+    """Return the title of a new execution, and its key inputs if the flow's title names none.
+
+    Without expressions in the flow's title, or if one of them has no value, the key inputs are the
+    first few that are short and not left at their default.
+
+    Args:
+        graph: Its flow.
+        inputs: Its inputs, as checked.
+        execution: The variable `execution` of expressions.
+        now: When it starts (ms).
+    """
+    flow = graph.flow
+    schemas = flow.get("inputs", {})
+    hidden = {name for name, schema in schemas.items() if _is_hidden(schema)}
+    title, key_inputs = "", dict[str, Any]()
+    if "titled" in flow:
+        given = {**inputs, **dict.fromkeys(hidden, _HIDDEN)}
+        try:
+            title = _text(evaluate(before_start(graph, given, execution, now), flow["titled"]))
+        except (EvaluationError, StepFailure):
+            title = ""  # a title is no reason not to start
+    if not title:
+        title = one_line(flow.get("title", ""), _LONGEST_TITLE)
+        for name, value in inputs.items():
+            shown = one_line(value, _LONGEST) if isinstance(value, str) else value
+            if name in hidden or _SECRET.search(name) or not _tells(shown, schemas.get(name)):
+                continue
+            key_inputs[name] = shown
+            if len(key_inputs) == _MOST:
+                break
+    if flow.get("secrets"):
+        from flowengine.secrets import Secrets
+
+        title, key_inputs = Secrets(flow["secrets"]).mask([title, key_inputs])
+    return title, key_inputs
+
+
+def _is_hidden(schema: Any) -> bool:
+    return isinstance(schema, dict) and (
+        schema.get("writeOnly") is True or schema.get("format") == "password"
+    )
+
+
+def _text(value: Any) -> str:
+    return one_line(value if isinstance(value, str) else "", _LONGEST_TITLE)
+
+
+def _tells(value: Any, schema: Any) -> bool:
+    """Return whether a value distinguishes executions, and is short."""
+    if not isinstance(value, str | int | float) or value == "":
+        return False
+    return not isinstance(schema, dict) or "default" not in schema or schema["default"] != value

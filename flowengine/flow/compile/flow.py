@@ -32,7 +32,7 @@ from flowengine.flow.compile.types import (
     common,
     differs,
 )
-from flowengine.flow.expressions import EVALUATOR
+from flowengine.flow.expressions import EVALUATOR, split_text
 from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, Wait
 from flowengine.flow.models.types import has_expression
@@ -162,6 +162,7 @@ class Compiler:
         self.steps.write()
         self.steps.open_first(self.tools.environments.eager())
         self._outputs()
+        self._titled()
         self._keep_what_is_named()
         self._check()
 
@@ -173,7 +174,9 @@ class Compiler:
         flow["evaluator"] = EVALUATOR
         flow["id"], flow["version"] = model.id, model.version
         if model.title is not None:
-            flow["title"] = plain_text(model.title)
+            parts = split_text(model.title) if has_expression(model.title) else (model.title,)
+            literal = [part if isinstance(part, str) else "…" for part in parts]
+            flow["title"] = plain_text("".join(literal))
         flow["inputs"] = dict(model.inputs)
         self._input_defaults()
         flow["state"] = {name: self._state(name, schema) for name, schema in model.state.items()}
@@ -297,6 +300,14 @@ class Compiler:
             loc = (*self.model.loc, "outcome")
             self.plan.flow["outcome"] = self.expressions.of_type(
                 self.model.outcome, loc, view, TEXT
+            )
+
+    def _titled(self) -> None:
+        """Compile the title of an execution, if it has expressions."""
+        title = self.model.title
+        if self.model.is_own and title is not None and has_expression(title):
+            self.plan.flow["titled"] = self.expressions.of_type(
+                title, ("title",), self.scopes.outside(), TEXT
             )
 
     def _keep_what_is_named(self) -> None:

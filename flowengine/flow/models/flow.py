@@ -36,6 +36,7 @@ from flowengine.flow.models.types import (
     PositiveDuration,
     SecretName,
     StepId,
+    Template,
     Text,
     ToolId,
     constant_text,
@@ -255,8 +256,11 @@ class FlowModel(Part):
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])
     version: Text = Field(default="0", description="A version label, as free text.", examples=["3"])
-    title: Text | None = Field(
-        default=None, description="The text shown to users.", examples=["Expense reimbursement"]
+    title: Template | None = Field(
+        default=None,
+        description="The text shown to users. Its expressions can read `inputs` and `execution`. "
+        "They distinguish executions in lists.",
+        examples=["Expense reimbursement", "Invoice ${{ inputs.number }}"],
     )
     description: Text | None = Field(
         default=None, description="The purpose of the flow.", examples=["Books travel expenses."]

@@ -552,14 +552,25 @@ CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(
 """Create the index of words. Words are looked up alone, so it needs no positions."""
 
 IS_INDEXED = """
-SELECT 1 FROM sqlite_schema WHERE name = 'texts' AND NOT EXISTS (SELECT 1 FROM unindexed)"""
-"""Check whether there is an index without missing executions."""
+SELECT NOT EXISTS (SELECT 1 FROM unindexed)
+  AND coalesce((SELECT max(number) FROM executions), 0) <= ?"""
+"""Check whether the index is up to date, if it has all executions up to a number."""
+
+HAS_TEXTS = "SELECT 1 FROM sqlite_schema WHERE name = 'texts'"
+"""Check whether there is an index."""
+
+LAST_INDEXED = "SELECT rowid FROM texts ORDER BY rowid DESC LIMIT 1"
+"""Select the newest execution in the index."""
 
 UNINDEXED = f"""
 SELECT unindexed.execution, {EXECUTION_COLUMNS}
 FROM unindexed LEFT JOIN executions ON executions.number = unindexed.execution
-ORDER BY unindexed.execution LIMIT ?"""
-"""Select executions that are missing in the index, or deleted."""
+WHERE unindexed.execution <= ? ORDER BY unindexed.execution LIMIT ?"""
+"""Select executions that have changed in lists or were deleted."""
+
+NOT_YET_INDEXED = f"""
+SELECT number, {EXECUTION_COLUMNS} FROM executions WHERE number > ? ORDER BY number LIMIT ?"""
+"""Select executions after those in the index."""
 
 PUT_TEXT = "REPLACE INTO texts (rowid, words) VALUES (?, ?)"
 """Insert the words of an execution into the index, replacing earlier ones."""
@@ -568,7 +579,7 @@ REMOVE_TEXT = "DELETE FROM texts WHERE rowid = ?"
 """Delete the words of an execution from the index."""
 
 INDEXED = "DELETE FROM unindexed WHERE execution <= ?"
-"""Note that the index is up to date, up to an execution."""
+"""Note that changed executions were indexed, up to a number."""
 
 MAKE_FOUND = "CREATE TEMP TABLE IF NOT EXISTS found (number INTEGER PRIMARY KEY)"
 """Create the table of the executions that a search finds, which only this connection has."""

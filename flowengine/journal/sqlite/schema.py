@@ -147,13 +147,11 @@ _LISTS_OF_EXECUTIONS = (
         flow TEXT, status TEXT, count INTEGER NOT NULL,
         PRIMARY KEY (flow, status)) WITHOUT ROWID""",
     "INSERT INTO counts SELECT flow, status, count(*) FROM executions GROUP BY flow, status",
-    # Executions whose texts are not in the index yet, or no longer belong there. See `search.py`.
+    # Executions whose texts in the index have changed, or must be removed. See `search.py`.
     "CREATE TABLE unindexed (execution INTEGER PRIMARY KEY)",
-    "INSERT INTO unindexed SELECT number FROM executions",
     """CREATE TRIGGER execution_created AFTER INSERT ON executions BEGIN
         INSERT INTO counts VALUES (new.flow, new.status, 1)
-            ON CONFLICT DO UPDATE SET count = count + 1;
-        INSERT INTO unindexed VALUES (new.number) ON CONFLICT DO NOTHING; END""",
+            ON CONFLICT DO UPDATE SET count = count + 1; END""",
     """CREATE TRIGGER execution_changed AFTER UPDATE OF status ON executions
         WHEN new.status <> old.status BEGIN
         UPDATE counts SET count = count - 1 WHERE flow = old.flow AND status = old.status;

@@ -1,8 +1,8 @@
 """The index of words by which executions are found, with FTS5 of SQLite.
 
-An index of words costs a hundred times less if many executions are added at once. Triggers note in
-`unindexed` those whose texts are new, and every so many new executions their texts are added. A
-search adds the rest first. The index has words of `words_of`, separated by blanks, so that FTS5
+An index of words costs a hundred times less if many executions are added at once. Every so many new
+executions their texts are added, with those that triggers have noted in `unindexed`. A search adds
+the rest first. The index has words of `words_of`, separated by blanks, so that FTS5
 divides them as the other stores do, and nothing in a search is a command to it.
 """
 
@@ -12,11 +12,13 @@ import sqlite3
 from contextlib import suppress
 
 from flowengine.errors import StoreError
-from flowengine.journal.filters import searched_text, words_of
+from flowengine.journal.filters import text_of, words_of
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.journal.sqlite.rows import read_execution
 
+_NEVER = 2**62
+"""After all numbers of executions."""
 _LAST = "\U0010ffff"
 """Follows all characters of ids."""
 _EVERY = 256
@@ -44,8 +46,9 @@ def index_all(database: StoreDatabase) -> None:
         StoreError: This SQLite cannot do so.
     """
     while True:
-        with database.reading() as connection:
-            if connection.execute(queries.IS_INDEXED).fetchone() is not None:
+        with database.reading() as connection, Fts5():
+            last = _last(connection)
+            if last is not None and connection.execute(queries.IS_INDEXED, (last,)).fetchone()[0]:
                 return
         with database.writing() as connection, Fts5():
             _index(connection, _MOST)
@@ -65,17 +68,28 @@ class Fts5:
             ) from None
 
 
+def _last(connection: sqlite3.Connection) -> int | None:
+    """Return the number of the newest execution in the index. None: there is no index yet."""
+    if connection.execute(queries.HAS_TEXTS).fetchone() is None:
+        return None
+    row = connection.execute(queries.LAST_INDEXED).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 def _index(connection: sqlite3.Connection, most: int) -> None:
     connection.execute(queries.MAKE_TEXTS)
-    rows = connection.execute(queries.UNINDEXED, (most,)).fetchall()
-    for number, *columns in rows:
+    added = connection.execute(queries.NOT_YET_INDEXED, (_last(connection), most)).fetchall()
+    # The index has all executions up to its newest one, so that none is added before others.
+    until = added[-1][0] if len(added) == most else _NEVER
+    changed = connection.execute(queries.UNINDEXED, (until, most)).fetchall()
+    for number, *columns in (*added, *changed):
         if columns[0] is None:
             connection.execute(queries.REMOVE_TEXT, (number,))
         else:
-            words = " ".join(words_of(searched_text(read_execution(columns))))
+            words = " ".join(words_of(text_of(read_execution(columns))))
             connection.execute(queries.PUT_TEXT, (number, words))
-    if rows:
-        connection.execute(queries.INDEXED, (rows[-1][0],))
+    if changed:
+        connection.execute(queries.INDEXED, (changed[-1][0],))
 
 
 def row_by_row(search: str) -> tuple[str, tuple[str, ...]]:

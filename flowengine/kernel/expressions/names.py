@@ -336,11 +336,24 @@ def computed_inputs(
     Raises:
         EvaluationError: A default has no value.
     """
-    state = new_state()
-    state["now"], state["execution"] = now, execution
-    inputs = state["inputs"] = dict(given)
-    fill_computed(Names(Transition(graph, state, None), None), graph.flows[0], inputs)
+    inputs = dict(given)
+    fill_computed(before_start(graph, inputs, execution, now), graph.flows[0], inputs)
     return inputs
+
+
+def before_start(
+    graph: Graph, inputs: dict[str, Plain], execution: dict[str, Plain], now: int
+) -> Names:
+    """Return the names that expressions of a flow see before its execution starts.
+
+    Args:
+        inputs: Its inputs, which may still change.
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
+    """
+    state = new_state()
+    state["now"], state["execution"], state["inputs"] = now, execution, inputs
+    return Names(Transition(graph, state, None), None)
 
 
 def inputs_of_message(

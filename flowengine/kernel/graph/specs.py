@@ -409,6 +409,9 @@ class CompiledFlow(TypedDict, total=False):
     id: str
     version: str
     title: str
+    """The text shown for the flow, with an ellipsis for each of its expressions."""
+    titled: Value
+    """The title of an execution, if it has expressions. They can read `execution` and `inputs`."""
     bodies: list[BodySpec]
     """Number 0 is the flow's own."""
     flows: list[FlowSpec]
