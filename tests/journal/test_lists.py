@@ -58,12 +58,12 @@ def test_the_title_is_evaluated_once_and_key_inputs_are_short(
             file = tmp_path / "flow.yaml"
             file.write_text(json.dumps(flow(title, schemas)))
             id = engine.start(file, inputs)
-            info = engine.summary(id)
+            info = engine.executions.summary(id)
             assert (info.get("title"), info.get("key_inputs", {})) == (shown, key_inputs), title
-        assert engine.counts()["running"] == len(TITLES)
-        assert engine.executions(search=" \n").items == engine.executions().items
+        assert engine.executions.counts()["running"] == len(TITLES)
+        assert engine.executions.list(search=" \n").items == engine.executions.list().items
         with pytest.raises(UsageError, match="201 characters"):
-            engine.executions(search="x" * 201)
+            engine.executions.list(search="x" * 201)
 
 
 def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(

@@ -439,7 +439,7 @@ def test_a_search_finds_executions_by_what_the_user_may_see_of_them(api: Api) ->
         *((LOCAL, search, False) for search in ("4712", '"', "expense OR 4711", "* NEAR (")),
         *((blind, search, True) for search in ("sales", "team=sales", "expense", id[:-1], " ")),
         *((blind, search, False) for search in ("4711", "amount", "sales 4711")),
-        (seeing, "4711", api.engine.summary(id).get("key_inputs") == {"amount": 4711}),
+        (seeing, "4711", api.engine.executions.summary(id).get("key_inputs") == {"amount": 4711}),
     ):
         listed = api("GET", f"/v1/executions?search={quote(search)}", token=token, code=200)
         ids = [item["execution"] for item in listed["items"]]

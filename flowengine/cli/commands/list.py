@@ -132,7 +132,7 @@ def _print_counts(session: CliSession, arguments: Namespace) -> int:
     given = ("status", "label", "since", "search")
     if also := [f"--{name}" for name in given if getattr(arguments, name)]:
         raise UsageError(f"--counts cannot be combined with {also[0]}", hint="only with --flow")
-    counts = session.engine.counts(arguments.flow)
+    counts = session.engine.executions.counts(arguments.flow)
     if arguments.json:
         out_json(counts)
         return 0
