@@ -84,7 +84,7 @@ def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
         ids += [engine.run(file, {"n": f"n{n}"}).execution for n in range(11, 14)]
 
         def found(text: str) -> set[str]:
-            return {item["execution"] for item in engine.executions(search=text).items}
+            return {item["execution"] for item in engine.executions.list(search=text).items}
 
         assert found("bad") == {*ids}
         for n in (0, 5, 13):
@@ -105,10 +105,10 @@ def test_without_fts5_everything_works_except_for_the_search(
     with Engine(tmp_path / "store", durability="none") as engine:
         id = engine.run(file).execution
         with pytest.raises(StoreError, match="was built without FTS5") as caught:
-            engine.executions(search="it")
+            engine.executions.list(search="it")
         assert caught.value.hint is not None
         assert "filter by flow" in caught.value.hint
-        assert engine.executions(flow="it").items[0]["execution"] == id
+        assert engine.executions.list(flow="it").items[0]["execution"] == id
         assert engine.store.prune(0, (), [id]).executions == 1
 
 
