@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.export.definition import to_yaml
+from flowengine.flow.export.definition import definition, to_yaml
 from flowengine.flow.source.yaml_source import read
 from flowengine.flow.structural_hash import structural_hash
 
@@ -151,8 +151,8 @@ def test_numbers_of_expressions_do_not_matter() -> None:
 
 
 LIKE_PARTS = [
-    "signals: {s: {data: {type: object, default: {set: 5, when: 7}}}}\nsteps: [{id: a, output: X}]",
     "signals: {s: {data: {enum: [expr, 7]}}}\nsteps: [{id: a, output: X}]",
+    "state: {body: {enum: [text, [{to: 7}], X], default: text}}\nsteps: [{id: a}]",
     "outputs: {o: {value: {set: X}, type: object, default: {set: 5, until: 7}}}\nsteps: [{id: a}]",
     "outputs: {task: 1, when: 2, sources: {value: X, enum: [expr, 7]}}\nsteps: [{id: a}]",
     "state: {const: {type: integer, default: 0}}\nsteps: [{id: a, set: {const: X}}]",
@@ -167,4 +167,5 @@ LIKE_PARTS = [
 def test_data_and_names_may_look_like_parts_of_the_compiled_form(text: str) -> None:
     head = "flowengine: 1\nid: f\ninputs: {x: {type: integer}}\n"
     texts = (text.replace("X", f"'${{{{ inputs.x + {n} }}}}'") for n in (1, 2))
-    assert len({compile_text(head + one).hash for one in texts}) == 2
+    forms = [compile_text(head + one) for one in texts]
+    assert len({form.hash for form in forms}) == len({definition(form.flow) for form in forms}) == 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.source.composer import resolve
-from flowengine.flow.structural_hash import meaning
+from flowengine.flow.structural_hash import CONSTANT, DECLARED, OPAQUE, PAIRS, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,17 +178,23 @@ def definition(compiled: CompiledFlow) -> str:
     )
 
 
-def _readable(node: Any, steps: Sequence[str]) -> Any:
+def _readable(node: Any, steps: Sequence[str], key: str = "") -> Any:
     """Return a part of a flow with values as they are written in files."""
+    if key in _TARGETS:
+        return _named(node, steps)
+    if key in OPAQUE or key in CONSTANT:
+        return node
     match node:
+        case dict() if key in DECLARED:
+            return {name: {k: _readable(v, steps) if k in ("value", "key") else v
+                           for k, v in spec.items()} for name, spec in node.items()}  # fmt: skip
+        case dict() if key == "with":
+            return {name: _readable(value, steps) for name, value in node.items()}
         case dict():
-            ordered = {
-                key: node[key] for key in ("id", *node) if key in node and key not in _NUMBERS
-            }
-            return {
-                key: _named(value, steps) if key in _TARGETS else _readable(value, steps)
-                for key, value in ordered.items()
-            }
+            ordered = [inner for inner in ("id", *node) if inner in node and inner not in _NUMBERS]
+            return {inner: _readable(node[inner], steps, inner) for inner in ordered}
+        case list() if key in PAIRS:
+            return [[name, _readable(value, steps)] for name, value in node]
         case ["const" | "given" | "expr", value]:
             return value
         case ["text" | "secret", list(parts)]:
@@ -196,7 +202,7 @@ def _readable(node: Any, steps: Sequence[str]) -> Any:
         case ["list", list(items)]:
             return [_readable(item, steps) for item in items]
         case ["map", dict(entries)]:
-            return {key: _readable(entry, steps) for key, entry in entries.items()}
+            return {name: _readable(entry, steps) for name, entry in entries.items()}
         case list():
             return [_readable(item, steps) for item in node]
     return node
