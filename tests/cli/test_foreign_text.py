@@ -23,7 +23,9 @@ from flowengine.cli.terminal import output
 from flowengine.cli.terminal.output import as_json, err, out
 from flowengine.cli.views.outcome import show_outcome
 from flowengine.engines import infos, results
+from flowengine.engines.deciding import Approvals
 from flowengine.engines.engine import Engine
+from flowengine.engines.operating import Executions
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.journal import records
 from flowengine.kernel import events
@@ -145,19 +147,19 @@ class Fake:
         answers: dict[str, Any] = {
             "find": ID,
             "show": found,
-            "executions": results.ExecutionPage([found], None),
-            "waits": results.WaitPage([wait], None),
-            "wait": wait,
+            "list": results.ExecutionPage([found], None),
             "why": [made(infos.Reason, text) | {"command": "flowengine resume x"}],
             "events": [entry(text)],
             "diff": made(infos.Difference, text)
             | dict.fromkeys(("inputs", "outputs", "errors"), SHAPES["differ"](text)),
             "upgrade": [made(infos.UpgradeInfo, text)],
-            "load": Namespace(warnings=[dict.fromkeys(
-                ("file", "line", "column", "code", "message", "hint"), text)], id=text),
-        }  # fmt: skip
-        for name, answer in answers.items():
-            monkeypatch.setattr(Engine, name, lambda *a, answer=answer, **k: answer)
+        }
+        checked = dict.fromkeys(("file", "line", "column", "code", "message", "hint"), text)
+        waits = {"list": results.WaitPage([wait], None), "show": wait}
+        loaded = {"load": Namespace(warnings=[checked], id=text)}
+        for group, given in ((Executions, answers), (Approvals, waits), (Engine, loaded)):
+            for name, answer in given.items():
+                monkeypatch.setattr(group, name, lambda *a, answer=answer, **k: answer)
         monkeypatch.setattr(EnvironmentManager, "written", lambda self: [environment(text)])
         monkeypatch.setattr(EnvironmentManager, "written_one", lambda *a: environment(text))
         gone = environment(text) | {"available": False}

@@ -99,7 +99,7 @@ def test_outcomes_and_durations_are_drawn_from_the_list(
             api.engine.approvals.approve(result.waits[0]["id"])
         else:
             api.engine.executions.cancel(result.execution)
-    monkeypatch.setattr(type(api.engine), "show", None)  # no journal is read
+    monkeypatch.setattr(type(api.engine.executions), "show", None)  # no journal is read
     text = owner("GET", "/flows/report").text
     assert '<span class="status succeeded">2 succeeded</span>' in text
     assert '<span class="status cancelled">1 cancelled</span>' in text

@@ -174,6 +174,10 @@ def test_schedules_that_cannot_start_are_tried_less_and_less_often_and_hold_up_n
     now = 0
 
     class Starting:
+        @property
+        def flows(self) -> Starting:
+            return self
+
         def start_due(self, *, leave: set[tuple[str, str]]) -> list[ScheduledStart]:
             names = [name for name in errors if (name, "* * * * *") not in leave]
             tried.extend((now, name) for name in names)
