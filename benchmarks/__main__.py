@@ -296,6 +296,17 @@ def pending(folder: Path) -> Iterator[Figure]:
     )
 
 
+def long_lists(folder: Path) -> Iterator[Figure]:
+    """The list of a million executions, in a process that has just started."""
+    from benchmarks import lists
+
+    (listed, by), (found, what), counted = lists.seconds(folder / "lists")
+    many = f"of {lists.COUNT:,} executions, seconds"
+    yield Figure(f"slowest list {many} ({by})", f"{listed:.3f} s", listed, 0.1)
+    yield Figure(f"slowest search {many} ({what})", f"{found:.3f} s", found, 0.3)
+    yield Figure(f"counts {many}", f"{counted * 1000:.2f} ms", counted, 0.01)
+
+
 def large_pages(folder: Path) -> Iterator[Figure]:
     """What is large, in Chromium."""
     from benchmarks import pages
@@ -664,6 +675,7 @@ ALL = {
         graph_work,
         pending,
         large_pages,
+        long_lists,
         scale,
         reused_environment,
         step_with_environment,

@@ -7,6 +7,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
@@ -185,7 +186,10 @@ def calls_of(work: Callable[[], flowengine.ExecutionResult]) -> Counter[str]:
 
 
 def test_an_execution_takes_few_statements(tmp_path: Path) -> None:
-    """Three statements create an execution and five end it, besides those that open the commits."""
+    """Three statements create an execution and five end it, besides those that open the commits.
+
+    Triggers, which keep the counts of lists, are traced as repetitions of their statement.
+    """
     (tmp_path / "cost_tools.py").write_text(MODULE)
     path = tmp_path / "cost.yaml"
     path.write_text(
@@ -202,7 +206,7 @@ def test_an_execution_takes_few_statements(tmp_path: Path) -> None:
             await asyncio.gather(*(engine.run_async(flow, {"count": 0}) for _ in range(count)))
 
     asyncio.run(at_once(100))
-    own = Counter(" ".join(text.split()[:3]) for text in statements)
+    own = Counter(" ".join(text.split()[:3]) for text, _ in groupby(statements))
     for opening in ("BEGIN", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA data_version"):
         own.pop(opening, None)
     events = own.pop("INSERT INTO events")
