@@ -50,7 +50,7 @@ FILTERS: dict[str, dict[str, Any]] = {
         "since": _STARTED,
     },
 }
-"""What is listed → arguments of `Engine.executions`."""
+"""What is listed → arguments of `Engine.executions.list`."""
 SEARCHES: dict[str, dict[str, Any]] = {
     "one title": {"search": "number 424242"},
     "an error": {"search": "totals differ"},

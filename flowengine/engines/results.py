@@ -214,7 +214,7 @@ def is_found_by(info: Mapping[str, Any], search: str) -> bool:
 
     Args:
         info: The execution as it is shown.
-        search: See `Engine.executions`.
+        search: See `Engine.executions.list`.
     """
     from flowengine.journal.filters import is_found, searched_text
 
