@@ -280,7 +280,9 @@ def test_whatever_another_process_takes_between_two_looks_is_waited_for() -> Non
         return SimpleNamespace(status=moment()[0], ended=False)
 
     store = SimpleNamespace(inbox=lambda _: moment()[1])
-    session: Any = SimpleNamespace(engine=SimpleNamespace(resume=held, result=result, store=store))
+    executions = SimpleNamespace(result=result)
+    engine = SimpleNamespace(resume=held, executions=executions, store=store)
+    session: Any = SimpleNamespace(engine=engine)
     dialogue._resumed(session, "one")
     assert looks == [*moments, moments[-1]]
 
