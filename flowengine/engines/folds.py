@@ -230,9 +230,9 @@ class Folds:
     def failures(self) -> tuple[list[Mapping[str, Any]], int]:
         """Return the first steps that have failed, in order of beginning, and how many have.
 
-        A fold that failed with a step inside it is left out.
+        A fold whose error is that of a failed step inside it is left out.
         """
-        failed = [address for address in self._failed if not self._has_failed_inside(address)]
+        failed = [address for address in self._failed if not self._failed_inside(address)]
         first = nsmallest(_MOST_FAILURES, failed, key=self._failed.__getitem__)
         return [self._steps[address] for address in first], len(failed)
 
@@ -366,9 +366,9 @@ class Folds:
             order = sorted(order, key=lambda ranked: ranked[1])
         return [inner for *_, inner in order[start : start + PAGE]]
 
-    def _has_failed_inside(self, address: str) -> bool:
-        fold = self._folds.get(address)
-        return fold is not None and bool(fold.below.get("failed"))
+    def _failed_inside(self, address: str) -> bool:
+        origin = (self._steps[address].get("error") or {}).get("step", "")
+        return origin in self._failed and address in around(origin)[:-1]
 
     def _settled(self, address: str) -> _Fold:
         """Return a fold after everything has moved to its place."""
