@@ -273,7 +273,7 @@ def test_functions_of_a_notebook_run_in_memory(
     with Engine(tmp_path / "store") as engine:
         for refused in (engine.run, engine.start, engine.flows.deploy):
             with pytest.raises(UsageError, match=r"is in no file") as told:
-                refused(flow, *([] if refused == engine.flows.deploy else [{"n": 7}]))
+                refused(flow, *([] if refused.__name__ == "deploy" else [{"n": 7}]))
             assert "%%writefile" in told.value.with_hint
             assert "Engine(None)" in told.value.with_hint
     for write in (flow.to_yaml, flow.to_python):
