@@ -27,8 +27,9 @@ def test_it_is_the_same_after_each_change(monkeypatch: pytest.MonkeyPatch) -> No
         folds, steps = Folds(), dict[str, Any]()
         for _ in range(draw.randrange(1, 40)):
             address = draw.choice(NAMES)
-            step = {"address": address, "step": address[-1], "status": draw.choice(STATUSES)}
-            step["error"] = {"step": draw.choice(NAMES)} if step["status"] == "failed" else None
+            status = draw.choice(STATUSES)
+            step: dict[str, Any] = {"address": address, "step": address[-1], "status": status}
+            step["error"] = {"step": draw.choice(NAMES)} if status == "failed" else None
             folds.put(step)
             steps[address] = step
             if draw.random() < 0.3:

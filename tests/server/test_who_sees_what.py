@@ -156,7 +156,8 @@ class World:
             "/v1/approvals?status=all", "/v1/approvals?execution=zid-", "/v1/flows?versions=true",
             "/v1/approvals?execution=zid-asks", "/v1/executions/zid-a", "/v1/schedules?flow=zflow",
             "/v1/environments?execution=zid-asks", "/v1/grants?execution=zid-asks",
-            "/v1/executions/zid-asks?step=absent", "/executions?search=zid-", "/executions?search=zid-asks",
+            "/v1/executions/zid-asks?step=absent", "/executions?search=zid-",
+            "/executions?search=zid-asks",
             "/approvals?for=all&status=closed", "/approvals?for=all", "/executions/own-1/compare"
             "?with=zid-asks", "/bulk/executions?do=retry&all=1", "/executions/zid-asks/fork?at=ask",
             "/bulk/approvals?all=1&choice=approve",
