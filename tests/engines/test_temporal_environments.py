@@ -211,7 +211,7 @@ def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
     flow, address = write_flow(tmp_path, LONG.replace("FOLDER", str(tmp_path))), f"{server}/lost"
     with Engine(address) as engine, RunningWorker(address) as worker:
         engine.start(flow, id="long-box")
-        wait_until(lambda: asyncio.run(runs_of(address, "long-box")) > 2)
+        wait_until(lambda: asyncio.run(runs_of(address, "long-box")) > 2, 200, pause=0.5)
         (tmp_path / "go").touch()
         assert engine.resume("long-box").outputs == {"then": ["held", "then"]}
         assert worker.stop() == 0
