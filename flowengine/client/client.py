@@ -28,7 +28,17 @@ from functools import partial, wraps
 from ipaddress import ip_address
 from os import PathLike
 from ssl import SSLCertVerificationError, SSLError
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    overload,
+)
 from urllib.parse import urlsplit
 
 import httpx2
@@ -83,11 +93,34 @@ class ClientGroup(Generic[_AnyClient]):
         client: The client.
     """
 
+    NAME: ClassVar[str]
+    """Its name in a client."""
+
     def __init__(self, client: _AnyClient) -> None:
         self._client: _AnyClient = client
 
 
-class Operation(Generic[_Args, _Result]):
+class ClientMethod:
+    """A method of both clients. A client itself has those of its groups by old names."""
+
+    _place = ""
+    """Where it is now, in the first class that has it: `executions.cancel`, or `start`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Note where it is now."""
+        group = f"{owner.NAME}." if issubclass(owner, ClientGroup) else ""
+        self._place = self._place or f"{group}{name}"
+
+    def _client(self, of: Any) -> Any:
+        """Return the client of a group, or the client itself, with a warning of an old name."""
+        if isinstance(of, ClientGroup):
+            return of._client
+        if "." in self._place:
+            warn_renamed("this method of Client", f"Client.{self._place}", above=2)
+        return of
+
+
+class Operation(ClientMethod, Generic[_Args, _Result]):
     """A request as a method of both clients: it blocks, or is a coroutine.
 
     Args:
@@ -96,12 +129,7 @@ class Operation(Generic[_Args, _Result]):
 
     def __init__(self, build: Callable[_Args, ApiRequest[_Result]]) -> None:
         self._build = build
-        self._place = ""
         self.__doc__ = build.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Note where it is now: the first class that has it."""
-        self._place = self._place or _place(owner, name)
 
     @overload
     def __get__(self, of: None, owner: object) -> Self: ...
@@ -117,7 +145,7 @@ class Operation(Generic[_Args, _Result]):
         """Return the method of a client."""
         if of is None:
             return self
-        client = _client_of(of, self._place)
+        client = self._client(of)
 
         @wraps(self._build)
         def send(*args: _Args.args, **given: _Args.kwargs) -> Any:
@@ -126,7 +154,7 @@ class Operation(Generic[_Args, _Result]):
         return send
 
 
-class Listing(Generic[_Args, _Item]):
+class Listing(ClientMethod, Generic[_Args, _Item]):
     """An operation that yields items, as a method of both clients.
 
     Args:
@@ -138,12 +166,7 @@ class Listing(Generic[_Args, _Item]):
         source: Callable[Concatenate[Any, _Args], AsyncGenerator[_Item]],
     ) -> None:
         self._source = source
-        self._place = ""
         self.__doc__ = source.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Note where it is now: the first class that has it."""
-        self._place = self._place or _place(owner, name)
 
     @overload
     def __get__(self, of: None, owner: object) -> Self: ...
@@ -159,7 +182,7 @@ class Listing(Generic[_Args, _Item]):
         """Return the method of a client."""
         if of is None:
             return self
-        client = _client_of(of, self._place)
+        client = self._client(of)
 
         @wraps(self._source)
         def listed(*args: _Args.args, **given: _Args.kwargs) -> Any:
@@ -168,30 +191,10 @@ class Listing(Generic[_Args, _Item]):
         return listed
 
 
-def _place(owner: type, name: str) -> str:
-    """Return the name of an operation in a client: `executions.cancel`, or `start`."""
-    group = _GROUPS.get(owner.__name__)
-    return name if group is None else f"{group}.{name}"
-
-
-def _client_of(of: Any, place: str) -> Any:
-    """Return the client of a group. A client itself has the operations of groups by old names."""
-    if isinstance(of, ClientGroup):
-        return of._client
-    if "." in place:
-        warn_renamed("this method of Client", f"Client.{place}", above=2)
-    return of
-
-
-_GROUPS = {
-    "ClientExecutions": "executions",
-    "ClientApprovals": "approvals",
-    "ClientFlows": "flows",
-}
-
-
 class ClientExecutions(ClientGroup[_AnyClient]):
     """The executions of a server."""
+
+    NAME = "executions"
 
     list = Operation(requests.executions)
     counts = Operation(requests.counts)
@@ -314,6 +317,8 @@ class ClientExecutions(ClientGroup[_AnyClient]):
 class ClientApprovals(ClientGroup[_AnyClient]):
     """The approvals and questions of executions, and all else that they wait for."""
 
+    NAME = "approvals"
+
     list = Operation(requests.waits)
     show = Operation(requests.wait)
     decide = Operation(requests.decide)
@@ -329,6 +334,8 @@ class ClientApprovals(ClientGroup[_AnyClient]):
 
 class ClientFlows(ClientGroup[_AnyClient]):
     """The deployed flows of a server."""
+
+    NAME = "flows"
 
     list = Operation(requests.flows)
     show = Operation(requests.flow)
@@ -352,7 +359,7 @@ class ClientFlows(ClientGroup[_AnyClient]):
 
 
 class ServerOperations:
-    """The operations of a server that are in no group, and old names of those that are."""
+    """The operations of a server: its groups, those in no group, and old names of the others."""
 
     url: str
     _http: Any
@@ -409,6 +416,21 @@ class ServerOperations:
     trigger = ClientFlows.trigger
     record_past = ClientFlows.record_past
 
+    @property
+    def executions(self: _AnyClient) -> ClientExecutions[_AnyClient]:
+        """The executions."""
+        return ClientExecutions(self)
+
+    @property
+    def approvals(self: _AnyClient) -> ClientApprovals[_AnyClient]:
+        """The approvals and questions of executions, and all else that they wait for."""
+        return ClientApprovals(self)
+
+    @property
+    def flows(self: _AnyClient) -> ClientFlows[_AnyClient]:
+        """The deployed flows."""
+        return ClientFlows(self)
+
 
 class Client(ServerOperations):
     """A server, for plain code. A context manager.
@@ -438,21 +460,6 @@ class Client(ServerOperations):
         self.url, given = _checked(url, token, timeout)
         check_methods("transport", transport, "handle_request")
         self._http = httpx2.Client(**given, transport=transport)
-
-    @property
-    def executions(self) -> ClientExecutions[Client]:
-        """The executions."""
-        return ClientExecutions(self)
-
-    @property
-    def approvals(self) -> ClientApprovals[Client]:
-        """The approvals and questions of executions, and all else that they wait for."""
-        return ClientApprovals(self)
-
-    @property
-    def flows(self) -> ClientFlows[Client]:
-        """The deployed flows."""
-        return ClientFlows(self)
 
     def __enter__(self) -> Self:
         return self
@@ -492,21 +499,6 @@ class AsyncClient(ServerOperations):
         self.url, given = _checked(url, token, timeout)
         check_methods("transport", transport, "handle_async_request")
         self._http = httpx2.AsyncClient(**given, transport=transport)
-
-    @property
-    def executions(self) -> ClientExecutions[AsyncClient]:
-        """The executions."""
-        return ClientExecutions(self)
-
-    @property
-    def approvals(self) -> ClientApprovals[AsyncClient]:
-        """The approvals and questions of executions, and all else that they wait for."""
-        return ClientApprovals(self)
-
-    @property
-    def flows(self) -> ClientFlows[AsyncClient]:
-        """The deployed flows."""
-        return ClientFlows(self)
 
     async def __aenter__(self) -> Self:
         return self

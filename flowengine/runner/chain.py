@@ -77,7 +77,6 @@ def _blocking(
     run = _awaited(prepare, f"{name}_async")
 
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
-
         refuse_in_loop(None, f"await {name}_async()")
         return asyncio.run(run(self, *args, **options))
 
@@ -92,7 +91,6 @@ def _streamed(
     async def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> AsyncGenerator[StreamPart, None]:
-
         work = prepare(self, *args, **options)
         async with (
             self._engine_of(work) as engine,
@@ -118,7 +116,6 @@ def _iterated(
     def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> Generator[StreamPart, None, None]:
-
         refuse_in_loop(None, f"use 'async for part in {name}_async(…)'")
         return iterated_on_thread(stream(self, *args, **options))
 
