@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from contextvars import ContextVar
 from hashlib import sha256
@@ -21,13 +22,20 @@ PLACE: ContextVar[str] = ContextVar("place", default="nobody's")
 
 
 def note(context: StepContext, result: object) -> None:
-    """Append a line in one write, so that a kill leaves a whole line or none."""
+    """Append a line in one write, so that a kill leaves a whole line or none.
+
+    While a slow one is at work, there is a file `working.PID.THREAD`.
+    """
     line = f"{context.address} {context.idempotency_key} {json.dumps(result)}\n"
+    working = HERE / f"working.{os.getpid()}.{threading.get_ident()}"
+    if SLOWLY:
+        working.touch()
     time.sleep(SLOWLY)
     file = os.open(HERE / "effects.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, line.encode())
     os.close(file)
     time.sleep(SLOWLY)
+    working.unlink(missing_ok=True)
 
 
 async def act(context: StepContext, value: int = 0) -> int:

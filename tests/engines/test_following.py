@@ -166,16 +166,18 @@ def test_one_that_blocks_or_raises_holds_up_nobody(
 
 
 def test_a_subscription_may_end_in_its_callback(tmp_path: Path) -> None:
-    told: list[Update] = []
+    told, ended = [], threading.Event()
 
     def once(update: Update) -> None:
         told.append(update)
         over()
         over()
+        ended.set()
 
     with Engine(None, workdir=tmp_path) as engine:
         over = engine.subscribe(once, output=True)
         engine.run(prepare(tmp_path, ["so"]))
+        assert ended.wait(60)
 
     assert told
 
