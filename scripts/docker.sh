@@ -2,7 +2,6 @@
 # Ensure that a Docker daemon is running, for the tests of the docker sandbox. A running daemon is
 # left unchanged. Otherwise it is installed and started, which requires root on Debian.
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive
 
 run=${FLOWENGINE_DOCKER_RUN:-/run/flowengine-docker}
 
@@ -14,13 +13,7 @@ answers && exit 0
 [ "$(id -u)" = 0 ] || give_up "no Docker daemon answers; start it, or run this as root on Debian"
 
 if ! command -v dockerd >/dev/null || ! command -v iptables >/dev/null; then
-  say "installing the Debian packages docker.io and iptables"
-  log=$(mktemp)
-  if ! { apt-get update && apt-get install --yes --no-install-recommends docker.io iptables; } >"$log" 2>&1; then
-    cat "$log" >&2
-    give_up "apt-get could not install docker.io"
-  fi
-  rm -f "$log"
+  "$(dirname "$0")/debian.sh" docker docker.io iptables
   answers && exit 0
 fi
 

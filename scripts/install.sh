@@ -9,7 +9,6 @@
 # the pinned one is installed into .venv first: that takes 3 seconds and saves a minute.
 # pip installs the packages if no uv exists for the machine, or if uv cannot reach the registry.
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."
 
 part=${1:-all}
@@ -25,21 +24,6 @@ fi
 
 say() { echo "install: $*"; }
 give_up() { echo "install: $*" >&2; exit 1; }
-
-# Install Debian packages, or print the command if that is not possible.
-debian() {
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    give_up "this machine lacks $*; on Debian or Ubuntu: sudo apt-get install $*"
-  fi
-  say "installing the Debian packages $*"
-  local log
-  log=$(mktemp)
-  if ! { apt-get update && apt-get install --yes --no-install-recommends "$@"; } >"$log" 2>&1; then
-    cat "$log" >&2
-    give_up "apt-get could not install $*"
-  fi
-  rm -f "$log"
-}
 
 # Set `pip` to a command that installs into .venv, if there is one.
 find_pip() {
@@ -61,7 +45,7 @@ make_venv() {
 
 make_venv_anywhere() {
   make_venv && return
-  debian python3-venv python3-pip
+  scripts/debian.sh install python3-venv python3-pip
   make_venv || give_up "$python can make no .venv with pip, not even with python3-venv and python3-pip"
 }
 
@@ -101,7 +85,7 @@ case $part in
   all) content="all pinned packages" ;;
   *) give_up "usage: scripts/install.sh [demo|all]" ;;
 esac
-command -v "$python" >/dev/null || debian python3 python3-venv python3-pip
+command -v "$python" >/dev/null || scripts/debian.sh install python3 python3-venv python3-pip
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || give_up "flowengine needs Python 3.11 or newer, $python is older; say PYTHON=python3.12 make install"
 

@@ -6,7 +6,6 @@
 # Missing programs are installed, as root on Debian. Elsewhere they are listed, and their tests are
 # skipped.
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -28,18 +27,7 @@ command -v systemctl >/dev/null || missing+=(systemd)
 /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 
 if [ ${#missing[@]} != 0 ]; then
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    say "this machine lacks ${missing[*]}; on Debian or Ubuntu: sudo apt-get install ${missing[*]}"
-  else
-    say "installing the Debian packages ${missing[*]}"
-    log=$(mktemp)
-    if ! { apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-      cat "$log" >&2
-      say "apt-get could not install ${missing[*]}"
-      exit 1
-    fi
-    rm -f "$log"
-  fi
+  scripts/debian.sh sandboxes "${missing[@]}" || [ $? = 2 ] || exit 1
 fi
 
 for servers in tests/mcp_servers tests/model_servers tests/page_checks; do

@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("Makefile", "pyproject.toml", "requirements", "scripts/install.sh")
+COPIED = ("Makefile", "pyproject.toml", "requirements", "scripts/install.sh", "scripts/debian.sh")
 
 # A fake interpreter, also for the .venv that it creates. Files represent the state of the machine.
 PYTHON = """\
@@ -48,6 +48,11 @@ if [[ $* == venv* ]]; then mkdir -p .venv/bin && cp "$MACHINE/bin/fake" .venv/bi
 APT = """\
 #!/bin/bash
 echo "apt-get $*" >>"$MACHINE/calls"
+if [[ -e $MACHINE/locked ]]; then
+  rm "$MACHINE/locked"
+  echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)" >&2
+  exit 100
+fi
 [[ $* != install* ]] || touch "$MACHINE/pip" "$MACHINE/ensurepip"
 """
 
@@ -191,6 +196,7 @@ def test_a_venv_gets_its_own_pip_where_the_interpreter_has_none(machine: Machine
 def test_a_bare_debian_gets_what_it_lacks(machine: Machine) -> None:
     (machine.folder / "pip").unlink()
     (machine.folder / "ensurepip").unlink()
+    machine.has("locked")  # by another process that installs packages
 
     calls, printed = machine.make("demo")
 
