@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 checks=$(mktemp)
-trap 'rm -f "$checks"' EXIT
+trap 'rm -f "$checks"; kill $(jobs -p) 2>/dev/null || true' EXIT
 
 .venv/bin/ruff format --check --quiet
 .venv/bin/ruff check --quiet
