@@ -39,7 +39,7 @@ from tests.engines.temporal_server import RunningWorker, free_port, start_server
 
 pytestmark = pytest.mark.endurance
 
-SHORT = ("--heartbeat", "2s")  # busy machines miss shorter ones
+SHORT = ("--heartbeat", "4s")  # busy machines miss shorter ones
 KILLS = 2
 MANY = """
 steps:
