@@ -12,10 +12,10 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.flow.export.yaml_text import inline
 from flowengine.page.fields import MORE, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.timeline import LONGEST_TEXT
+from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
-from flowengine.sdk.visible_text import shortened
+from flowengine.sdk.visible_text import printable_lines, shortened
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
@@ -248,11 +248,13 @@ def rows_of(subject: Any) -> list[tuple[str, str]]:
 
 
 def _in_lines(value: Any) -> str:
-    """Return a value on one line, and each object of a list on its own line.
+    """Return a text as it is, another value on one line, and each object of a list on its own.
 
     Of a long one, the beginning, end, size and digest.
     """
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+    if isinstance(value, str):
+        text = printable_lines(value)
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         text = "\n".join(inline(with_file_names(item)) for item in value)
     else:
         text = inline(with_file_names(value))
