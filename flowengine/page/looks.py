@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from markupsafe import Markup
@@ -81,6 +82,24 @@ def beginning(text: str) -> str:
     )
 
 
+@cache
+def _markdown() -> Any:
+    from markdown_it import MarkdownIt
+
+    return (
+        MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    )
+
+
+def markdown(text: str) -> Markup:
+    """Return a text in Markdown (CommonMark with tables) as HTML.
+
+    HTML in it is text, and pictures are links, since whoever wrote it could else learn who reads
+    it. Links lead to `http`, `https` and `mailto` only.
+    """
+    return Markup(_markdown().render(beginning(text)))  # it escapes everything
+
+
 # States. Each has a shape, a word and a colour.
 
 _PERSON = ("approval", "ask", "question", "session")
@@ -135,6 +154,7 @@ def person(name: str) -> str:
 FILTERS = {
     "as_text": as_text,
     "beginning": beginning,
+    "markdown": markdown,
     "moment": moment,
     "person": person,
     "precise": precise,

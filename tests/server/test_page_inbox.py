@@ -90,7 +90,7 @@ def test_all_are_in_order_of_their_due_times_over_the_pages(
     seen, address = [], ""
     while True:
         text = ben("GET", f"/approvals{address}").text
-        seen.append(re.findall(r"<strong>Hire (\w+)\?", text))
+        seen.append(re.findall(r'class="t"[^>]*>Hire (\w+)\?', text))
         found = re.findall(r'rel="next" href="([^"]+)"', text)
         if not found:
             break
@@ -102,7 +102,7 @@ def test_return_in_a_field_decides_nothing(api: Api, ben: Browser) -> None:
     """A browser presses the first button of a form then, which is the disabled one."""
     _, wait = waiting(api)
     text = ben("GET", f"/approvals/{wait}").text
-    form = text[text.index('<form method="post" class="card"') :]
+    form = text[text.index('<form method="post" id="decide"') :]
     assert re.findall(r"<button[^>]*>", form)[0] == "<button disabled hidden>"
 
 
