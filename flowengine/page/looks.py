@@ -102,7 +102,7 @@ def markdown(text: str) -> Markup:
 
 # States. Each has a shape, a word and a colour.
 
-_PERSON = ("approval", "ask", "question", "session")
+PERSON = ("approval", "ask", "question", "session")
 """Kinds of waits that a person ends."""
 
 
@@ -138,7 +138,7 @@ def waiting(waits: list[Mapping[str, Any]], may_decide: bool) -> Markup:
         waits: Its open waits.
         may_decide: Whether the user may decide one of them.
     """
-    asked = [wait for wait in waits if wait["kind"] in _PERSON]
+    asked = [wait for wait in waits if wait["kind"] in PERSON]
     if not asked:
         return badge("waiting", "sleeps" if waits else "waiting")
     names = dict.fromkeys(name for wait in asked for name in wait.get("assignees", ()))
