@@ -196,7 +196,7 @@ _SOFT = 'class="soft" fill="#575b62"'
 
 
 def _was_taken(arrow: Arrow, boxes: dict[str, Box]) -> bool:
-    """Return whether an execution has, as far as the states tell, gone along an arrow."""
+    """Return whether an execution has, as far as the states show, gone along an arrow."""
     source, target = boxes[arrow.source], boxes[arrow.target]
     begun = source.status not in (None, "skipped") or source.shape == "start"
     if target.shape in ("end", "end_all"):

@@ -23,6 +23,7 @@ LONGEST_TEXT = 20_000
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
+_SCHEMES = ("http://", "https://", "mailto:")
 
 
 def moment(text: str) -> Markup:
@@ -94,13 +95,13 @@ def _markdown() -> Any:
 def markdown(text: str) -> Markup:
     """Return a text in Markdown (CommonMark with tables) as HTML.
 
-    HTML in it is text, and pictures are links, since whoever wrote it could else learn who reads
-    it. Links lead to `http`, `https` and `mailto` only.
+    HTML in it is text, and pictures are links, so that a text cannot learn who reads it. Links lead
+    to `http`, `https` and `mailto` only.
     """
     return Markup(_markdown().render(beginning(text)))  # it escapes everything
 
 
-# States. Each has a shape, a word and a colour.
+# States. Each has a shape, a word and a color.
 
 PERSON = ("approval", "ask", "question", "session")
 """Kinds of waits that a person ends."""
@@ -118,7 +119,7 @@ def icon(name: str) -> Markup:
 
 
 def badge(state: str, word: str = "", look: str | None = None) -> Markup:
-    """Return a state with its shape, word and colour.
+    """Return a state with its shape, word and color.
 
     Args:
         state: Of an execution, step or environment.

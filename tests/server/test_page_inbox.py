@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import parse_qs, urlsplit
 
@@ -96,6 +97,53 @@ def test_all_are_in_order_of_their_due_times_over_the_pages(
             break
         address = found[0].replace("&amp;", "&")
     assert seen == [["Yan", "Zoe"], ["Ada0", "Ada1"], ["Ada2"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("## Trip\n\n- by *train*", "<h2>Trip</h2>\n<ul>\n<li>by <em>train</em></li>\n</ul>"),
+        ("a|b\n-|-\n1|2", "<td>1</td>"),
+        ("<b onclick=x>", "&lt;b onclick=x&gt;"),
+        ("![p](https://a.example/p.png)", '!<a href="https://a.example/p.png">p</a>'),
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+        ("[x](data:image/png;base64,AA)", "[x](data:image/png;base64,AA)"),
+        ("[x](//a.example) [y](/sign-out)", "[x](//a.example) [y](/sign-out)"),
+        ("[m](mailto:a@b.example)", '<a href="mailto:a@b.example">m</a>'),
+    ],
+)
+def test_the_body_of_an_approval_is_markdown_that_can_do_nothing(
+    api: Api, ben: Browser, text: str, shown: str
+) -> None:
+    written = FORM.replace('body: "About ${{ inputs.name }}"', f"body: {json.dumps(text)}")
+    (api.folder / "hire.yaml").write_text(written)
+    [wait] = api.engine.run(api.folder / "hire.yaml", {"name": "Zoe"}).waits
+    page = ben("GET", f"/approvals/{wait['id']}").text
+    [prose] = re.findall(r'<div class="prose">(.*?)</div>', page, re.DOTALL)
+    assert shown in prose
+
+
+def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> None:
+    waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
+    opened = f"/approvals/{waits[0]}"
+    for following in (*waits[1:], None):
+        page = ben("GET", opened).text
+        found = re.findall(r'name="next" value="(\w+)"', page)
+        assert found == ([] if following is None else [following])
+        form = {
+            "form_token": ben.form_token(opened),
+            "choice": "reject",
+            "form.grade": "junior",
+            "form.salary": "1",
+        }
+        if following is not None:
+            form["next"] = following
+        answer = ben("POST", opened, form)
+        assert answer.status_code == 303, answer.text
+        expected = opened if following is None else f"/approvals/{following}"
+        assert answer.headers["location"] == expected
+        opened = expected
+    assert "Nothing waits for you" in ben("GET", "/approvals").text
 
 
 def test_return_in_a_field_decides_nothing(api: Api, ben: Browser) -> None:
