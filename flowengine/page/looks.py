@@ -87,9 +87,9 @@ def beginning(text: str) -> str:
 def _markdown() -> Any:
     from markdown_it import MarkdownIt
 
-    return (
-        MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
-    )
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    parser.validateLink = lambda url: url.lower().startswith(_SCHEMES)  # type: ignore[method-assign]
+    return parser.enable("table").disable("image")
 
 
 def markdown(text: str) -> Markup:
