@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BINARY = {".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".ods", ".epub", ".png", ".db", ".xz"}
+BINARY = {
+    ".pdf",
+    ".docx",
+    ".pptx",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".epub",
+    ".png",
+    ".db",
+    ".xz",
+    ".woff2",
+}
 LONGEST_FUNCTION = 70
 LARGEST_FILE = 300_000
 

@@ -17,15 +17,25 @@ from typing import NamedTuple
 
 from flowengine.drawing.picture import Arrow, Box, ScopeFrame
 
-CHARACTER = 6.6
-"""Average width of a character."""
-LINE = 15.0
-GAP = 28.0
+CHARACTER = 7.0
+"""Average width of a character of a name."""
+SMALL_CHARACTER = 5.8
+"""The same of other texts."""
+TEXT_AT = 34.0
+"""Where the text of a box begins, right of its icon."""
+NARROWEST, WIDEST = 110.0, 260.0
+"""Of boxes. Longer texts are cut."""
+LONGEST_LABEL = 32
+LINE = 18.0
+"""Height of a label."""
+GAP = 20.0
 """Space between boxes of a layer."""
-ROW_GAP = 18.0
+ROW_GAP = 14.0
 """Space above and below a row of labels."""
-PADDING = 18.0
+PADDING = 16.0
 """Padding inside a group."""
+HEAD = 24.0
+"""Height of the title of a group."""
 SWEEPS = 12
 
 Point = tuple[float, float]
@@ -70,16 +80,31 @@ def lay_out(frame: ScopeFrame) -> Laid:
 
 def size_of(box: Box) -> tuple[float, float]:
     """Return width and height of a box that is not a group."""
-    if box.shape == "start":
+    if box.shape in ("start", "end", "end_all"):
         return 14.0, 14.0
-    text = max([len(line) for line in box.lines], default=1) * CHARACTER
-    width, height = text + 24, len(box.lines) * LINE + 14
-    if box.shape in ("end", "end_all"):
-        return 44.0, 44.0
-    if box.shape == "choice":
-        return width * 1.3 + 20, height * 1.5 + 16
-    wide = box.shape in ("person", "fail", "trigger", "wait")
-    return (width + 24, height) if wide else (width, height)
+    name, detail = name_of(box), detail_of(box)
+    text = max(len(name) * CHARACTER, len(detail) * SMALL_CHARACTER)
+    width = min(max(text + TEXT_AT + 12, NARROWEST), WIDEST)
+    return width, 36.0 + (10.0 if detail else 0.0) + (4.0 if box.counts else 0.0)
+
+
+def name_of(box: Box) -> str:
+    """Return the name of a box as far as there is room for it."""
+    return _shortened(box.lines[0], int((WIDEST - TEXT_AT - 12) / CHARACTER))
+
+
+def detail_of(box: Box) -> str:
+    """Return the line below the name as far as there is room for it."""
+    return _shortened(box.detail(), int((WIDEST - TEXT_AT - 12) / SMALL_CHARACTER))
+
+
+def label_of(arrow: Arrow) -> str:
+    """Return the label of an arrow as far as there is room for it."""
+    return _shortened(arrow.label, LONGEST_LABEL)
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 class _Layout:
@@ -112,16 +137,19 @@ class _Layout:
             places[box.id] = (x[n] - left - width / 2, middle - own / 2, width, own)
         routes = [self._route(edge, x, left, tops, places) for edge in self.chains]
         routes += [_loop(arrow, places[arrow.source]) for arrow in self.loops]
-        more = 30.0 + max(len(loop.label) for loop in self.loops) * CHARACTER if self.loops else 0.0
+        more = (
+            30.0 + max(len(label_of(loop)) for loop in self.loops) * SMALL_CHARACTER
+            if self.loops
+            else 0.0
+        )
         return Laid(right - left + more, height, places, routes, self.inside)
 
     def _size(self, box: Box) -> tuple[float, float]:
         if box.frame is None:
             return size_of(box)
         inner = self.inside[box.id]
-        title = max(len(line) for line in box.lines) * CHARACTER + 16
-        head = len(box.lines) * LINE + 6
-        return max(inner.width, title) + 2 * PADDING, inner.height + head + 2 * PADDING
+        title = len(name_of(box)) * CHARACTER + len(detail_of(box)) * SMALL_CHARACTER + TEXT_AT
+        return max(inner.width + 2 * PADDING, title + 24), inner.height + HEAD + 2 * PADDING
 
     def _layers(self) -> list[int]:
         """Return the layer of each box, even numbers only, with back edges reversed."""
@@ -171,7 +199,7 @@ class _Layout:
             chain = [upper]
             labelled = self.layer[lower] - 1 if turned else self.layer[upper] + 1
             for layer in range(self.layer[upper] + 1, self.layer[lower]):
-                width = len(arrow.label) * CHARACTER + 8 if layer == labelled else 2.0
+                width = len(label_of(arrow)) * SMALL_CHARACTER + 14 if layer == labelled else 2.0
                 self.sizes.append((width, LINE if layer == labelled and arrow.label else 0.0))
                 self.layer.append(layer)
                 self.rows[layer].append(len(self.sizes) - 1)
@@ -302,10 +330,7 @@ class _Layout:
         left, top, width, height = places[self.frame.boxes[n].id]
         above, high = tops[self.layer[n]]
         at = left + width / 2 if x is None else x
-        cut = 0.0
-        if self.frame.boxes[n].shape == "choice":  # its line runs away from the middle
-            cut = height * abs(at - left - width / 2) / width
-        return [(at, above), (at, top + cut), (at, top + height - cut), (at, above + high)]
+        return [(at, above), (at, top), (at, top + height), (at, above + high)]
 
     def _beside(
         self, n: int, bend: Point, places: Places, tops: list[tuple[float, float]]
@@ -357,7 +382,9 @@ def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> ArrowRoute:
     left, top, width, height = place
     right, middle = left + width, top + height / 2
     points = [(right - 4, middle - 4), (right - 4, middle + 4)]
-    return ArrowRoute(arrow, points, (right + 36 + len(arrow.label) * 2.8, middle))
+    return ArrowRoute(
+        arrow, points, (right + 36 + len(label_of(arrow)) * SMALL_CHARACTER / 2, middle)
+    )
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

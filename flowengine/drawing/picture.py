@@ -65,6 +65,13 @@ class Box(NamedTuple):
     status: str | None
     frame: ScopeFrame | None
     """Its contents, if it is a group."""
+    counts: Mapping[str, int] = {}
+    """Status → how many of its activations have it, if there are several."""
+
+    def detail(self) -> str:
+        """Return the line below the name: how its activations stand, or what it does."""
+        lines = [line for line in self.lines[1:] if line != self.status]
+        return "" if not lines else lines[-1] if self.counts else lines[0]
 
 
 class Arrow(NamedTuple):
@@ -191,11 +198,13 @@ class _Drawer:
         runs_flow = step["action"] == "flow"
         frame = self.frame(step["child"]) if "child" in step and not runs_flow else None
         lines = [cut(step.get("title", "")) or step["id"], *self.notes.of(step)]
-        status = None
+        status, counts = None, Counter[str]()
         if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
-            status, counts = standing(self.statuses.get(step["id"], Counter()))
-            lines += [counts] if counts else []
-        return Box(self.id(step), _shape(step), lines, status, frame)
+            counts = self.statuses.get(step["id"], counts)
+            status, text = standing(counts)
+            lines += [text] if text else []
+        several = dict(counts) if counts.total() > 1 else {}
+        return Box(self.id(step), _shape(step), lines, status, frame, several)
 
     def undo(self, step: StepSpec) -> Box:
         how = self.steps[step["compensate"]]

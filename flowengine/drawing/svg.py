@@ -6,16 +6,27 @@ style sheet of a page replaces them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 from typing import NamedTuple
 
-from flowengine.drawing.dot import FILLS
-from flowengine.drawing.layout import LINE, PADDING, ArrowRoute, Laid, Point, lay_out
-from flowengine.drawing.picture import Box, Picture, ScopeFrame
+from flowengine.drawing.icons import ICONS, look_of
+from flowengine.drawing.layout import (
+    HEAD,
+    PADDING,
+    SMALL_CHARACTER,
+    TEXT_AT,
+    ArrowRoute,
+    Laid,
+    detail_of,
+    label_of,
+    lay_out,
+    name_of,
+)
+from flowengine.drawing.picture import Arrow, Box, Picture, ScopeFrame
 from flowengine.sdk.visible_text import printable
 
-MARGIN = 24.0
+MARGIN = 20.0
 TITLE = 30.0
 DASHES = {
     "next": "",
@@ -23,6 +34,23 @@ DASHES = {
     "undo": ' stroke-dasharray="2 4"',
     "after": ' stroke-dasharray="2 4"',
 }
+_COLORS = {
+    "ok": ("#e7f5ec", "#3aa46c"),
+    "bad": ("#fdecea", "#d94a41"),
+    "run": ("#e8f0fd", "#4a86e8"),
+    "you": ("#fff3d9", "#eba61f"),
+    "idle": ("#f1ecfc", "#a58ae0"),
+    "stop": ("#f1f1ee", "#8a8f96"),
+    "none": ("white", "#8a8f96"),
+}
+"""Look → color of the box, and of its line and icon."""
+_SIGNS = {"person": "you", "wait": "idle", "choice": "ways", "fork": "ways", "fail": "bad",
+          "error": "bad", "cancel": "stop"}  # fmt: skip
+"""Shape of a box that has not begun → its icon."""
+
+
+Link = Callable[[Box, tuple[Box, ...]], str | None]
+"""From a box and the groups around it to the address that it leads to."""
 
 
 class Drawing(NamedTuple):
@@ -33,135 +61,195 @@ class Drawing(NamedTuple):
     height: float
 
 
-def svg(picture: Picture, prefix: str = "") -> Drawing:
+def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: None) -> Drawing:
     """Return a picture as an SVG document.
 
     Args:
-        picture: The picture.
+        picture: The picture. Without a title, none is drawn.
         prefix: Start of all ids, unique on a page with several pictures.
+        link: Where boxes lead. Default: nowhere.
     """
     laid = lay_out(picture.frame)
     width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
-    height = laid.height + 2 * MARGIN + TITLE
-    left = (width - laid.width) / 2
-    prefix = escape(prefix)
+    top = MARGIN + (TITLE if picture.title else 0)
+    height = laid.height + MARGIN + top
+    drawer = _Drawer(escape(prefix), link)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
-        'font-size="12" class="flow" fill="#212529">',
-        f'<defs><marker id="{prefix}head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" class="soft" fill="#495057"/>'
-        "</marker></defs>",
+        'font-size="11" class="flow" fill="#1b1c1f">',
+        *drawer.heads(),
         '<rect width="100%" height="100%" class="back" fill="white"/>',
-        f'<text x="{width / 2:.1f}" y="{MARGIN:.0f}" text-anchor="middle" font-size="15" '
-        f'font-weight="bold">{_escaped(picture.title)}</text>',
-        *_frame(picture.frame, laid, left, MARGIN + TITLE, prefix),
+        *(_title(picture.title, width) if picture.title else ()),
+        *drawer.frame(picture.frame, laid, (width - laid.width) / 2, top),
         "</svg>",
     ]
     return Drawing("\n".join(lines) + "\n", width, height)
 
 
-def _frame(frame: ScopeFrame, laid: Laid, x: float, y: float, prefix: str) -> Iterator[str]:
-    for route in laid.routes:
-        head = "" if route.arrow.kind == "undo" else f' marker-end="url(#{prefix}head)"'
-        dashes = DASHES[route.arrow.kind]
-        path = _curve(route, x, y)
-        yield f'<path d="{path}" class="arrow" fill="none" stroke="#495057"{dashes}{head}/>'
-    for box in frame.boxes:
-        left, top, width, height = laid.places[box.id]
-        yield from _box(box, left + x, top + y, width, height, prefix)
-        if box.frame is not None:
-            inner = laid.inside[box.id]
-            below = top + y + len(box.lines) * LINE + 6 + PADDING
-            yield from _frame(box.frame, inner, left + x + (width - inner.width) / 2, below, prefix)
+def _title(text: str, width: float) -> Iterator[str]:
+    style = 'text-anchor="middle" font-size="15" font-weight="bold"'
+    yield f'<text x="{width / 2:.1f}" y="{MARGIN + 4:.0f}" {style}>{_escaped(text)}</text>'
 
-    for route in laid.routes:
-        if route.arrow.label:
-            yield from _label(route, x, y)
+
+class _Drawer:
+    def __init__(self, prefix: str, link: Link) -> None:
+        self.prefix = prefix
+        self.link = link
+
+    def heads(self) -> Iterator[str]:
+        """Yield the heads of arrows: of those that were taken, and of the others."""
+        for name, color in (("took", "#686d75"), ("head", "#b9b8b0")):
+            yield (
+                f'<defs><marker id="{self.prefix}{name}" viewBox="0 0 8 8" refX="7" refY="4" '
+                'markerWidth="8" markerHeight="8" orient="auto" markerUnits="userSpaceOnUse">'
+                f'<path d="M0 0L8 4L0 8z" class="tip {name}" fill="{color}"/></marker></defs>'
+            )
+
+    def frame(
+        self, frame: ScopeFrame, laid: Laid, x: float, y: float, groups: tuple[Box, ...] = ()
+    ) -> Iterator[str]:
+        boxes = {box.id: box for box in frame.boxes}
+        is_run = any(box.status for box in frame.boxes)
+        for route in laid.routes:
+            took = not is_run or _was_taken(route.arrow, boxes)
+            name, color = ("took", "#686d75") if took else ("head", "#b9b8b0")
+            head = "" if route.arrow.kind == "undo" else f' marker-end="url(#{self.prefix}{name})"'
+            dashes = DASHES[route.arrow.kind] or ("" if took else ' stroke-dasharray="4 4"')
+            yield (
+                f'<path d="{_curve(route, x, y)}" class="arrow {name}" fill="none" '
+                f'stroke="{color}" stroke-width="1.5"{dashes}{head}/>'
+            )
+        for box in frame.boxes:
+            left, top, width, height = laid.places[box.id]
+            yield from self.box(box, left + x, top + y, width, height, groups)
+            if box.frame is not None:
+                inner = laid.inside[box.id]
+                beside = left + x + (width - inner.width) / 2
+                below = top + y + HEAD + PADDING
+                yield from self.frame(box.frame, inner, beside, below, (*groups, box))
+        for route in laid.routes:
+            if route.arrow.label:
+                yield from _label(route, x, y)
+
+    def box(
+        self,
+        box: Box,
+        left: float,
+        top: float,
+        width: float,
+        height: float,
+        groups: tuple[Box, ...],
+    ) -> Iterator[str]:
+        name = f'id="{self.prefix}{escape(box.id)}"'
+        look = "you" if box.shape == "person" and box.status == "waiting" else look_of(box.status)
+        if box.shape in ("start", "end", "end_all"):
+            fill = "white" if box.shape == "end" else "#686d75"
+            yield (
+                f'<circle {name} cx="{left + width / 2:.1f}" cy="{top + height / 2:.1f}" r="5" '
+                f'class="dot {box.shape}" fill="{fill}" stroke="#686d75" stroke-width="1.5"/>'
+            )
+            return
+        address = self.link(box, groups)
+        tag = "g" if address is None else "a"
+        href = "" if address is None else f' href="{escape(address)}"'
+        yield f'<{tag} {name} class="node is-{look}"{href}><title>{_all_of(box)}</title>'
+        fill, line = _COLORS[look]
+        dashes = ' stroke-dasharray="4 3"' if box.status is None or box.shape == "undo" else ""
+        if box.frame is not None:
+            yield _rectangle(
+                left,
+                top,
+                width,
+                height,
+                12,
+                f'class="frame" fill="#f7f7f5" stroke="{line}"{dashes}',
+            )
+            yield _icon(box, look, line, left + 10, top + 6)
+            yield _text(name_of(box), left + TEXT_AT, top + 18, _BOLD)
+            at = left + TEXT_AT + len(name_of(box)) * 7.0 + 8
+            yield _text(detail_of(box), at, top + 18, _SOFT)
+        else:
+            if box.counts or box.shape == "flow":  # several, behind one another
+                yield _rectangle(
+                    left + 5,
+                    top + 5,
+                    width - 10,
+                    height,
+                    8,
+                    f'class="under" fill="white" stroke="{line}"{dashes}',
+                )
+            yield _rectangle(
+                left, top, width, height, 8, f'class="box" fill="{fill}" stroke="{line}"{dashes}'
+            )
+            detail, strip = detail_of(box), 4.0 if box.counts else 0.0
+            middle = top + (height - strip) / 2
+            yield _icon(box, look, line, left + 10, middle - 8)
+            yield _text(name_of(box), left + TEXT_AT, middle - 2 if detail else middle + 4, _BOLD)
+            yield _text(detail, left + TEXT_AT, middle + 13, _SOFT)
+            yield from _strip(box, left + 10, top + height - 7, width - 20)
+        yield f"</{tag}>"
+
+
+_BOLD = 'class="name" font-size="12.5" font-weight="600"'
+_SOFT = 'class="soft" fill="#575b62"'
+
+
+def _was_taken(arrow: Arrow, boxes: dict[str, Box]) -> bool:
+    """Return whether an execution has, as far as the states show, gone along an arrow."""
+    source, target = boxes[arrow.source], boxes[arrow.target]
+    begun = source.status not in (None, "skipped") or source.shape == "start"
+    if target.shape in ("end", "end_all"):
+        return begun and source.status == "succeeded" and arrow.kind == "next"
+    return begun and target.status not in (None, "skipped")
+
+
+def _all_of(box: Box) -> str:
+    """Return all lines of a box, for its tooltip and for screen readers."""
+    return _escaped(". ".join(box.lines))
+
+
+def _icon(box: Box, look: str, color: str, left: float, top: float) -> str:
+    name = look if box.status else _SIGNS.get(box.shape, "none")
+    return (
+        f'<g class="icon {look}" transform="translate({left:.1f} {top:.1f})" fill="none" '
+        f'stroke="{color}" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round">'
+        f"{ICONS[name]}</g>"
+    )
+
+
+def _strip(box: Box, left: float, top: float, width: float) -> Iterator[str]:
+    """Yield one bar for each state of the activations, as long as its share."""
+    total = sum(box.counts.values())
+    for state, number in box.counts.items():
+        length = width * number / total
+        look = look_of(state)
+        style = f'class="part {look}" fill="{_COLORS[look][1]}"'
+        yield _rectangle(left, top, max(length - 1, 1), 3, 1.5, style)
+        left += length
 
 
 def _label(route: ArrowRoute, x: float, y: float) -> Iterator[str]:
     """Return the label of an arrow, on a background that hides arrows behind it."""
-    lx, ly = route.label[0] + x, route.label[1] + y
-    half = len(route.arrow.label) * 2.8 + 4
-    yield (
-        f'<rect x="{lx - half:.1f}" y="{ly - 8:.1f}" width="{2 * half:.1f}" height="16" '
-        'rx="3" class="back" fill="white" opacity="0.92"/>'
+    lx, ly, text = route.label[0] + x, route.label[1] + y, label_of(route.arrow)
+    width = len(text) * SMALL_CHARACTER + 14
+    style = 'class="tag" fill="white" stroke="#e5e4df"'
+    yield "<g>" + _rectangle(lx - width / 2, ly - 9, width, 18, 9, style)
+    yield _text(text, lx, ly + 4, f'text-anchor="middle" {_SOFT}')
+    yield f"<title>{_escaped(route.arrow.label)}</title></g>"
+
+
+def _rectangle(
+    left: float, top: float, width: float, height: float, round: float, style: str
+) -> str:
+    return (
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="{round}" {style}/>'
     )
-    yield _line(route.arrow.label, lx, ly + 4, ' class="soft" fill="#495057" font-size="11"')
 
 
-def _box(
-    box: Box, left: float, top: float, width: float, height: float, prefix: str
-) -> Iterator[str]:
-    dark = box.shape == "fork" and box.status not in FILLS
-    plain = "#343a40" if dark else "#f8f9fa" if box.frame is not None else "white"
-    fill = FILLS.get(box.status or "", plain)
-    kind = box.status or ("dark" if dark else "frame" if box.frame is not None else "plain")
-    style = f'class="box {escape(kind)}" fill="{fill}" stroke="#495057"'
-    middle, centre = left + width / 2, top + height / 2
-    yield f'<g id="{prefix}{escape(box.id)}">'
-    if box.frame is not None:
-        dashes = "2 3" if box.shape == "finally" else "6 3"
-        yield _rectangle(left, top, width, height, f'{style} stroke-dasharray="{dashes}" rx="10"')
-        yield from _text(box.lines, middle, top + LINE + 2)
-    elif box.shape == "start":
-        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" class="start" fill="#212529"/>'
-    else:
-        yield from _outline(box.shape, left, top, width, height, style)
-        below = centre - (len(box.lines) - 1) * LINE / 2 + 4
-        yield from _text(box.lines, middle, below, "white" if dark else None)
-    yield "</g>"
-
-
-def _outline(
-    shape: str, left: float, top: float, width: float, height: float, style: str
-) -> Iterator[str]:
-    right, bottom = left + width, top + height
-    middle, centre = left + width / 2, top + height / 2
-    if shape in ("end", "end_all"):
-        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="22" {style}/>'
-        if shape == "end_all":
-            yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="18" {style}/>'
-    elif shape == "choice":
-        corners = [(middle, top), (right, centre), (middle, bottom), (left, centre)]
-        yield _polygon(corners, style)
-    elif shape in ("person", "fail"):
-        corners = [(left + 12, top), (right - 12, top), (right, centre),
-                   (right - 12, bottom), (left + 12, bottom), (left, centre)]  # fmt: skip
-        yield _polygon(corners, style)
-    elif shape == "trigger":
-        corners = [(left, top), (right - 12, top), (right, centre),
-                   (right - 12, bottom), (left, bottom)]  # fmt: skip
-        yield _polygon(corners, style)
-    else:
-        rounded = {"wait": height / 2, "error": 12}.get(shape, 4)
-        dashes = ' stroke-dasharray="4 3"' if shape in ("undo", "error") else ""
-        yield _rectangle(left, top, width, height, f'{style}{dashes} rx="{rounded:.0f}"')
-        if shape in ("cancel", "flow"):  # a second line inside
-            yield _rectangle(left + 3, top + 3, width - 6, height - 6, f'{style} rx="2"')
-
-
-def _rectangle(left: float, top: float, width: float, height: float, style: str) -> str:
-    return f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" {style}/>'
-
-
-def _polygon(corners: list[Point], style: str) -> str:
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    return f'<polygon points="{points}" {style}/>'
-
-
-def _text(lines: list[str], x: float, y: float, colour: str | None = None) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        own = colour or (None if number == 0 else "#495057")
-        name = "inverse" if colour else "soft"
-        style = ' font-weight="bold"' if number == 0 else ' font-size="11"'
-        style += f' class="{name}" fill="{own}"' if own else ""
-        yield _line(line, x, y + number * LINE, style)
-
-
-def _line(text: str, x: float, y: float, style: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle"{style}>{_escaped(text)}</text>'
+def _text(text: str, x: float, y: float, style: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(text)}</text>' if text else ""
 
 
 def _curve(route: ArrowRoute, dx: float, dy: float) -> str:

@@ -272,6 +272,10 @@ class Folds:
             elif not only_urgent or self.status(inner) in _RANKS:
                 yield self._steps[inner]
 
+    def __contains__(self, address: str) -> bool:
+        """Return whether a step or a fold has an address."""
+        return address in self._places
+
     def number(self, address: str) -> int:
         """Return the number of a step, in order of beginning."""
         return self._numbers[address]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -12,10 +13,10 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.flow.export.yaml_text import inline
 from flowengine.page.fields import MORE, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.timeline import LONGEST_TEXT
+from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
-from flowengine.sdk.visible_text import shortened
+from flowengine.sdk.visible_text import printable_lines, shortened
 from flowengine.server import approvals
 from flowengine.server.calls import ApiCall
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
@@ -23,6 +24,7 @@ from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
 _PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
+_ID = re.compile(r"[\w.-]+", re.ASCII)
 _MOST_OTHERS = 20
 """Other approvals of an execution in the view of one."""
 _OF_DECISION = ("value", "grant", "attachments", "images")
@@ -100,7 +102,8 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
         return _approval(call, given, filters, error)
     if given.get("then") == "conversation":
         return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
-    return PageView("", {}, redirect=_address(wait["id"], filters))
+    following = given.get("next", "") if _ID.fullmatch(given.get("next", "")) else wait["id"]
+    return PageView("", {}, redirect=_address(following, filters))
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
@@ -182,13 +185,21 @@ def _approval(
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
+    page = waits_of(call, filters, None, LIMIT)
+    ids = [item["id"] for item in page["items"]]
+    place = ids.index(wait["id"]) + 1 if wait["id"] in ids else 0
+    fields = fields_of(wait, given)
+    shown = {(field.key, field.original) for field in fields if field.name.startswith("edit.")}
     return PageView(
         "approval.html",
         {
             "wait": wait,
-            "fields": fields_of(wait, given),
+            "items": page["items"],
+            "following": page["next"],
+            "next_id": ids[place] if place < len(ids) else "",
+            "fields": fields,
             "files_with": files_with(wait, given),
-            "subject": rows_of(wait.get("subject")),
+            "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": _decided(wait),
             "may_decide": not reason,
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
@@ -248,11 +259,13 @@ def rows_of(subject: Any) -> list[tuple[str, str]]:
 
 
 def _in_lines(value: Any) -> str:
-    """Return a value on one line, and each object of a list on its own line.
+    """Return a text as it is, another value on one line, and each object of a list on its own.
 
     Of a long one, the beginning, end, size and digest.
     """
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+    if isinstance(value, str) and printable_lines(value) == value:
+        text = value  # others are quoted, so that each character is seen
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         text = "\n".join(inline(with_file_names(item)) for item in value)
     else:
         text = inline(with_file_names(value))

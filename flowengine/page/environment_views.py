@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.timeline import duration
+from flowengine.page.looks import duration
 from flowengine.page.view import PageView, checked
 from flowengine.server import administration
 from flowengine.server.calls import ApiCall

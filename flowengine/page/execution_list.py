@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED, is_found_by
+from flowengine.page.approval_views import why_not
+from flowengine.page.looks import waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, moment
@@ -29,12 +30,13 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
         return PageView("", {}, redirect=f"/executions/{match[0]}")
     query = CountsQuery(flow=filters.get("flow"))
     counts = executions.count_executions(call._replace(query=query))
-    waits = {
+    awaited = {
         item["execution"]: _awaited(call, item["execution"])
         for item in page["items"]
         if item["status"] not in ENDED
     }
-    context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits, **counts}
+    others = {name: value for name, value in filters.items() if name != "status"}
+    context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
     return PageView("executions.html", {**context, "is_live": is_live})
 
@@ -86,14 +88,17 @@ def _day(text: str) -> str:
     return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
 
 
-def _awaited(call: ApiCall, execution: str) -> list[str]:
+def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
     """Return what an execution waits for, in a few words each, the oldest wait first."""
     query = checked_query(
         WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
     )
-    page = approvals.list_approvals(call._replace(query=query))
-    texts = [_in_words(wait) for wait in page["items"]]
-    return texts if len(texts) <= _MOST_WAITS else [*texts[:_MOST_WAITS], "and more"]
+    waits: list[Any] = approvals.list_approvals(call._replace(query=query))["items"]
+    texts = [_in_words(wait) for wait in waits[:_MOST_WAITS]]
+    return {
+        "texts": texts if len(waits) <= _MOST_WAITS else [*texts, "and more"],
+        "badge": waiting(waits, any(not why_not(call, wait) for wait in waits)),
+    }
 
 
 def _in_words(wait: Any) -> str:

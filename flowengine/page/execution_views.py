@@ -14,9 +14,10 @@ from flowengine.engines.agent_events import AgentEvents, StreamPart
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
-from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
+from flowengine.page.looks import PERSON, badge, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
 from flowengine.sdk.file_names import files_in
@@ -216,7 +217,7 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
         level = folds.level(given.get("at", ""), _number(given, "from"))
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
-    waits = {wait["id"]: wait for wait in info["waits"]}
+    waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in PERSON}
     return PageView(
         "execution.html",
         {
@@ -226,13 +227,14 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
             "failures": info["steps"],
             "more_failures": failed - len(info["steps"]),
             "is_whole": glance is None,
-            **(graph(call.engine.executions.flow_of(id), statuses) if glance is None else {}),
+            "graph": ""
+            if glance
+            else graph(
+                call.engine.executions.flow_of(id), statuses, f"/executions/{quote(id)}", folds
+            ),
             "level": level,
             "causes": list(_causes(info.get("error"))),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
-            "again": address_again(call, info["execution"], info["flow"]),
-            "may_decide": call.may(Right.DECIDE, info["flow"]),
-            "may_operate": call.may(Right.OPERATE, info["flow"]),
             "has_ended": has_ended,
         },
     )
@@ -251,7 +253,6 @@ def show_step(call: ApiCall, given: dict[str, str]) -> PageView:
             "waits": [wait for wait in info["waits"] if wait.get("address") == step["address"]],
             "causes": list(_causes(step.get("error"))),
             "files": files_in(step),
-            "may_operate": call.may(Right.OPERATE, info["flow"]),
         },
     )
 
@@ -261,7 +262,8 @@ def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     part = _number(given, "start"), _number(given, "end")
     address, first = given.get("at", ""), _number(given, "from")
     with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
-        chart = timeline(folds, whole["started_at"], _now(), address, first, part)
+        end = parse_time(whole["ended_at"]) if "ended_at" in whole else _now()
+        chart = timeline(folds, whole["started_at"], end, address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return PageView(
         "timeline.html",
@@ -287,7 +289,7 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
             "entry": info["event"],
             "number": info["event"]["seq"],
             "last": info["entries"] - 1,
-            **graph(call.engine.executions.flow_of(id), statuses),
+            "graph": graph(call.engine.executions.flow_of(id), statuses),
             "level": level,
             "causes": list(_causes(info.get("error"))),
         },
@@ -352,7 +354,6 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "after": first + PAGE if first < last else None,
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
-            "may_decide": call.may(Right.DECIDE, head["flow"]),
         },
     )
 
@@ -371,8 +372,15 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         info: At least the id, the flow and the status of the execution.
         is_live: Whether the view is kept current until the execution has ended.
     """
+    waits = info.get("waits", ())
     return {
         "info": info,
+        "state": waiting(waits, any(not why_not(call, wait) for wait in waits))
+        if info["status"] == "waiting"
+        else badge(info["status"]),
+        "again": address_again(call, info["execution"], info["flow"]),
+        "may_decide": call.may(Right.DECIDE, info["flow"]),
+        "may_operate": call.may(Right.OPERATE, info["flow"]),
         "base": f"/executions/{quote(info['execution'])}",
         "has_agents": has_agents(call.engine.executions.flow_of(info["execution"])),
         "is_live": is_live and info["status"] not in ENDED,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.typed_text import by_type
 from flowengine.errors import InputError
 from flowengine.flow.expressions.types import items_of, resolve
+from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import MARK, as_sent, restored, shown_text
-from flowengine.page.timeline import LONGEST_TEXT
 from flowengine.sdk.file_names import SHA256, clean_name
 from flowengine.sdk.json_values import plain
 from flowengine.server.models import UploadQuery

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from flowengine.drawing.picture import Statuses, draw
-from flowengine.drawing.svg import Drawing, svg
+from flowengine.drawing.picture import Box, Statuses, draw
+from flowengine.drawing.svg import svg
+from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.fields import MORE
 from flowengine.page.forms import entered_inputs, inputs_of
-from flowengine.page.timeline import duration
+from flowengine.page.looks import duration
 from flowengine.page.view import PageView, checked
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
@@ -176,17 +177,32 @@ def _share(took: Sequence[int], share: float) -> int:
 
 # The graph of a flow, as the page embeds it.
 
-_FITS = (1100, 640)
-"""Size in pixels of the largest graph that is open when the page is."""
 
+def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = None) -> Markup:
+    """Return the drawing of a flow with the statuses of its steps.
 
-def graph(flow: Any, statuses: Statuses) -> dict[str, Any]:
-    """Return the drawing of a flow with the statuses of its steps, and whether it is small."""
-    drawing: Drawing = svg(draw(flow.compiled, statuses), "graph_")
-    return {
-        "graph": Markup(drawing.text),  # `svg` escapes every text and every id
-        "graph_fits": drawing.width <= _FITS[0] and drawing.height <= _FITS[1],
-    }
+    Args:
+        flow: Loaded or stored.
+        statuses: As for `draw`.
+        base: Address of the execution.
+        folds: Its steps, to which their boxes lead.
+    """
+
+    def link(box: Box, groups: tuple[Box, ...]) -> str | None:
+        names: list[str] = []
+        for part in (*groups, box):
+            names.append(part.id.removeprefix("step_"))
+            if part.counts:  # of items or rounds, which are in a list
+                break
+        address = "/".join(names)
+        if folds is None or box.status is None or address not in folds:
+            return None
+        if part.counts:
+            return f"{base}?{urlencode({'at': address})}#steps"
+        return f"{base}/step?{urlencode({'at': address})}"
+
+    picture = draw(flow.compiled, statuses)._replace(title="")
+    return Markup(svg(picture, "graph_", link).text)  # `svg` escapes every text and every id
 
 
 # The deployed flows: how one is started, its versions, its schedules, and how it has done.
@@ -327,7 +343,7 @@ def _flow(
             "counted": _COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
-            **graph(call.engine.flows.kept(flow["hash"]), {}),
+            "graph": graph(call.engine.flows.kept(flow["hash"]), {}),
         },
         200 if error is None else status_of(error),
     )

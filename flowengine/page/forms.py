@@ -18,8 +18,8 @@ from flowengine.page.fields import (
     leaves,
     texts_of,
 )
+from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import as_sent, restored
-from flowengine.page.timeline import LONGEST_TEXT
 from flowengine.server.sent_values import FORMAT
 
 GIVES_RESULT = ("respond", "result")

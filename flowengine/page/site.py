@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
+from hashlib import sha256
 from hmac import compare_digest
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -31,8 +32,9 @@ from flowengine.page import (
     flow_views,
 )
 from flowengine.page.fields import files_of, kept_files
+from flowengine.page.looks import FILTERS, badge, between, icon, is_past, static
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
-from flowengine.page.timeline import FILTERS, between, is_past
+from flowengine.page.static_files import STATIC, static_files, static_version
 from flowengine.page.view import PageView
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
@@ -54,11 +56,10 @@ if TYPE_CHECKING:
 
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
 """A path of this server. Two slashes at the start would name another server."""
-_SCRIPT = "text/javascript; charset=utf-8"
-_STATIC = {
-    "page.css": "text/css; charset=utf-8",
-    **dict.fromkeys(("live.js", "events.js", "arriving.js"), _SCRIPT),
-}
+_SMALL, _LEVEL = 1000, 5
+"""Of compression: bytes that are sent as they are, and the level."""
+_COMMAND = re.compile(rb'name="command" value="\w*"')
+"""The id of a form, which is new in each view."""
 _VIA = "page"
 """The channel of decisions on the page, for the audit trail."""
 _log = logging.getLogger("flowengine.server")
@@ -163,8 +164,11 @@ def templates() -> Environment:
     )
     environment.filters.update(FILTERS)
     environment.globals.update(
+        badge=badge,
         between=between,
+        icon=icon,
         shown_title=shown_title,
+        static=static,
         is_past=is_past,
         closed_as=approval_views.closed_as,
         form_fields=form_fields,
@@ -184,9 +188,6 @@ class Site:
         self._application = application
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Token of a session → held while one of its forms is answered."""
-        self._static = {
-            name: files("flowengine.page").joinpath("static", name).read_bytes() for name in _STATIC
-        }
 
     def routes(self) -> list[PathRoute]:
         """Return the routes for the router of the application."""
@@ -196,7 +197,7 @@ class Site:
             "/sign-in/provider": {"GET": self._to_provider},
             "/sign-in/callback": {"GET": self._from_provider},
             "/sign-out": {"POST": self._sign_out},
-            "/static/{name}": {"GET": self._file},
+            "/static/{version}/{name}": {"GET": self._file},
         }
         for page in PAGES:
             by_path.setdefault(page.path, {})[page.method] = self._handler(page)
@@ -206,11 +207,11 @@ class Site:
             for path, methods in by_path.items()
         ]
 
-    def problem(self, request: Request, error: FlowEngineError) -> Response:
-        """Return the page of an error."""
-        problem = problem_of(error, "page")
+    def problem(self, error: FlowEngineError, signed_in: Mapping[str, Any] = {}) -> Response:
+        """Return the page of an error, with what every view shows a user who has signed in."""
         headers = error.headers if isinstance(error, RequestRefused) else {}
-        return self._render("problem.html", {"problem": problem}, status_of(error), headers)
+        context = {**signed_in, "problem": problem_of(error, "page")}
+        return self._render("problem.html", context, status_of(error), headers)
 
     # Handlers
 
@@ -218,11 +219,12 @@ class Site:
         return RedirectResponse("/approvals", 303)
 
     async def _file(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in self._static:
+        name, found = request.path_params["name"], static_files()
+        if name not in found:
             raise RequestRefused(404, f"there is no {request.url.path}")
-        headers = {"cache-control": "no-cache"}
-        return Response(self._static[name], 200, headers, _STATIC[name])
+        is_newest = request.path_params["version"] == static_version()
+        caching = "public, max-age=31536000, immutable" if is_newest else "no-cache"
+        return Response(found[name], 200, {"cache-control": caching}, STATIC[name])
 
     async def _sign_in_form(self, request: Request) -> Response:
         return self._sign_in_page(_next(request))
@@ -337,7 +339,7 @@ class Site:
             except FlowEngineError as error:
                 if page.method == "GET" and status_of(error) == 403:
                     await application.note(request, principal, 403, error.message)
-                return self.problem(request, error)
+                return self.problem(error, _signed_in(principal, session, path))
 
         return handle
 
@@ -381,12 +383,7 @@ class Site:
             return RedirectResponse(view.redirect, 303)
         context = {
             **view.context,
-            "user": principal.user,
-            "form_token": session.form_token,
-            "place": request.url.path,
-            "decides": principal.may_somewhere(Right.DECIDE),
-            "administers": principal.may_somewhere(Right.ADMINISTER),
-            "operates": principal.may_somewhere(Right.OPERATE),
+            **_signed_in(principal, session, request.url.path),
             "open_approvals": count,
         }
         return self._render(view.template, context, view.status)
@@ -445,11 +442,43 @@ class _Methods:
                 )
             response = await handler(request)
         except FlowEngineError as error:
-            response = self._site.problem(request, error)
+            response = self._site.problem(error)
         except Exception:
             _log.exception("%s %s failed", request.method, request.url.path)
-            response = self._site.problem(request, RequestRefused(500, "the server failed"))
-        await response(scope, receive, send)
+            response = self._site.problem(RequestRefused(500, "the server failed"))
+        await _packed(request, response)(scope, receive, send)
+
+
+def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dict[str, Any]:
+    """Return what every view has of the user."""
+    return {
+        "user": principal.user,
+        "form_token": session.form_token,
+        "place": path,
+        "decides": principal.may_somewhere(Right.DECIDE),
+        "administers": principal.may_somewhere(Right.ADMINISTER),
+        "operates": principal.may_somewhere(Right.OPERATE),
+    }
+
+
+def _packed(request: Request, response: Response) -> Response:
+    """Return a response compressed, or none if the browser has the same view already.
+
+    A view has secrets and texts of a request, which compression could betray to another site. But
+    no other site can make a request with the session, whose cookie is `SameSite=Strict`.
+    """
+    if response.status_code == 200 and response.media_type:
+        body = bytes(response.body)
+        tag = f'"{sha256(_COMMAND.sub(b"", body)).hexdigest()[:16]}"'
+        response.headers["etag"] = tag
+        if request.headers.get("if-none-match") == tag:
+            return Response(None, 304, {"etag": tag})
+        if len(body) >= _SMALL and "gzip" in request.headers.get("accept-encoding", ""):
+            response.body = gzip.compress(body, _LEVEL)
+            response.headers["content-length"] = str(len(response.body))
+            response.headers["content-encoding"] = "gzip"
+            response.headers["vary"] = "accept-encoding"
+    return response
 
 
 def _answered(call: ApiCall, page: PageRoute, path: str, form: Form) -> PageView:

@@ -2,98 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
 from flowengine.engines.folds import FoldLevel, FoldRow, Folds
-from flowengine.kernel.notation.times import UNITS, format_time, parse_time
-from flowengine.sdk.json_values import plain
-from flowengine.sdk.visible_text import printable_lines
-
-_NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
-LONGEST_TEXT = 20_000
-"""Characters of one value on a view."""
-_GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
-"""An id or a digest without words, whose beginning identifies it."""
-_SHORT_ID = 12
-
-
-def moment(text: str) -> Markup:
-    """Return a time with its date and minutes. The full time is in its attribute."""
-    return _moment(text, 16)
-
-
-def precise(text: str) -> Markup:
-    """Return a time with its seconds."""
-    return _moment(text, 19)
-
-
-def duration(ms: int) -> str:
-    """Return a duration in its largest unit: `3 d`, `2 min`, `0.4 s`.
-
-    Args:
-        ms: Milliseconds. Less than zero, from clocks that differ, counts as zero.
-    """
-    if ms < 100:
-        return "< 0.1 s"
-    if ms < 10_000:
-        return f"{ms / 1000:.1f} s"
-    unit, name = next(pair for pair in _NAMES if ms >= UNITS[pair[0]])
-    return f"{ms // UNITS[unit]} {name}"
-
-
-def between(start: str, end: str) -> str:
-    """Return the duration between two times."""
-    return duration(parse_time(end) - parse_time(start))
-
-
-def is_past(text: str) -> bool:
-    """Return whether a time has passed."""
-    return parse_time(text) < time.time() * 1000
-
-
-def short_id(id: str) -> Markup:
-    """Return an id, of a generated one its beginning with the full id in its title."""
-    if _GENERATED_ID.fullmatch(id) is None:
-        return Markup("<code>{}</code>").format(id)
-    return Markup('<code title="{}">{}…</code>').format(id, id[:_SHORT_ID])
-
-
-def as_text(value: Any) -> str:
-    """Return a value as indented JSON, and its beginning if it is long."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
-    return beginning(text)
-
-
-def beginning(text: str) -> str:
-    """Return a text without characters that would disguise it, and only the start of a long one."""
-    shown = printable_lines(text[:LONGEST_TEXT])
-    left_out = len(text) - LONGEST_TEXT
-    return (
-        shown if left_out <= 0 else f"{shown}\n… {left_out} more characters: flowengine show --json"
-    )
-
-
-def _moment(text: str, length: int) -> Markup:
-    shown = text[:length].replace("T", " ")
-    return Markup('<time datetime="{}">{}</time>').format(text, shown)
-
-
-FILTERS = {
-    "as_text": as_text,
-    "beginning": beginning,
-    "moment": moment,
-    "precise": precise,
-    "short_id": short_id,
-}
-"""Filters of the templates, by name."""
-
+from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.page.looks import duration
 
 WIDTH = 1000
 """Length of the axis."""
@@ -104,6 +19,8 @@ _THINNEST = 3
 _MOST_CUTS = 8
 _LONG = 10
 """A gap is cut out if it is longer than the busy time divided by this number."""
+_MOST_READ = 5000
+"""Steps of a fold that are read for the times at which attempts ran."""
 _MOST_INSIDE = 100
 """Bars of failed or open steps that the bar of a fold shows."""
 
@@ -198,7 +115,7 @@ def timeline(
     Args:
         folds: The steps, with their attempts.
         begun: When the execution began.
-        now: The end of what has not ended (ms).
+        now: The end of the execution, or of what has not ended (ms).
         at: Address of the fold. Empty: the whole execution.
         first: Number of the first row.
         part: Start and end of the part to show (ms after the beginning). Equal: everything.
@@ -208,8 +125,10 @@ def timeline(
     rows = [(row, list(_spans(row, folds, now))) for row in level.rows]
     spans = [span for _, row_spans in rows for span in row_spans]
     last = max([span.end for span in spans], default=zero)
+    last = last if at else max(last, now)
     start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
-    axis = Axis(start, end, _busy(spans))
+    busy = (span for row, of_row in rows for span in _busy(row, of_row, folds, now))
+    axis = Axis(start, end, busy)
     lines = [
         TimelineLine(
             row,
@@ -269,14 +188,22 @@ def _end(timed: Mapping[str, Any], now: int) -> int:
     return parse_time(timed["ended_at"]) if "ended_at" in timed else now
 
 
-def _busy(spans: Iterable[BarSpan]) -> Iterator[tuple[int, int]]:
-    """Yield when attempts ran. Of everything else only the ends matter."""
+def _busy(row: FoldRow, spans: list[BarSpan], folds: Folds, now: int) -> Iterator[tuple[int, int]]:
+    """Yield when attempts ran, also inside a fold. Of everything else only the ends matter."""
     for span in spans:
         if span.what.startswith("attempt"):
             yield span.start, span.end
-        else:
-            yield span.start, span.start
-            yield span.end, span.end
+        elif span.status == "fold":
+            inside = sum(number for _, number in (*row.counts, *row.deeper))
+            if inside > _MOST_READ:  # as a whole
+                yield span.start, span.end
+                continue
+            for step in folds.steps_inside(row.address):
+                for one in _spans_of(step, now):
+                    if one.what.startswith("attempt"):
+                        yield one.start, one.end
+        yield span.start, span.start
+        yield span.end, span.end
 
 
 def _long_gaps(start: int, end: int, busy: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -22,8 +22,9 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        b"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
+        b"img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+        b"frame-ancestors 'none'; base-uri 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),

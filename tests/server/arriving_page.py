@@ -12,7 +12,7 @@ from playwright.async_api import Page
 from flowengine.agents.models.port import Listener, ModelReply, ModelRequest, ReplyPart
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.page.timeline import beginning
+from flowengine.page.looks import beginning
 from flowengine.sdk.visible_text import DISGUISING
 from tests.agents.flows import NAME, TOOLS, call, flow
 from tests.server.served import Served

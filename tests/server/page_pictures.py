@@ -24,13 +24,14 @@ from tests.server.api import LOCAL
 from tests.server.served import Served
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-WIDTH, HEIGHT = 1000, 640
+WIDTH, HEIGHT = 1400, 900
 PHONE = (390, 844)
 EXPENSE = Path(__file__).parents[2] / "examples" / "expense"
 GROUPS = "groups: {managers: [owner]}\n"
 TRIP = """
 flowengine: 1
 id: trip
+title: Trip to ${{ inputs.to }}
 inputs: {to: {type: string}, cost: {type: number}}
 tools: {book: {python: "tools:add", effect: pure}}
 steps:
@@ -41,6 +42,11 @@ steps:
   - id: ask
     approval:
       title: Book the trip to ${{ inputs.to }}?
+      body: |
+        Two offers fit the budget:
+
+        - train, 7 hours, no change
+        - night train, 12 hours, saves a hotel
       assignees: ["user:owner"]
       expires: 3d
       subject: {to: "${{ inputs.to }}", cost: "${{ inputs.cost }}"}

@@ -16,8 +16,8 @@ from starlette.datastructures import URL
 from flowengine.engines.inspection import glance
 from flowengine.journal.reading import HistoryPort
 from flowengine.page.approval_views import closed_as
+from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
-from flowengine.page.timeline import as_text, beginning, duration
 from flowengine.server.guard import Hosts
 from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
@@ -351,10 +351,34 @@ def test_a_wrong_token_signs_nobody_in_and_is_on_record(api: Api) -> None:
     assert api.records.audited(None, 1)[0]["path"] == "/sign-in"
 
 
+def test_an_unchanged_view_is_not_sent_again(api: Api) -> None:
+    waiting(api)
+    owner = Browser(api)
+    first = owner("GET", "/executions", **{"accept-encoding": "gzip"})
+    assert first.headers["content-encoding"] == "gzip"
+    assert int(first.headers["content-length"]) * 3 < len(first.text)
+    same = {"if-none-match": first.headers["etag"]}
+    assert owner("GET", "/executions", **same).status_code == 304
+    waiting(api, "Bea")
+    assert owner("GET", "/executions", **same).status_code == 200
+
+
+def test_the_page_of_an_error_shows_the_user(api: Api) -> None:
+    answer = Browser(api)("GET", "/executions/none")
+    assert answer.status_code == 404
+    assert "Sign out" in answer.text
+    assert "Sign out" not in api.response("GET", "/sign-in", token=None).text
+
+
+def words(html: str) -> str:
+    """Return the text of a page, with single spaces."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
 def test_an_execution_shows_its_wait_first_then_its_graph_and_steps(api: Api) -> None:
     execution, wait = waiting(api)
     text = Browser(api)("GET", f"/executions/{execution}").text
-    places = [text.index(part) for part in (f"/approvals/{wait}", "<svg", 'id="steps"')]
+    places = [text.index(part) for part in (f"/approvals/{wait}", "<svg xmlns", 'id="steps"')]
     assert places == sorted(places)
 
 
@@ -387,9 +411,9 @@ def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> Non
 def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
     waiting(api)
     api.engine.run(api.flows[1], {"order": "a"})
-    text = Browser(api)("GET", "/executions").text
-    assert '<td class="waits">Hire Ada?</td>' in text
-    assert '<td class="waits">signal arrived</td>' in text
+    shown = words(Browser(api)("GET", "/executions").text)
+    assert "waits for ben Hire Ada?" in shown
+    assert "sleeps signal arrived" in shown
 
 
 def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
@@ -451,15 +475,15 @@ steps:
 def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
     execution, _ = waiting(api)
     text = Browser(api)("GET", f"/executions/{execution}").text
-    [graph] = re.findall(r"<svg.*</svg>", text, re.DOTALL)
+    [graph] = re.findall(r'<svg xmlns=.*?class="flow".*?</svg>', text, re.DOTALL)
     colored = re.findall(r"<[^>]*(?:fill|stroke)=\"(?:#|white)[^>]*>", graph)
-    sheet = api.response("GET", "/static/page.css", token=None).text
+    [address] = re.findall(r'href="(/static/\w+/page.css)"', text)
+    sheet = api.response("GET", address, token=None).text
     assert colored
     for element in colored:
         names = re.findall(r'class="([\w ]+)"', element)[0].split()
         assert any(f".{name}" in sheet for name in names), element
-    assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head"}
-    assert '<details data-fold="/graph" open>' in text
+    assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head", "graph_took"}
 
 
 def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
@@ -468,7 +492,7 @@ def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
     id = api.engine.run("nested.yaml").execution
     text = Browser(api)("GET", f"/executions/{id}").text
     [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
-    assert '<span class="status waiting">3 waiting</span>' in fold
+    assert "3 waiting" in words(fold)
 
 
 def test_what_is_overdue_comes_first_and_says_so(
@@ -510,7 +534,7 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
     assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
     assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
-    assert "Delegated by user:ben to user:cleo" in Browser(api)("GET", path).text
+    assert "Delegated by ben to cleo" in Browser(api)("GET", path).text
 
 
 def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
@@ -536,7 +560,7 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     owner = Browser(api)
     text = owner("GET", path).text
     [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
-    assert '<span class="status failed">1 failed</span>' in fold
+    assert "1 failed" in words(fold)
     assert text.index('title="each[120]"') < text.index('title="each[0]"')
     assert 'title="each[119]"' not in text
     last = owner("GET", f"{path}?at=each&from=100").text
@@ -665,6 +689,11 @@ def test_pages_without_a_session_lead_to_signing_in_and_other_methods_are_refuse
     assert found.headers["location"] == "/sign-in?next=/executions/x"
     assert api.response("DELETE", "/executions", token=None).status_code == 405
     assert api.response("GET", "/static/none.js", token=None).status_code == 404
+    sign_in = api.response("GET", "/sign-in", token=None).text
     for name in ("page.css", "live.js"):
-        assert api.response("GET", f"/static/{name}", token=None).status_code == 200
+        [address] = re.findall(rf'"(/static/\w+/{name})"', sign_in)
+        answer = api.response("GET", address, token=None)
+        assert "max-age=31536000" in answer.headers["cache-control"]
+        old = api.response("GET", f"/static/old/{name}", token=None)
+        assert (old.text, old.headers["cache-control"]) == (answer.text, "no-cache")
     assert OWNER in Browser(api)("GET", "/executions").text

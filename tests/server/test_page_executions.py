@@ -131,6 +131,21 @@ def test_a_fold_lasts_from_the_first_start_in_it_to_the_last_end() -> None:
     assert line.bars[0].what == "3 steps, 2.0 s"
 
 
+def test_time_in_which_attempts_of_a_fold_run_is_not_cut_out() -> None:
+    items = [step(f"each[{n}]", 100 + 500 * n, 600 + 500 * n, (100 + 500 * n, 600 + 500 * n))
+             for n in range(4)]  # fmt: skip
+    found = drawn(step("prepare", 0, 100, (0, 100)), *items)
+    [prepare, each] = [line.bars[0] for line in found.lines]
+    assert found.cuts == []
+    assert round(each.width / prepare.width) == 20
+
+
+def test_the_timeline_of_an_open_execution_goes_on_until_now() -> None:
+    done = step("a", 0, 1000, (0, 1000))
+    found = timeline(Folds([done]), at(0), 1_700_000_016_000, "", 0, (0, 0))
+    assert found.took == "16 s"
+
+
 def test_a_timeline_of_waits_alone_is_not_cut() -> None:
     found = drawn(step("a", 0, DAY), step("b", DAY, 3 * DAY))
     [first, second] = [line.bars[0] for line in found.lines]

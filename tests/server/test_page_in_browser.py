@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.inspection import glance
 from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
+from tests.agents.flows import NAME, TOOLS, flow
+from tests.engines.world import until
 from tests.server.api import LOCAL
 from tests.server.arriving_page import replies_are_shown_as_they_arrive
 from tests.server.served import Served
 from tests.server.test_page import FORM, HOSTILE, NESTED, write_long
+from tests.server.test_page_conversations import CHAT
 from tests.server.test_page_executions import ordered
 
 WIDTHS = (768, 1400)
@@ -50,12 +55,16 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await page.wait_for_selector("h1 .succeeded")
             await _long_execution_is_filled_in(page, served, tmp_path)
             await replies_are_shown_as_they_arrive(page, served, tmp_path)
+            await _a_message_is_sent_with_return(page, served, tmp_path)
             await _seven_tabs_share_one_stream(page, served)
             assert faults == []
 
             plain, faults = await signed_in(browser, served, scripts=False)
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
-            await _decide_by_keyboard(plain)
+            async with plain.expect_navigation():
+                await _decide_by_keyboard(plain)
+            assert not plain.url.endswith(second.waits[0]["id"])  # the next one opens
+            await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
             await plain.wait_for_selector("text=by user:owner")
             decided.append(await plain.inner_text("main"))
             assert faults == []
@@ -96,6 +105,31 @@ async def _long_execution_is_filled_in(page: Page, served: Served, folder: Path)
         async with page.expect_response("**?all=true"):
             await page.goto(f"{served.url}/executions/{result.execution}")
         await page.wait_for_selector('#live [title="sign"]', state="attached")
+
+
+async def _a_message_is_sent_with_return(page: Page, served: Served, folder: Path) -> None:
+    """It is shown at once, and once when the server has rendered it."""
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "chat.yaml").write_text(flow("first: {instructions: You talk.}", CHAT))
+    register(NAME, ScriptedModel([{"text": f"answer {n}. " * 200} for n in range(2)]))
+    engine = served.api.engine
+    try:
+        result = await asyncio.to_thread(engine.run, "chat.yaml", {"q": "Hello"})
+        await page.goto(f"{served.url}/executions/{result.execution}/conversation")
+        assert await page.evaluate("scrollY") > 0  # its end is in view
+        await page.keyboard.press("Tab")
+        await page.fill("[data-composer] textarea", "And now?")
+        await page.press("[data-composer] textarea", "Enter")
+        said = page.locator(".talk .user").filter(has_text="And now?")
+        await said.wait_for()
+        wait = result.waits[0]["id"]
+        await asyncio.to_thread(until, lambda: engine.approvals.show(wait)["status"] == "closed")
+        await asyncio.to_thread(engine.resume, result.execution)
+        await page.locator(".reply:not(.arriving)").filter(has_text="answer 1.").wait_for()
+        await page.wait_for_function("document.querySelectorAll('.arriving').length === 0")
+        assert await said.count() == 1
+    finally:
+        unregister(NAME)
 
 
 async def _seven_tabs_share_one_stream(page: Page, served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,7 +68,7 @@ def test_an_approval_is_claimed_in_the_list_and_the_others_of_its_execution_are_
     text = ben("GET", place).text
     [other] = links(text[text.index('id="others"') :])
     assert other != place
-    assert "<svg" not in text  # approvers see the question, not the graph
+    assert "<svg xmlns" not in text  # approvers see the question, not the graph
     form = {"form_token": ben.form_token(place), "choice": "approve"}
     assert ben("POST", place, form).status_code == 303
     assert ben("POST", other, form).status_code == 303
@@ -90,7 +91,7 @@ def test_all_are_in_order_of_their_due_times_over_the_pages(
     seen, address = [], ""
     while True:
         text = ben("GET", f"/approvals{address}").text
-        seen.append(re.findall(r"<strong>Hire (\w+)\?", text))
+        seen.append(re.findall(r'class="t"[^>]*>Hire (\w+)\?', text))
         found = re.findall(r'rel="next" href="([^"]+)"', text)
         if not found:
             break
@@ -98,11 +99,58 @@ def test_all_are_in_order_of_their_due_times_over_the_pages(
     assert seen == [["Yan", "Zoe"], ["Ada0", "Ada1"], ["Ada2"]]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("## Trip\n\n- by *train*", "<h2>Trip</h2>\n<ul>\n<li>by <em>train</em></li>\n</ul>"),
+        ("a|b\n-|-\n1|2", "<td>1</td>"),
+        ("<b onclick=x>", "&lt;b onclick=x&gt;"),
+        ("![p](https://a.example/p.png)", '!<a href="https://a.example/p.png">p</a>'),
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+        ("[x](data:image/png;base64,AA)", "[x](data:image/png;base64,AA)"),
+        ("[x](//a.example) [y](/sign-out)", "[x](//a.example) [y](/sign-out)"),
+        ("[m](mailto:a@b.example)", '<a href="mailto:a@b.example">m</a>'),
+    ],
+)
+def test_the_body_of_an_approval_is_markdown_that_can_do_nothing(
+    api: Api, ben: Browser, text: str, shown: str
+) -> None:
+    written = FORM.replace('body: "About ${{ inputs.name }}"', f"body: {json.dumps(text)}")
+    (api.folder / "hire.yaml").write_text(written)
+    [wait] = api.engine.run(api.folder / "hire.yaml", {"name": "Zoe"}).waits
+    page = ben("GET", f"/approvals/{wait['id']}").text
+    [prose] = re.findall(r'<div class="prose">(.*?)</div>', page, re.DOTALL)
+    assert shown in prose
+
+
+def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> None:
+    waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
+    opened = f"/approvals/{waits[0]}"
+    for following in (*waits[1:], None):
+        page = ben("GET", opened).text
+        found = re.findall(r'name="next" value="(\w+)"', page)
+        assert found == ([] if following is None else [following])
+        form = {
+            "form_token": ben.form_token(opened),
+            "choice": "reject",
+            "form.grade": "junior",
+            "form.salary": "1",
+        }
+        if following is not None:
+            form["next"] = following
+        answer = ben("POST", opened, form)
+        assert answer.status_code == 303, answer.text
+        expected = opened if following is None else f"/approvals/{following}"
+        assert answer.headers["location"] == expected
+        opened = expected
+    assert "Nothing waits for you" in ben("GET", "/approvals").text
+
+
 def test_return_in_a_field_decides_nothing(api: Api, ben: Browser) -> None:
     """A browser presses the first button of a form then, which is the disabled one."""
     _, wait = waiting(api)
     text = ben("GET", f"/approvals/{wait}").text
-    form = text[text.index('<form method="post" class="card"') :]
+    form = text[text.index('<form method="post" id="decide"') :]
     assert re.findall(r"<button[^>]*>", form)[0] == "<button disabled hidden>"
 
 

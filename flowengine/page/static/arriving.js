@@ -11,11 +11,24 @@ const HARMFUL =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 
 const live = document.getElementById("live");
+let sent = null; // the message that the server has not rendered yet
 const replies = new Map(); // address of a turn → the reply
 let turn = null; // since this tab has asked for the stream
 
 claim();
+if (!new URLSearchParams(location.search).has("from")) scrollTo(0, document.body.scrollHeight);
 live.addEventListener("refreshed", show);
+live.addEventListener("keydown", (event) => {
+  const form = event.target.form;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !form?.matches("[data-composer]")) return;
+  event.preventDefault();
+  form.requestSubmit();
+});
+live.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-composer]")) return;
+  event.preventDefault();
+  send(event.target);
+});
 document.addEventListener("visibilitychange", claim);
 addEventListener("focus", claim);
 
@@ -50,6 +63,29 @@ function hold(mine) {
       setTimeout(claim, AGAIN);
     };
   });
+}
+
+// Sends a message, which is shown at once, and until the server has rendered it.
+async function send(form) {
+  const field = form.elements["form.answer"];
+  const said = field.value;
+  sent = { said, number: users(), element: made("li", "card user arriving") };
+  last({ element: sent.element }, made("p", "meta")).append("Sending…");
+  last({ element: sent.element }, made("p", "body")).append(readable(said));
+  const body = new URLSearchParams(new FormData(form));
+  field.value = "";
+  show();
+  scrollTo(0, document.body.scrollHeight);
+  const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
+  if (answer?.ok) return;
+  sent.element.remove();
+  sent = null;
+  field.value = said;
+  form.submit(); // shows why it is refused
+}
+
+function users() {
+  return live.querySelectorAll(".talk:not(#arriving) .user").length;
 }
 
 function forget() {
@@ -130,6 +166,11 @@ function show() {
   for (const { address, ended } of [...replies.values()]) {
     if (ended && complete.has(address)) drop(address);
   }
+  if (sent && users() > sent.number) {
+    sent.element.remove();
+    sent = null;
+  }
+  if (sent) place?.append(sent.element);
   const { of } = place?.dataset ?? {};
   for (const { address, element } of replies.values()) {
     const above = address.slice(0, Math.max(0, address.lastIndexOf("/")));

@@ -6,13 +6,19 @@ const POLL = 3000;
 const live = document.getElementById("live");
 const lost = document.getElementById("connection");
 const before = new WeakMap(); // part of the page → its content, as the server sent it last
+const tags = new Map(); // address → the tag of its content that was fetched last
 const scrubber = document.querySelector("[data-scrub]");
+const UNITS = [["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 if (live) before.set(live, content(live));
 if (live && "execution" in live.dataset) follow(live.dataset.execution);
 else if (rest(live)) refreshed();
 if (live && "poll" in live.dataset) setInterval(poll, POLL);
 if (scrubber) scrub();
+tellTimes();
+setInterval(tellTimes, 30_000);
 
 function follow(shown) {
   let waiting = false;
@@ -41,9 +47,13 @@ async function refreshed() {
   }
 }
 
+// Returns null if it is the same as before.
 async function fetched(address) {
-  const answer = await fetch(address, { headers: { accept: "text/html" } });
+  const headers = { accept: "text/html" };
+  if (tags.has(address)) headers["if-none-match"] = tags.get(address);
+  const answer = await fetch(address, { headers });
   if (!answer.ok || answer.redirected) return null;
+  if (answer.headers.has("etag")) tags.set(address, answer.headers.get("etag"));
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
@@ -63,6 +73,7 @@ function replace(old, next) {
   if ((before.get(old) ?? content(old)) === shown) return;
   before.set(old, shown);
   replaceParts(old, next);
+  tellTimes();
   old.dispatchEvent(new Event("refreshed"));
 }
 
@@ -110,6 +121,18 @@ function fields(part) {
 
 function place(field) {
   return `${field.form?.getAttribute("action")} ${field.name}`;
+}
+
+// Tells times relative to now, and exact ones in the zone of the reader. Without this they are in UTC.
+function tellTimes() {
+  for (const one of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    const seconds = Math.round((at - Date.now()) / 1000);
+    const [unit, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? UNITS.at(-1);
+    one.title ||= exact.format(at);
+    const text = "precise" in one.dataset ? exact.format(at) : relative.format(Math.trunc(seconds / size), unit);
+    if (one.textContent !== text) one.textContent = text;
+  }
 }
 
 // Shows the moment of an event while the slider moves. One request at a time, the newest wins.
