@@ -256,7 +256,7 @@ def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(
         assert worker.stop() == 0
         with RunningWorker(address):
             assert {engine.resume(id).status for id in ids} == {"succeeded"}
-        assert [cuts(engine, id) for id in ids] == [[]] * len(ids)
+            assert [cuts(engine, id) for id in ids] == [[]] * len(ids)
     assert len(rested(tmp_path)) == 2 * len(ids)
 
 
