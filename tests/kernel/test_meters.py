@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from flowengine.engines.inspection.budgets import waiting
-from flowengine.errors import FlowFileError
-from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
@@ -516,39 +514,3 @@ def with_needs(draws: random.Random, counts: dict[str, int]) -> Simulator:
         elif not played.step() and not waits:
             break
     return played
-
-
-FLOW = """flowengine: 1
-id: f
-budget: BUDGET
-steps: [{id: a, output: 1}]
-"""
-
-
-def test_a_file_says_budgets_of_tokens_and_money() -> None:
-    text = FLOW.replace("BUDGET", "{tokens: 2000, cost_usd: 0.5, fallback_at: 80%, then: ask}")
-
-    assert compile_text(text).flow["budget"] == {
-        "then": "ask", "tokens": 2000, "cost_usd": 0.5, "fallback_at": 80,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ("{cost_usd: 0}", "expected a number above 0, up to 1000000, got the number 0"),
-        ("{cost_usd: cheap}", "expected a number above 0, up to 1000000, got 'cheap'"),
-        ("{tokens: 0}", "expected a whole number of 1 or more, got the number 0"),
-        ("{tokens: 1, fallback_at: 100%}", "expected a percentage from 1% to 99%, got '100%'"),
-        (
-            "{tokens: 1, fallback_at: 0.8}",
-            "expected a percentage from 1% to 99%, got the number 0.8",
-        ),
-        ("{tool_calls: 1, fallback_at: 80%}", "'fallback_at' is a part of 'tokens' or 'cost_usd'"),
-    ],
-)
-def test_a_budget_is_checked(budget: str, message: str) -> None:
-    with pytest.raises(FlowFileError) as caught:
-        compile_text(FLOW.replace("BUDGET", budget))
-
-    assert [one.message for one in caught.value.diagnostics] == [message]

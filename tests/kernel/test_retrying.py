@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Simulator
-from tests.testing.graphs import graph, needs, step, v, x
+from tests.testing.graphs import graph, needs, step, v
 
 CHOICES = [{"id": "yes", "counts_as": "approve"}, {"id": "no", "counts_as": "reject"}]
 ASKED = {"box": {"scope": "execution", "approval": {"choices": CHOICES}}}
@@ -34,31 +34,6 @@ def test_an_attempt_that_begins_anew_has_one_timeout() -> None:
     played.finish("a")
     assert not played.state["timers"]
     assert played.run().status == "succeeded"
-    check_over(played)
-
-
-def test_a_map_goes_on_without_an_item_that_cannot_be_added() -> None:
-    flow = graph(
-        step(
-            "m",
-            map={
-                "over": v([1]),
-                "names": ["item", "index", "key"],
-                "key": v(x(lambda names: f"k{names['item']}")),
-                "concurrency": v(1),
-                "more": "s",
-            },
-        ),
-        signals={"s": {}},
-    )
-    played = Simulator(flow, {"m": lambda run: run.address}).start()
-    played.send("s", 1)
-    assert played.status == "failed"
-    assert "the same key 'k1'" in played.state["error"]["message"]  # type: ignore[index]
-
-    played.retry()
-    assert played.run().status == "succeeded"
-    assert played.started == ["m[k1]", "m[k1]"]
     check_over(played)
 
 
