@@ -211,9 +211,7 @@ class CaseDecision(Part):
         description="The result, for the choice `result` of an uncertain step.",
         examples=[{"id": 7}],
     )
-    attach: list[Words] = Field(
-        default=[], description="Attached files.", examples=[["quote.pdf"]]
-    )
+    attach: list[Words] = Field(default=[], description="Attached files.", examples=[["quote.pdf"]])
     refused: Yes | None = Field(
         default=None,
         description="Whether the decision must be refused, because the user is not "

@@ -442,9 +442,7 @@ class Handler(Part):
     set: dict[str, Value] = Field(
         default={}, description="Writes to state.", examples=[{"failed": True}]
     )
-    emit: list[Emit] = Field(
-        default=[], description="Signals to send.", examples=["gave_up"]
-    )
+    emit: list[Emit] = Field(default=[], description="Signals to send.", examples=["gave_up"])
     next: Target | None = Field(
         default=None, description="The target. The step stays failed.", examples=["tell"]
     )
