@@ -42,12 +42,11 @@ def expanded(model: FlowModel) -> str:
         YAML with keys in the order of the language's reference, and after each write to state a
         comment with the effect of its reducer.
     """
-    reducers = {key: schema.get("reducer", "replace") for key, schema in model.state.items()}
 
     def comment(loc: Loc) -> str | None:
         if len(loc) < 3 or loc[-2] != "set" or not isinstance(loc[-3], int):
             return None
-        reducer = reducers.get(str(loc[-1]), "replace")
+        reducer = model.state.get(str(loc[-1]), {}).get("reducer", "replace")
         return str(reducer["python"] if isinstance(reducer, dict) else reducer)
 
     data = model.model_dump(by_alias=True, exclude_unset=True)

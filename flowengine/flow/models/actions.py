@@ -252,12 +252,12 @@ class Asking(Part):
         default=None, description="How often the assignees are reminded.", examples=["8h"]
     )
     escalate: list[Escalation] = Field(
-        default_factory=list,
+        default=[],
         description="Further assignees, if no decision was made in time.",
         examples=[[{"after": "24h", "to": ["user:cfo"]}]],
     )
     notify: list[ToolName] = Field(
-        default_factory=list,
+        default=[],
         description="Tools that are called when it opens, reminds or escalates.",
         examples=[["mail"]],
     )

@@ -1,7 +1,5 @@
 """Agents: models with instructions and tools, which steps run until they have an answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
@@ -276,24 +274,24 @@ class Agent(Part):
         examples=["Finds sources"],
     )
     tools: list[ToolUse] = Field(
-        default_factory=list,
+        default=[],
         description="Tools that it may call, as names or globs.",
         examples=[["search", "github.get_*", {"tool": "lib.search", "as": "search_library"}]],
     )
     skills: list[Text] = Field(
-        default_factory=list,
+        default=[],
         description="Directories with a `SKILL.md`, as paths or globs relative to the "
         "flow file. The model receives their names and descriptions, and "
         "reads the rest when it needs it.",
         examples=[["./skills/*"]],
     )
     handoffs: list[AgentName] = Field(
-        default_factory=list,
+        default=[],
         description="Agents to which it may hand over the conversation.",
         examples=[["writer"]],
     )
     tool_handoffs: list[AgentName] = Field(
-        default_factory=list,
+        default=[],
         description="Agents that its tools may hand the conversation over to, by "
         "returning one. With `handoffs`, it has a tool for each instead.",
         examples=[["billing"]],
@@ -322,7 +320,7 @@ class Agent(Part):
         examples=[5],
     )
     fallbacks: list[ModelName] = Field(
-        default_factory=list,
+        default=[],
         description="Fallback models, tried in order.",
         examples=[["openai/gpt-4o-mini"]],
     )
@@ -346,7 +344,7 @@ class Agent(Part):
         examples=["text"],
     )
     settings: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Settings passed to the provider. They may name secrets.",
         examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
     )
@@ -357,7 +355,7 @@ class Agent(Part):
         examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
     )
     checks: list[Check] = Field(
-        default_factory=list,
+        default=[],
         description="Tools that check prompts and answers of the agent, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
     )

@@ -1,7 +1,5 @@
 """Base of all parts of a flow file: closed mappings with a place, a main key, and rules on keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
@@ -82,9 +80,11 @@ class Part(BaseModel):
 
     A field has the name of its key in the file. If that is a Python keyword, an underscore is
     appended (`with_`).
+
+    Validators are built on first use (`defer_build`): those of a whole file contain all others.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     NOUN: ClassVar[str]
     """The name of the mapping in messages, with its article: `a step`."""
@@ -146,4 +146,6 @@ class Part(BaseModel):
 
 @cache
 def _fields_by_key(cls: type[Part]) -> dict[str, tuple[str, FieldInfo]]:
+    if not cls.__pydantic_fields_complete__:  # it names a model that is defined after it
+        cls.model_rebuild()
     return {info.alias or name: (name, info) for name, info in cls.model_fields.items()}

@@ -145,7 +145,7 @@ class Reply(Answer):
     )
     text: str = Field(default="", description="The text.", examples=["There are 12."])
     calls: list[RepliedCall] = Field(
-        default_factory=list,
+        default=[],
         description="The calls of tools.",
         examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
     )
@@ -156,12 +156,12 @@ class Reply(Answer):
         default="stop", description="The reason why the reply ends.", examples=["length"]
     )
     usage: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="The usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
         examples=[{"input_tokens": 120, "output_tokens": 8}],
     )
     provider_parts: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Data for the provider only, in recorded replies.",
         examples=[{}],
     )
@@ -175,7 +175,7 @@ class Replies(Part):
     RULES = (ExclusiveKeys(("in_order",)),)
 
     in_order: list[Reply] = Field(
-        default_factory=list,
+        default=[],
         description="The replies, exactly one for each request.",
         examples=[[{"text": "There are 12."}]],
     )
@@ -211,9 +211,7 @@ class CaseDecision(Part):
         description="The result, for the choice `result` of an uncertain step.",
         examples=[{"id": 7}],
     )
-    attach: list[Words] = Field(
-        default_factory=list, description="Attached files.", examples=[["quote.pdf"]]
-    )
+    attach: list[Words] = Field(default=[], description="Attached files.", examples=[["quote.pdf"]])
     refused: Yes | None = Field(
         default=None,
         description="Whether the decision must be refused, because the user is not "
@@ -285,7 +283,7 @@ class Operating(Part):
         examples=["book"],
     )
     set: dict[str, Value] = Field(
-        default_factory=dict, description="State to write.", examples=[{"limit": 100}]
+        default={}, description="State to write.", examples=[{"limit": 100}]
     )
     by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
 
@@ -367,12 +365,12 @@ class Case(Part):
 
     name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
-        default_factory=dict,
+        default={},
         description="The groups of users, in addition to those of the file.",
         examples=[{"managers": ["user:ben"]}],
     )
     inputs: dict[str, Value] = Field(
-        default_factory=dict, description="Inputs of the flow.", examples=[{"name": "Ada"}]
+        default={}, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )
     by: User = Field(
         default="user:test", description="The user who starts the execution.", examples=["user:ana"]
@@ -384,10 +382,10 @@ class Case(Part):
         examples=["2026-03-01T12:00:00Z"],
     )
     labels: dict[str, Words] = Field(
-        default_factory=dict, description="Its labels.", examples=[{"team": "sales"}]
+        default={}, description="Its labels.", examples=[{"team": "sales"}]
     )
     tools: dict[str, Script] = Field(
-        default_factory=dict,
+        default={},
         description=(
             "Results of calls, by the name of the tool, the id of the step, its address, "
             "or `STEP/compensate`. The most specific entry applies."
@@ -395,7 +393,7 @@ class Case(Part):
         examples=[{"mail": {"return": None}}],
     )
     agents: dict[str, Replies] = Field(
-        default_factory=dict,
+        default={},
         description=(
             "Replies of the models of agents, in order, by the name of the agent or the "
             "address of its turns. The number of requests must match."
@@ -403,18 +401,18 @@ class Case(Part):
         examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
     approvals: dict[str, Decisions] = Field(
-        default_factory=dict,
+        default={},
         description="Decisions, by the id of the step or its address.",
         examples=[{"manager": {"choice": "approve"}}],
     )
     signals: list[Sending] = Field(
-        default_factory=list, description="Signals from outside.", examples=[[{"name": "paid"}]]
+        default=[], description="Signals from outside.", examples=[[{"name": "paid"}]]
     )
     cancel: Cancelling | None = Field(
         default=None, description="A cancellation of the execution.", examples=["1h"]
     )
     operator: list[Operating] = Field(
-        default_factory=list,
+        default=[],
         description="Interventions of an operator.",
         examples=[[{"at": "1h", "retry": "book"}]],
     )
@@ -453,7 +451,7 @@ class CaseFile(Part):
         examples=["./expense.yaml"],
     )
     groups: dict[str, list[User]] = Field(
-        default_factory=dict,
+        default={},
         description="The groups of users, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )

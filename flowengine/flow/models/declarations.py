@@ -1,7 +1,5 @@
 """Declarations of a flow besides its steps: outputs, secrets, signals, defaults, starts, limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -181,7 +179,7 @@ class Start(Part):
         examples=["5m"],
     )
     with_: dict[Id, Value] = Field(
-        default_factory=dict,
+        default={},
         alias="with",
         description="The inputs. Expressions see `signal` (not with `schedule`), `now` and "
         "`execution`.",

@@ -1,7 +1,5 @@
 """The file as a whole: declarations and steps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -158,7 +156,7 @@ class Budget(Part):
 Inputs = Annotated[
     dict[Id, Schema],
     Field(
-        default_factory=dict,
+        default={},
         description="The arguments, each a JSON Schema.",
         examples=[{"name": {"type": "string", "default": "world"}}],
     ),
@@ -166,7 +164,7 @@ Inputs = Annotated[
 Outputs = Annotated[
     dict[Id, Output],
     Field(
-        default_factory=dict,
+        default={},
         description="The results.",
         examples=[{"message": "${{ steps.greet.output }}"}],
     ),
@@ -174,7 +172,7 @@ Outputs = Annotated[
 StateKeys = Annotated[
     dict[Id, StateSchema],
     Field(
-        default_factory=dict,
+        default={},
         description="Values that live as long as the run of the flow, each with a JSON Schema.",
         examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
     ),
@@ -202,7 +200,7 @@ Handlers = Annotated[
 Cleanup = Annotated[
     list[Step],
     Field(
-        default_factory=list,
+        default=[],
         alias="finally",
         description="Steps that run when the flow is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
@@ -266,7 +264,7 @@ class FlowModel(Part):
         default=None, description="The purpose of the flow.", examples=["Books travel expenses."]
     )
     imports: dict[Alias, FlowPath] = Field(
-        default_factory=dict,
+        default={},
         description="Other flow files, whose declarations are used as `alias.name`.",
         examples=[{"lib": "./lib.yaml"}],
     )
@@ -274,32 +272,32 @@ class FlowModel(Part):
     outputs: Outputs
     state: StateKeys
     secrets: dict[SecretName, Secret] = Field(
-        default_factory=dict,
+        default={},
         description="The sources of secret values.",
         examples=[{"API_KEY": {"env": "API_KEY"}}],
     )
     signals: dict[Id, Signal] = Field(
-        default_factory=dict,
+        default={},
         description="Signals that steps can wait for.",
         examples=[{"payment": {"key": "${{ inputs.order }}"}}],
     )
     agents: dict[StepId, Agent] = Field(
-        default_factory=dict,
+        default={},
         description="Models with instructions and tools, which steps run.",
         examples=[{"researcher": {"instructions": "Find sources.", "tools": ["search"]}}],
     )
     tools: dict[ToolId, Tool] = Field(
-        default_factory=dict,
+        default={},
         description="Tools that steps and agents can call.",
         examples=[{"search": {"python": "research:search"}}],
     )
     policies: list[Policy] = Field(
-        default_factory=list,
+        default=[],
         description="Rules that allow or deny tool calls, or require approval.",
         examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]],
     )
     environments: dict[EnvironmentName, Environment] = Field(
-        default_factory=dict,
+        default={},
         description="Managed live resources that steps and tools use.",
         examples=[{"sandbox": {"kind": "python"}}],
     )
@@ -309,7 +307,7 @@ class FlowModel(Part):
         examples=[{"retry": 5}],
     )
     flows: dict[FlowId, FlowBody] = Field(
-        default_factory=dict,
+        default={},
         description="Further flows, which steps can run by name.",
         examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
     )
@@ -319,14 +317,14 @@ class FlowModel(Part):
         examples=[{"key": "${{ inputs.repo }}", "max": 1}],
     )
     start: list[Start] = Field(
-        default_factory=list,
+        default=[],
         description="Signals that start executions.",
         examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
     limits: Bounds
     budget: BudgetOrNone
     steps: list[Step] = Field(
-        default_factory=list,
+        default=[],
         min_length=1,
         description="The graph. A file without steps is a library.",
         examples=[[{"id": "greet", "output": "Hello!"}]],
@@ -360,8 +358,3 @@ class FlowModel(Part):
     def left_out(self, loc: Loc) -> bool:
         """Return whether something at a place, or inside it, was left out because of an error."""
         return any(one[: len(loc)] == loc for one in self._unread)
-
-
-FlowBody.model_rebuild()
-GeneratedBody.model_rebuild()
-FlowModel.model_rebuild()

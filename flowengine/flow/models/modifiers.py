@@ -440,11 +440,9 @@ class Handler(Part):
         default=False, description="Whether completed steps are compensated first.", examples=[True]
     )
     set: dict[str, Value] = Field(
-        default_factory=dict, description="Writes to state.", examples=[{"failed": True}]
+        default={}, description="Writes to state.", examples=[{"failed": True}]
     )
-    emit: list[Emit] = Field(
-        default_factory=list, description="Signals to send.", examples=["gave_up"]
-    )
+    emit: list[Emit] = Field(default=[], description="Signals to send.", examples=["gave_up"])
     next: Target | None = Field(
         default=None, description="The target. The step stays failed.", examples=["tell"]
     )

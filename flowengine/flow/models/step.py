@@ -91,7 +91,7 @@ class Compensation(Pluggable):
         default=None, description="The flow that compensates the step.", examples=["release_all"]
     )
     with_: Arguments = Field(
-        default_factory=dict,
+        default={},
         alias="with",
         description="Its arguments. Expressions see the step's `output` and the `error`.",
         examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
@@ -228,7 +228,7 @@ class Step(Pluggable):
         default=None, description="Cancels steps, groups or the execution.", examples=[["b"]]
     )
     with_: Arguments = Field(
-        default_factory=dict,
+        default={},
         alias="with",
         description="The arguments of the action: by name, or one expression with a map as its "
         "value.",
@@ -246,7 +246,7 @@ class Step(Pluggable):
         examples=[["sandbox"], {"db": "orders"}],
     )
     needs: list[Label] = Field(
-        default_factory=list,
+        default=[],
         max_length=MOST_LABELS,
         description="What a worker must offer to run the action: `flowengine worker --offers`.",
         examples=[["gpu"]],
@@ -303,12 +303,12 @@ class Step(Pluggable):
         examples=["${{ result.subject }}"],
     )
     set: dict[Id, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Writes to state after success, each key through its reducer.",
         examples=[{"count": "${{ state.count + 1 }}"}],
     )
     emit: list[Emit] = Field(
-        default_factory=list, description="Signals to send after success.", examples=["done"]
+        default=[], description="Signals to send after success.", examples=["done"]
     )
     on_error: OnError = Field(
         default="fail",
@@ -321,7 +321,7 @@ class Step(Pluggable):
         examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
     )
     finally_: list["Step"] = Field(
-        default_factory=list,
+        default=[],
         alias="finally",
         description="Steps that run when the group is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
@@ -377,6 +377,3 @@ class ParallelStep(Step):
             if key in given:
                 message = f"a step of 'parallel' has no {key!r}: it starts with its own token"
                 yield MappingProblem(key, "E102", message, "leave it out")
-
-
-Step.model_rebuild()

@@ -1,7 +1,5 @@
 """Tools, which steps and agents call, and servers that offer several tools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -116,7 +114,7 @@ class Tool(Pluggable):
         examples=[{"type": "string"}],
     )
     bind: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Arguments that the flow fixes, including secrets. Callers do not see them.",
         examples=[{"key": "${{ secrets.KEY }}"}],
     )
@@ -148,7 +146,7 @@ class Tool(Pluggable):
         examples=[["sandbox"], {"db": "orders"}],
     )
     needs: list[Label] = Field(
-        default_factory=list,
+        default=[],
         max_length=MOST_LABELS,
         description="What a worker must offer to make a call, besides what the step needs.",
         examples=[["gpu"]],
@@ -220,22 +218,22 @@ class Environment(Part):
         examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
     )
     config: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Settings of the kind.",
         examples=[{"image": "ci:py${{ args.python }}"}],
     )
     policy: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="The permissions of the environment. They can only narrow those of the host.",
         examples=[{"network": "none"}],
     )
     limits: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Resource limits: cpus, memory, processes, disk, time, output.",
         examples=[{"memory": "2GiB", "cpus": 2}],
     )
     requires: dict[str, Value] = Field(
-        default_factory=dict,
+        default={},
         description="Properties that the machine must provably enforce. Otherwise the "
         "environment is refused.",
         examples=[{"isolation": "container"}],
