@@ -354,13 +354,13 @@ def test_a_wrong_token_signs_nobody_in_and_is_on_record(api: Api) -> None:
 def test_an_unchanged_view_is_not_sent_again(api: Api) -> None:
     waiting(api)
     owner = Browser(api)
-    first = owner("GET", "/executions", **{"accept-encoding": "gzip"})
+    first = owner("GET", "/executions", None, **{"accept-encoding": "gzip"})
     assert first.headers["content-encoding"] == "gzip"
     assert int(first.headers["content-length"]) * 3 < len(first.text)
     same = {"if-none-match": first.headers["etag"]}
-    assert owner("GET", "/executions", **same).status_code == 304
+    assert owner("GET", "/executions", None, **same).status_code == 304
     waiting(api, "Bea")
-    assert owner("GET", "/executions", **same).status_code == 200
+    assert owner("GET", "/executions", None, **same).status_code == 200
 
 
 def test_the_page_of_an_error_shows_the_user(api: Api) -> None:
