@@ -111,9 +111,17 @@ class _Layout:
     def __init__(self, frame: ScopeFrame) -> None:
         self.frame = frame
         self.inside = {box.id: lay_out(box.frame) for box in frame.boxes if box.frame is not None}
-        self.sizes = [self._size(box) for box in frame.boxes]
         self.number = {box.id: n for n, box in enumerate(frame.boxes)}
         self.loops = [arrow for arrow in frame.arrows if arrow.source == arrow.target]
+        self.room = dict.fromkeys(self.number, 0.0)
+        """Box → space for its loop and the label of it, at each side."""
+        for loop in self.loops:
+            self.room[loop.source] = 44.0 + len(label_of(loop)) * SMALL_CHARACTER
+        sizes = [self._size(box) for box in frame.boxes]
+        self.sizes = [
+            (width + 2 * self.room[box.id], height)
+            for box, (width, height) in zip(frame.boxes, sizes, strict=True)
+        ]
         self.edges = [arrow for arrow in frame.arrows if arrow.source != arrow.target]
         self.between = Counter(frozenset(edge[:2]) for edge in self.edges)
         self.layer = self._layers()
@@ -132,17 +140,12 @@ class _Layout:
         places = {}
         for box in self.frame.boxes:
             n = self.number[box.id]
-            width, own = self.sizes[n]
+            width, own = self.sizes[n][0] - 2 * self.room[box.id], self.sizes[n][1]
             middle = tops[self.layer[n]][0] + tops[self.layer[n]][1] / 2
             places[box.id] = (x[n] - left - width / 2, middle - own / 2, width, own)
         routes = [self._route(edge, x, left, tops, places) for edge in self.chains]
         routes += [_loop(arrow, places[arrow.source]) for arrow in self.loops]
-        more = (
-            30.0 + max(len(label_of(loop)) for loop in self.loops) * SMALL_CHARACTER
-            if self.loops
-            else 0.0
-        )
-        return Laid(right - left + more, height, places, routes, self.inside)
+        return Laid(right - left, height, places, routes, self.inside)
 
     def _size(self, box: Box) -> tuple[float, float]:
         if box.frame is None:

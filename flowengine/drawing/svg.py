@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from flowengine.drawing.icons import ICONS, look_of
 from flowengine.drawing.layout import (
+    CHARACTER,
     HEAD,
     PADDING,
     SMALL_CHARACTER,
@@ -73,7 +74,7 @@ def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: Non
     width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
     top = MARGIN + (TITLE if picture.title else 0)
     height = laid.height + MARGIN + top
-    drawer = _Drawer(escape(prefix), link)
+    drawer = _Drawer(escape(prefix), link, is_run=_has_begun(picture.frame))
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
@@ -93,9 +94,11 @@ def _title(text: str, width: float) -> Iterator[str]:
 
 
 class _Drawer:
-    def __init__(self, prefix: str, link: Link) -> None:
+    def __init__(self, prefix: str, link: Link, *, is_run: bool) -> None:
         self.prefix = prefix
         self.link = link
+        self.is_run = is_run
+        """Whether it shows an execution, so that what has not begun is dashed."""
 
     def heads(self) -> Iterator[str]:
         """Yield the heads of arrows: of those that were taken, and of the others."""
@@ -110,9 +113,8 @@ class _Drawer:
         self, frame: ScopeFrame, laid: Laid, x: float, y: float, groups: tuple[Box, ...] = ()
     ) -> Iterator[str]:
         boxes = {box.id: box for box in frame.boxes}
-        is_run = any(box.status for box in frame.boxes)
         for route in laid.routes:
-            took = not is_run or _was_taken(route.arrow, boxes)
+            took = not self.is_run or _was_taken(route.arrow, boxes)
             name, color = ("took", "#686d75") if took else ("head", "#b9b8b0")
             head = "" if route.arrow.kind == "undo" else f' marker-end="url(#{self.prefix}{name})"'
             dashes = DASHES[route.arrow.kind] or ("" if took else ' stroke-dasharray="4 4"')
@@ -155,7 +157,11 @@ class _Drawer:
         href = "" if address is None else f' href="{escape(address)}"'
         yield f'<{tag} {name} class="node is-{look}"{href}><title>{_all_of(box)}</title>'
         fill, line = _COLORS[look]
-        dashes = ' stroke-dasharray="4 3"' if box.status is None or box.shape == "undo" else ""
+        is_dashed = box.shape == "undo" or (self.is_run and box.status is None)
+        dashes = ' stroke-dasharray="4 3"' if is_dashed else ""
+        sign = look if self.is_run and box.status else _SIGNS.get(box.shape, "")
+        sign = sign or ("none" if self.is_run else "")
+        text_at = left + (TEXT_AT if sign else 14)
         if box.frame is not None:
             yield _rectangle(
                 left,
@@ -165,9 +171,9 @@ class _Drawer:
                 12,
                 f'class="frame" fill="#f7f7f5" stroke="{line}"{dashes}',
             )
-            yield _icon(box, look, line, left + 10, top + 6)
-            yield _text(name_of(box), left + TEXT_AT, top + 18, _BOLD)
-            at = left + TEXT_AT + len(name_of(box)) * 7.0 + 8
+            yield _icon(sign, look, line, left + 10, top + 6)
+            yield _text(name_of(box), text_at, top + 18, _BOLD)
+            at = text_at + len(name_of(box)) * CHARACTER + 8
             yield _text(detail_of(box), at, top + 18, _SOFT)
         else:
             if box.counts or box.shape == "flow":  # several, behind one another
@@ -184,15 +190,19 @@ class _Drawer:
             )
             detail, strip = detail_of(box), 4.0 if box.counts else 0.0
             middle = top + (height - strip) / 2
-            yield _icon(box, look, line, left + 10, middle - 8)
-            yield _text(name_of(box), left + TEXT_AT, middle - 2 if detail else middle + 4, _BOLD)
-            yield _text(detail, left + TEXT_AT, middle + 13, _SOFT)
+            yield _icon(sign, look, line, left + 10, middle - 8)
+            yield _text(name_of(box), text_at, middle - 2 if detail else middle + 4, _BOLD)
+            yield _text(detail, text_at, middle + 13, _SOFT)
             yield from _strip(box, left + 10, top + height - 7, width - 20)
         yield f"</{tag}>"
 
 
 _BOLD = 'class="name" font-size="12.5" font-weight="600"'
 _SOFT = 'class="soft" fill="#575b62"'
+
+
+def _has_begun(frame: ScopeFrame) -> bool:
+    return any(box.status or (box.frame and _has_begun(box.frame)) for box in frame.boxes)
 
 
 def _was_taken(arrow: Arrow, boxes: dict[str, Box]) -> bool:
@@ -209,8 +219,9 @@ def _all_of(box: Box) -> str:
     return _escaped(". ".join(box.lines))
 
 
-def _icon(box: Box, look: str, color: str, left: float, top: float) -> str:
-    name = look if box.status else _SIGNS.get(box.shape, "none")
+def _icon(name: str, look: str, color: str, left: float, top: float) -> str:
+    if not name:
+        return ""
     return (
         f'<g class="icon {look}" transform="translate({left:.1f} {top:.1f})" fill="none" '
         f'stroke="{color}" stroke-width="1.7" stroke-linecap="round" stroke-linejoin="round">'

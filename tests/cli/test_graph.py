@@ -17,7 +17,7 @@ import networkx
 import pytest
 
 from flowengine import load
-from flowengine.drawing.layout import ArrowRoute, Laid, lay_out
+from flowengine.drawing.layout import SMALL_CHARACTER, ArrowRoute, Laid, label_of, lay_out
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
@@ -65,9 +65,10 @@ def check(laid: Laid) -> None:
     check_ways(laid)
     boxes = list(laid.places.values())
     boxes += [
-        (x - len(arrow.label) * 2.8, y - 7, len(arrow.label) * 5.6, 14)
+        (x - width / 2, y - 9, width, 18)
         for arrow, _, (x, y), *_sides in laid.routes
         if arrow.label
+        for width in [len(label_of(arrow)) * SMALL_CHARACTER + 14]
     ]
     for one, other in combinations(boxes, 2):
         apart = (
