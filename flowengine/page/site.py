@@ -464,16 +464,18 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
 def _packed(request: Request, response: Response) -> Response:
     """Return a response compressed, or none if the browser has the same view already.
 
-    A view has secrets and texts of a request, which compression could betray to another site. But
-    no other site can make a request with the session, whose cookie is `SameSite=Strict`.
+    A view has secrets beside texts of its request, so the size of a compressed one could betray
+    them to another site that makes a browser send requests (BREACH). It gets none.
     """
+    is_own = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
     if response.status_code == 200 and response.media_type:
         body = bytes(response.body)
         tag = f'"{sha256(_COMMAND.sub(b"", body)).hexdigest()[:16]}"'
         response.headers["etag"] = tag
         if request.headers.get("if-none-match") == tag:
             return Response(None, 304, {"etag": tag})
-        if len(body) >= _SMALL and "gzip" in request.headers.get("accept-encoding", ""):
+        packs = is_own and "gzip" in request.headers.get("accept-encoding", "")
+        if packs and len(body) >= _SMALL:
             response.body = gzip.compress(body, _LEVEL)
             response.headers["content-length"] = str(len(response.body))
             response.headers["content-encoding"] = "gzip"

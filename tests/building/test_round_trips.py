@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from flowengine.flow.export.definition import expanded, to_yaml
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
+from tests.cases.form import read_cases
 from tests.language.stage import TOOLS
 from tests.sliced_examples import sliced
 from tests.testing.random_flows import LIBRARY, Author
@@ -87,15 +87,10 @@ def flows_in_the_docs() -> list[str]:
 
 
 def flows_in_the_tests() -> list[str]:
-    """Return all texts in the language tests that are flows."""
-    texts = []
-    for path in sorted((ROOT / "tests" / "language").glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-                if re.search(r"^steps:$", text, re.M):
-                    texts.append(f"flowengine: 1\nid: flow\n{text}")
-    return texts
+    """Return the flows of the cases of the language."""
+    files = sorted((ROOT / "tests" / "language").glob("*.cases.yaml"))
+    played = [case for file in files for case in read_cases(file)]
+    return list(dict.fromkeys(case.flow for case in played if case.flow and not case.files))
 
 
 @pytest.mark.endurance

@@ -357,6 +357,8 @@ def test_an_unchanged_view_is_not_sent_again(api: Api) -> None:
     first = owner("GET", "/executions", None, **{"accept-encoding": "gzip"})
     assert first.headers["content-encoding"] == "gzip"
     assert int(first.headers["content-length"]) * 3 < len(first.text)
+    foreign = {"accept-encoding": "gzip", "sec-fetch-site": "cross-site"}
+    assert "content-encoding" not in owner("GET", "/executions", None, **foreign).headers
     same = {"if-none-match": first.headers["etag"]}
     assert owner("GET", "/executions", None, **same).status_code == 304
     waiting(api, "Bea")

@@ -195,7 +195,7 @@ class Built:
         ways: dict[int, str] = {}
         for index, (step, follower) in enumerate(zip(steps, [*steps[1:], None], strict=True)):
             into = None if follower is None or follower["id"] in alone else follower["id"]
-            if "next" not in step and into is None and follower is not None:
+            if _needs_next(step) and into is None and follower is not None:
                 ways[index] = "end"
         if (starts and steps[0]["id"] not in starts[:1]) or len(starts) > 1:
             self._begin(steps, starts, ways)
@@ -204,7 +204,7 @@ class Built:
 
     def _begin(self, steps: list[Any], starts: list[str], ways: dict[int, str]) -> None:
         """Insert a step in front that leads to the beginnings of the flow."""
-        if len(steps) not in ways and "next" not in steps[-1]:
+        if len(steps) not in ways and _needs_next(steps[-1]):
             ways[len(steps) - 1] = "end"
         taken = {step["id"] for step in steps} | self._ids
         name = next(
@@ -304,6 +304,16 @@ def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
     if given is None:
         return ()
     return (str(given.get("as", "item")) if isinstance(given, Mapping) else "item",)
+
+
+def _needs_next(data: Mapping[str, Any]) -> bool:
+    """Return whether a token may leave a step that does not say where it leads."""
+    cancel, handlers = data.get("cancel"), data.get("on_error")
+    targets = cancel.get("targets") if isinstance(cancel, Mapping) else cancel
+    may_go_on = "when" in data or handlers == "continue"
+    if isinstance(handlers, list):
+        may_go_on = may_go_on or any("output" in one for one in handlers)
+    return "next" not in data and (may_go_on or ("fail" not in data and targets != "execution"))
 
 
 def _parameters(function: Any) -> list[str]:
