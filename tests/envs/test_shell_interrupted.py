@@ -91,6 +91,18 @@ def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None
     assert ended(shell).exit_code == 130
 
 
+@pytest.mark.endurance
+@pytest.mark.wherever
+def test_an_interrupt_at_any_moment_of_the_start_of_a_program_ends_it(shell: Shell) -> None:
+    """Bash forks, goes to its prompt, and its copy may take the terminal after that."""
+    for number in range(200):
+        shell.run("sleep 1000", wait=0)
+        shell.wait(number % 20 / 1000)
+        shell.interrupt()
+
+        assert ended(shell).exit_code == 130
+
+
 @pytest.mark.wherever
 def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> None:
     for _ in range(3):

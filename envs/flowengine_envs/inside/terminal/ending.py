@@ -78,12 +78,15 @@ class Ending:
                 self._lost()
                 return
         self._interrupt_again(running)
-        seen = foreground.look(self._shell.pane, tty)
+        seen = self._shell.look(tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
         if running.count >= _SURE and seen.shell:
             self._at_prompt(running, seen)
             return
+        if running.count >= _SURE and seen.robbed:
+            self._shell.take_terminal()
+            running.count = 0
         if running.count >= _SURE and seen.waiting is not None:
             if running.waiting is None:
                 running.waiting = {"kind": seen.waiting, "prompt": ""}

@@ -55,6 +55,8 @@ class TerminalState(NamedTuple):
     """Input that a program waits for: `line`, `secret`, `keys`. None: none from this terminal."""
     group: int = 0
     """Foreground group of the terminal."""
+    robbed: bool = False
+    """Whether the shell is at its prompt, but another group has the terminal."""
 
 
 def process(pid: int) -> Optional[TerminalProcess]:  # noqa: UP045
@@ -107,12 +109,13 @@ def _command(each: TerminalProcess, secrets: Sequence[bytes]) -> str:
     return command[:_COMMAND] or each.name
 
 
-def look(root: int, fd: int) -> TerminalState:
+def look(root: int, fd: int, idle: int) -> TerminalState:
     """Return the state of a terminal.
 
     Args:
         root: First process of the terminal.
         fd: The terminal.
+        idle: The shell that was at its prompt last.
 
     Returns:
         The state.
@@ -128,20 +131,24 @@ def look(root: int, fd: int) -> TerminalState:
     except (OSError, termios.error):
         return TerminalState(group=group)
     lines, echo = bool(flags[3] & termios.ICANON), bool(flags[3] & termios.ECHO)
-    waiting = None
+    waiting, robbed = None, False
     if not unread:
         for each in processes:
-            if each.group != group or each.state not in "SD":
+            if each.state not in "SD" or (each.group != group and each.pid != idle):
                 continue
             count = _asks(each.pid, device)
             if count is None or (lines and count == 0):
                 continue
             if _at_prompt(each.pid, count, flags, lines=lines):
-                return TerminalState(each.pid, plain=program(each.pid) != "bash", group=group)
+                if each.group == group:
+                    return TerminalState(each.pid, plain=program(each.pid) != "bash", group=group)
+                robbed = True
+            if each.group != group:
+                continue
             waiting = "keys" if not lines else "line" if echo else "secret"
             if not lines and program(each.pid) == "bash" and not echo:
                 waiting = "secret"  # `read -s` reads characters, not lines
-    return TerminalState(waiting=waiting, group=group)
+    return TerminalState(waiting=waiting, group=group, robbed=robbed)
 
 
 def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045

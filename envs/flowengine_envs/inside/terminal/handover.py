@@ -16,7 +16,6 @@ from functools import partial
 from typing import Optional
 
 from flowengine_envs.inside.loop import EventLoop, Outbox, WatchedFolder
-from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, StartedCommand, Transcript
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.shell import TerminalShell, TerminalStream
@@ -268,7 +267,7 @@ class Handover:
         tty = self._stream.tty
         if running.phase > Phase.TYPED or tty is None:
             return
-        position = position + 1 if foreground.look(self._shell.pane, tty).shell else 0
+        position = position + 1 if self._shell.look(tty).shell else 0
         if position < _SURE:
             running.timers.append(self._loop.after(_LOOK, partial(self._look, running, position)))
         elif self._lines.next_way():  # The line had another effect.

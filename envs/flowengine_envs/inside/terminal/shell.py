@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Optional, Protocol
@@ -72,6 +72,10 @@ class TerminalShell:
             each = foreground.process(each.parent)
         return processes
 
+    def look(self, tty: int) -> foreground.TerminalState:
+        """Return the state of the terminal."""
+        return foreground.look(self.pane, tty, self.idle)
+
     def at_prompt(self, seen: foreground.TerminalState) -> None:
         """Record the shell that was found at its prompt."""
         if seen.shell != self.idle:
@@ -120,11 +124,26 @@ class TerminalShell:
         entry = foreground.process(self.idle)
         if entry is None:
             return False
+        return entry.foreground == entry.group or any(self._copies(entry.foreground))
+
+    def _copies(self, group: int) -> Iterator[int]:
+        """Yield the copies of the shell without their own program in a group."""
         own = foreground.arguments(self.idle)
-        return entry.foreground == entry.group or any(
-            each.group == entry.foreground and foreground.arguments(each.pid) == own
-            for each in foreground.tree(self.pane)
-        )
+        for each in foreground.tree(self.pane):
+            if each.group == group and foreground.arguments(each.pid) == own:
+                yield each.pid
+
+    def take_terminal(self) -> None:
+        """Make the shell at its prompt take the terminal back.
+
+        Interrupted while it starts a program, bash goes to its prompt at once. The copy that would
+        have become the program may take the terminal after that, and wait forever to be released.
+        """
+        entry = foreground.process(self.idle)
+        with suppress(OSError):
+            for pid in self._copies(entry.foreground) if entry is not None else ():
+                os.kill(pid, signal.SIGKILL)
+            os.kill(self.idle, signal.SIGINT)
 
     def kill_foreground(self) -> bool:
         """Kill the foreground group. Return whether it is not the shell's own."""
