@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from html import escape
-from typing import NamedTuple
 
 from flowengine.drawing.icons import ICONS, look_of
 from flowengine.drawing.layout import (
@@ -54,15 +53,7 @@ Link = Callable[[Box, tuple[Box, ...]], str | None]
 """From a box and the groups around it to the address that it leads to."""
 
 
-class Drawing(NamedTuple):
-    """An SVG document, and its size in pixels."""
-
-    text: str
-    width: float
-    height: float
-
-
-def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: None) -> Drawing:
+def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: None) -> str:
     """Return a picture as an SVG document.
 
     Args:
@@ -85,7 +76,7 @@ def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: Non
         *drawer.frame(picture.frame, laid, (width - laid.width) / 2, top),
         "</svg>",
     ]
-    return Drawing("\n".join(lines) + "\n", width, height)
+    return "\n".join(lines) + "\n"
 
 
 def _title(text: str, width: float) -> Iterator[str]:
@@ -159,8 +150,7 @@ class _Drawer:
         fill, line = _COLORS[look]
         is_dashed = box.shape == "undo" or (self.is_run and box.status is None)
         dashes = ' stroke-dasharray="4 3"' if is_dashed else ""
-        sign = look if self.is_run and box.status else _SIGNS.get(box.shape, "")
-        sign = sign or ("none" if self.is_run else "")
+        sign = look if box.status else _SIGNS.get(box.shape, "none" if self.is_run else "")
         text_at = left + (TEXT_AT if sign else 14)
         if box.frame is not None:
             yield _rectangle(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.engines.results import ENDED, is_found_by
+from flowengine.kernel.view import DECIDABLE
 from flowengine.page.approval_views import why_not
 from flowengine.page.looks import waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
@@ -16,7 +17,7 @@ from flowengine.server.models import CountsQuery, ExecutionsQuery, WaitsQuery
 
 _FILTERS = ("search", "flow", "status", "label", "since", "for")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_KINDS = ("approval", "ask", "question", "session", "signal", "timer", "state", "worker")
+_KINDS = (*sorted(DECIDABLE), "signal", "timer", "state", "worker")
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
 

@@ -15,9 +15,10 @@ from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.view import DECIDABLE
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
-from flowengine.page.looks import PERSON, badge, waiting
+from flowengine.page.looks import badge, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
 from flowengine.sdk.file_names import files_in
@@ -217,7 +218,7 @@ def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
         level = folds.level(given.get("at", ""), _number(given, "from"))
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
-    waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in PERSON}
+    waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in DECIDABLE}
     return PageView(
         "execution.html",
         {

@@ -197,12 +197,11 @@ def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = N
         address = "/".join(names)
         if folds is None or box.status is None or address not in folds:
             return None
-        if part.counts:
-            return f"{base}?{urlencode({'at': address})}#steps"
-        return f"{base}/step?{urlencode({'at': address})}"
+        query = urlencode({"at": address})
+        return f"{base}?{query}#steps" if part.counts else f"{base}/step?{query}"
 
     picture = draw(flow.compiled, statuses)._replace(title="")
-    return Markup(svg(picture, "graph_", link).text)  # `svg` escapes every text and every id
+    return Markup(svg(picture, "graph_", link))  # `svg` escapes every text and every id
 
 
 # The deployed flows: how one is started, its versions, its schedules, and how it has done.

@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from flowengine.drawing.icons import look_of
 from flowengine.kernel.notation.times import UNITS, parse_time
-from flowengine.page.static_files import static_version
+from flowengine.kernel.view import DECIDABLE
+from flowengine.page.static_files import static
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.visible_text import printable_lines
 
@@ -103,14 +104,6 @@ def markdown(text: str) -> Markup:
 
 # States. Each has a shape, a word and a color.
 
-PERSON = ("approval", "ask", "question", "session")
-"""Kinds of waits that a person ends."""
-
-
-def static(name: str) -> str:
-    """Return the address of a static file, which changes when any of them does."""
-    return f"/static/{static_version()}/{name}"
-
 
 def icon(name: str) -> Markup:
     """Return an icon of `static/icons.svg`."""
@@ -139,7 +132,7 @@ def waiting(waits: list[Mapping[str, Any]], may_decide: bool) -> Markup:
         waits: Its open waits.
         may_decide: Whether the user may decide one of them.
     """
-    asked = [wait for wait in waits if wait["kind"] in PERSON]
+    asked = [wait for wait in waits if wait["kind"] in DECIDABLE]
     if not asked:
         return badge("waiting", "sleeps" if waits else "waiting")
     names = dict.fromkeys(name for wait in asked for name in wait.get("assignees", ()))

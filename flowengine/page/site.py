@@ -32,9 +32,9 @@ from flowengine.page import (
     flow_views,
 )
 from flowengine.page.fields import files_of, kept_files
-from flowengine.page.looks import FILTERS, badge, between, icon, is_past, static
+from flowengine.page.looks import FILTERS, badge, between, icon, is_past
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
-from flowengine.page.static_files import STATIC, static_files, static_version
+from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of

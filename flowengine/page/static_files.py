@@ -24,11 +24,10 @@ def static_files() -> dict[str, bytes]:
     found = {
         name: files("flowengine.page").joinpath("static", name).read_bytes() for name in STATIC
     }
-    states = [
+    states = "\n".join(
         f'<symbol id="{k}" viewBox="0 0 16 16">{shape}</symbol>' for k, shape in ICONS.items()
-    ]
-    end = b"</svg>"
-    found["icons.svg"] = found["icons.svg"].replace(end, "\n".join(states).encode() + end)
+    )
+    found["icons.svg"] = found["icons.svg"].replace(b"</svg>", f"{states}</svg>".encode())
     return found
 
 
@@ -36,3 +35,8 @@ def static_files() -> dict[str, bytes]:
 def static_version() -> str:
     """Return the part of their addresses that changes when one of them does."""
     return sha256(b"".join(static_files().values())).hexdigest()[:12]
+
+
+def static(name: str) -> str:
+    """Return the address of a file, which changes when any of them does."""
+    return f"/static/{static_version()}/{name}"

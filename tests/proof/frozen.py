@@ -39,8 +39,8 @@ LINES = 40
 """Lines of the differences of one view that are printed."""
 EVERY = 10
 """Events between two digests."""
-SECRET = re.compile(r'(name="(?:form_token|command)" value=")[^"]*')
-"""Values in forms that differ from session to session."""
+SECRET = re.compile(r'(name="(?:form_token|command)" value="|/static/)[^"/]*')
+"""Values in forms that differ from session to session, and the version of the static files."""
 
 
 # The archive

@@ -75,7 +75,7 @@ def _as_text(flow: Drawn, format: str) -> str:
         return dot(flow.picture)
     from flowengine.drawing.svg import svg
 
-    return svg(flow.picture).text
+    return svg(flow.picture)
 
 
 def _found(arguments: Namespace, stack: ExitStack) -> Drawn:

@@ -70,8 +70,8 @@ async function send(form) {
   const field = form.elements["form.answer"];
   const said = field.value;
   sent = { said, number: users(), element: made("li", "card user arriving") };
-  last({ element: sent.element }, made("p", "meta")).append("Sending…");
-  last({ element: sent.element }, made("p", "body")).append(readable(said));
+  last(sent, made("p", "meta")).append("Sending…");
+  last(sent, made("p", "body")).append(readable(said));
   const body = new URLSearchParams(new FormData(form));
   field.value = "";
   show();
