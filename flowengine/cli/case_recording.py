@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out_json, out_text
+from flowengine.cli.terminal.output import err, out_json, out_text, writing
 from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases import SUFFIX, cases_beside, flow_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text
@@ -144,8 +144,5 @@ def _indent(source: Source) -> int | None:
 
 def _save(path: str, text: str) -> None:
     parse_cases(text)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    with writing(path), open(path, "w", encoding="utf-8") as file:
+        file.write(text)

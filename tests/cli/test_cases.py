@@ -121,4 +121,6 @@ def test_results_are_written_as_junit_xml(order: CommandLine) -> None:
 
     assert "--junit" in order("test", "--from", "x", "--junit", "r.xml", code=2).err
     order.write("taken", "")
-    assert "cannot be written" in order("test", "order.yaml", "--junit", "taken/x.xml", code=2).err
+    said = order("test", "order.yaml", "--junit", "taken/x.xml", code=2).err
+    assert "cannot be written: taken is not a directory" in said
+    assert "./-" in order("test", "order.yaml", "--junit", "-", code=2).err

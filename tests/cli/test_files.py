@@ -87,6 +87,13 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(made: CommandLine) -> Non
     assert (outside.read_text(), link.is_symlink(), link.read_text()) == ("mine", False, "same")
 
 
+def test_what_is_no_directory_is_named(made: CommandLine) -> None:
+    (made.folder / "taken").write_text("")
+    for place in ("taken", "taken/deeper", "/dev/null"):
+        said = made("files", "save", "m1", "report.txt", "--to", place, code=2).err
+        assert f"cannot be written: {place.partition('/deeper')[0]} is not a directory" in said
+
+
 def test_files_are_chosen_by_name_and_digest(made: CommandLine) -> None:
     saved = made("--json", "files", "save", "m1", ONE[:12], "--to", "a").json()
     assert [(file["name"], file["path"]) for file in saved] == [("report.txt", "a/report.txt")]

@@ -199,6 +199,11 @@ class Kind(enum.Enum):
     DAY = date(2026, 1, 2)
 
 
+class Blob(bytes, enum.Enum):
+    TEXT = b"a"
+    RAW = b"\\xff"
+
+
 class Access(enum.Flag):
     READ = 1
     WRITE = 2
@@ -397,6 +402,8 @@ CASES = [
     ("dict[bytes, int]", f"{{{BYTES}: 1}}"),
     ("dict[datetime, set[Id]]", "{datetime(2026, 1, 2, tzinfo=UTC): {1}}"),
     ("typing.Sequence[bytes]", f"[{BYTES}]"),
+    ("typing.Collection[date]", "[date(2026, 1, 2)]"),
+    ("dict[Blob, list[Blob]]", "{Blob.RAW: [Blob.TEXT, Blob.RAW]}"),
     ("dict[str, collections.abc.Sequence[Day]]", "{'a': [{'at': date(2026, 1, 2)}]}"),
     ("Spread", f"Spread(Decimal('1.10'), {{date(2026, 1, 2): {BYTES}}})"),
     ("Partial", "{'at': date(2026, 1, 2)}"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json
+from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
 from flowengine.cli.views.environments import NAME, details, rows
 from flowengine.engines.inspection.open_environments import failures
 from flowengine.errors import NotAllowed, UsageError
@@ -132,10 +132,8 @@ def _write(file: Path, screen: ScreenInfo) -> None:
 
     if "picture" not in screen["screen"]:
         raise UsageError(f"{screen['environment']} has no picture", hint="leave out --picture")
-    try:
+    with writing(file):
         file.write_bytes(b64decode(screen["screen"]["picture"]))
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:

@@ -6,13 +6,12 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
 from flowengine.cli.session import NEWEST, CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table
+from flowengine.cli.terminal.output import err, out, out_json, table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
 from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.sdk.visible_text import printable
@@ -149,11 +148,9 @@ def _save(parts: Iterable[bytes], file: KeptFile, path: Path, force: bool) -> No
         UsageError: The file exists, or cannot be written.
     """
     new = path.with_name(f".{file.sha256[:16]}.part") if force else path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            if force:
-                new.unlink()
+    with writing(path):
+        if force:
+            new.unlink(missing_ok=True)
         try:
             with open(new, "xb") as target:
                 _copy(parts, file, target)
@@ -164,8 +161,6 @@ def _save(parts: Iterable[bytes], file: KeptFile, path: Path, force: bool) -> No
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _copy(parts: Iterable[bytes], file: KeptFile, target: BinaryIO) -> None:

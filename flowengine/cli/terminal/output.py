@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TextIO
 
-from flowengine.errors import FlowEngineError, FlowFileError
+from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 from flowengine.sdk.visible_text import DISGUISING, printable
 
 _STDOUT, _STDERR = 1, 2
@@ -219,6 +220,28 @@ def rendered(line: str) -> str:
     return printable(line).replace(_PEN, "\x1b[")
 
 
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Create the directory of a file that is written inside, and report what prevents that.
+
+    Args:
+        path: The file that the command line names.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if os.fspath(path) == "-":
+        raise UsageError("'-' is the name of no file here", hint="./- is a file of this name")
+    above = Path(path).parent
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        there = next(each for each in (above, *above.parents) if each.exists())
+        why = error.strerror if there.is_dir() else f"{there} is not a directory"
+        raise UsageError(f"{path} cannot be written: {why}") from None
+
+
 def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
     """Print a text, or write it to a file that the command line names.
 
@@ -236,13 +259,8 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
     if path is None:
         out_text(text.rstrip("\n"))
         return 0
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        from flowengine.errors import UsageError
-
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    with writing(path), open(path, "w", encoding="utf-8") as file:
+        file.write(text)
     if not quiet:
         err(f"written to {path}")
     return 0

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowengine.errors import UsageError
+from flowengine.cli.terminal.output import writing
 from flowengine.sdk.visible_text import REPLACEMENT, printable_lines
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ def write_junit(
     suites += [_broken(file, error) for file, error in broken]
     root = _element("testsuites", {"name": "flowengine test", **_totals(suites)}, suites)
     indent(root)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
         ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _suite(report: SuiteReport) -> Element:

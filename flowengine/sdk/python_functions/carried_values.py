@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -187,7 +188,8 @@ def carrying(node: Node, own: bool) -> Node:
         case "timedelta":
             return {**before(_duration, inner), **ref}
         case "enum" | "literal" if members := _unreadable(node):
-            return {**before(_member(members), inner), **ref}
+            written = _written(partial(_carried_member, members)) if _has_bytes(members) else {}
+            return {**before(_member(members), inner), **ref, **written}
         case "typed-dict":
             return {"extra_behavior": "allow", **node}
         case "model" if names := computed_names(node):
@@ -219,6 +221,8 @@ def _decoded_strictly(text: Any) -> Any:
 
 def _shown(value: Any) -> str:
     """Return the JSON of the value of a member, by which it is found."""
+    if isinstance(value, bytes):
+        value = b64encode(value).decode()
     return to_json(value, bytes_mode="base64", fallback=repr).decode()
 
 
@@ -307,6 +311,17 @@ def _member(expected: list[Any]) -> Callable[[Any], Any]:
         return value if value in expected else members.get(_shown(value), value)
 
     return convert
+
+
+def _has_bytes(expected: list[Any]) -> bool:
+    return any(isinstance(each, Enum) and isinstance(each.value, bytes) for each in expected)
+
+
+def _carried_member(expected: list[Any], value: Any, info: Any) -> Any:
+    """Return the value of a member, or a mark in its place."""
+    if value not in expected:
+        raise PydanticSerializationUnexpectedValue("this is no member")
+    return _carried_plainly(value.value if isinstance(value, Enum) else value, info)
 
 
 def _named(expected: list[Any]) -> Callable[[Any], Any]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections import abc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import UnionType
@@ -24,7 +25,12 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaSerializer,
+    SchemaValidator,
+    to_jsonable_python,
+)
 
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.python_functions.carried_values import (
@@ -41,6 +47,9 @@ from flowengine.sdk.python_functions.carried_values import (
 )
 from flowengine.sdk.python_functions.plain_hints import known_hints
 from flowengine.sdk.python_functions.schema_forms import SCALARS
+
+_SEQUENCES = dict.fromkeys((abc.Collection, abc.Container, abc.Reversible), abc.Sequence)
+"""Classes without items by position, which pydantic does not know."""
 
 
 def explain_typed_dicts(hint: Any) -> None:
@@ -79,19 +88,21 @@ def _explain(classes: Iterable[Any]) -> None:
             cls.__optional_keys__,
         )
         if type(cls).__module__ == "typing":
-            known = classmethod(lambda _, source, handler, twin=twin: handler(twin))
-            cls.__get_pydantic_core_schema__ = known
+            schema = classmethod(lambda _, source, handler, twin=twin: handler(twin))
+            cls.__get_pydantic_core_schema__ = schema
     for cls, twin in same.items():
-        hints = known_hints(cls).items()
-        twin.__annotations__ = {name: _exchanged(hint, same) for name, hint in hints}
+        hints, known = known_hints(cls).items(), _SEQUENCES | same
+        twin.__annotations__ = {name: _exchanged(hint, known) for name, hint in hints}
 
 
 def _exchanged(hint: Any, same: Mapping[Any, Any]) -> Any:
-    """Return a type with TypedDicts in it exchanged."""
+    """Return a type with classes in it exchanged."""
     parts = get_args(hint)
     if not parts or get_origin(hint) is Literal:
         return same.get(hint, hint) if isinstance(hint, Hashable) else hint
     changed = tuple(_exchanged(part, same) for part in parts)
+    if origin := same.get(get_origin(hint)):
+        return origin[changed]
     if changed == parts:
         return hint
     if isinstance(hint, UnionType):
@@ -219,6 +230,14 @@ class _JsonSchemas(GenerateJsonSchema):
         """Return the JSON form of a default."""
         return b64encode(dft).decode() if isinstance(dft, bytes) else super().encode_default(dft)
 
+    def enum_schema(self, schema: Any) -> Node:
+        """Return the schema of an enumeration, in which bytes are base64."""
+        values = [each.value for each in schema["members"]]
+        if not any(isinstance(each, bytes) for each in values):
+            return super().enum_schema(schema)
+        shown = [_base64(each) if isinstance(each, bytes) else each for each in values]
+        return {"title": schema["cls"].__name__, "enum": to_jsonable_python(shown)}
+
     def ser_schema(self, schema: Any) -> Node | None:
         """Return the schema of what a function of the program writes, which may be anything."""
         if schema["type"] in FUNCTIONS and "return_schema" not in schema:
@@ -263,8 +282,11 @@ def _core_schema(hint: Any) -> Node:
     except ImportError as error:  # of a package that the type needs
         raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
-        if error.code == "schema-for-unknown-type" and _has_fields(hint):
-            return _with_other_classes(hint)
+        if error.code == "schema-for-unknown-type":
+            if _has_fields(hint):
+                return _with_other_classes(hint)
+            if (known := _exchanged(hint, _SEQUENCES)) != hint:
+                return _core_schema(known)
         if error.code != "typed-dict-version":
             raise
         explain_typed_dicts(hint)
