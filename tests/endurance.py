@@ -1,15 +1,15 @@
 """Expensive tests: each run takes some of their cases.
 
-`make test` runs one of ten slices, chosen by the number of commits, and `make endurance` runs all
-of them. With `endurance`, ten consecutive commits cover all cases of a test:
+`make test` runs one of twenty slices, chosen by the number of commits, and `make endurance` runs
+all of them. With `endurance`, twenty consecutive commits cover all cases of a test:
 
 - `endurance`: dozens of cases of one kind, such as kills, races, random flows and large documents,
   and single tests that cost more than half a CPU second.
-- `endurance(slices=50)`: hundreds of cases, each of which is expensive.
+- `endurance(slices=100)`: hundreds of cases, each of which is expensive.
 - `endurance(slices=1)`: always runs, in a file whose other tests are marked.
 
-A test whose cases are long by themselves takes the fixture `tenth`: then a hundred commits cover
-all of it.
+A test whose cases are long by themselves takes the fixture `tenth`: then two hundred commits
+cover all of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zlib import crc32
 
 import pytest
 
-SLICES = 10
+SLICES = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the slice, once for all processes that run tests."""
     config.addinivalue_line(
-        "markers", "endurance(slices=10): a run takes one of so many slices of the test's cases"
+        "markers", "endurance(slices=20): a run takes one of so many slices of the test's cases"
     )
     config.option.slice = config.option.slice or str(_commits(config.rootpath) % SLICES)
 
@@ -49,7 +49,7 @@ def tenth(pytestconfig: pytest.Config) -> int | None:
     """Which tenth of a case to run: 0 to 9, chosen by the number of commits. None: all of it."""
     if pytestconfig.option.slice == "all":
         return None
-    return _commits(pytestconfig.rootpath) // SLICES % SLICES
+    return _commits(pytestconfig.rootpath) // SLICES % 10
 
 
 def _commits(root: Path) -> int:
@@ -84,8 +84,8 @@ def is_chosen(number: int, slices: int, chosen: int, commits: int) -> bool:
 
     Args:
         number: Of the case. Neighbors differ in it.
-        slices: A divisor or a multiple of ten. So many consecutive commits cover all cases.
-        chosen: The slice of a test with ten slices.
+        slices: A divisor or a multiple of twenty. So many consecutive commits cover all cases.
+        chosen: The slice of a test with twenty slices.
         commits: Number of commits so far. It decides between the others.
     """
     return number % slices == (commits // SLICES * SLICES + chosen) % slices

@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Add the cases in Temporal."""
     if runs_again(module_of(metafunc.definition), metafunc.function.__name__):
         here = pytest.param(False, id=pytest.HIDDEN_PARAM)
-        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance(slices=50))
+        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance(slices=100))
         metafunc.parametrize("in_temporal", [here, there], indirect=True)
 
 
@@ -100,13 +100,14 @@ def is_in_temporal(test: pytest.Function) -> bool:
 
 
 @pytest.fixture(scope="session")
-def namespaces() -> Iterator[Namespaces]:
+def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]:
     """Namespaces for all tests of this process."""
+    from tests.engines.temporal_server import server_of_run
+    from tests.shared import shared_folder
     from tests.temporal_stores import Namespaces
 
-    found = Namespaces()
-    yield found
-    found.close()
+    with server_of_run(shared_folder(tmp_path_factory) / "stores", workers=False) as (addresses, _):
+        yield Namespaces(addresses)
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,9 @@ have it, or by what the fixture passed to `shared_while`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,12 @@ def shared_while(request: pytest.FixtureRequest, holds: Callable[[], bool]) -> N
     """Say how to see that the value of the requesting fixture is usable."""
     definition = getattr(request, "_fixturedef")  # noqa: B009 - pytest does not declare it
     request.config.stash.setdefault(_HOLDS, {})[definition] = holds
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return the temporary directory of all processes of this run."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.hookimpl(wrapper=True)

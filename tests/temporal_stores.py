@@ -12,6 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -25,10 +26,8 @@ from flowengine.engines.temporal.listing import Listing
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import WORKFLOW
 from flowengine.store_folder import REMOTE, SETTING
-from tests.engines.temporal_server import temporal_server
+from tests.engines.temporal_server import new_namespaces
 
-NAMESPACES = 60
-"""Namespaces of one server."""
 MOST = 10
 """Maximum number of stores of one test."""
 LISTS = ("executions", "counts", "ids", "ended", "waits", "found_waits")
@@ -36,27 +35,24 @@ LISTS = ("executions", "counts", "ids", "ended", "waits", "found_waits")
 
 
 class Namespaces:
-    """New namespaces of development servers, one after the other."""
+    """New namespaces of a development server.
 
-    def __init__(self) -> None:
-        self._server = ExitStack()
+    Args:
+        addresses: The common part of their addresses.
+    """
+
+    def __init__(self, addresses: str) -> None:
+        self._addresses = addresses
         self._left: list[str] = []
 
     def prepare(self) -> None:
         """Have enough of them for a test."""
         if len(self._left) < MOST:
-            self.close()
-            names = [f"n{number}" for number in range(NAMESPACES)]
-            begin = self._server.enter_context(temporal_server(*names, workers=False))
-            self._left = [f"{begin}/{name}" for name in names]
+            self._left += new_namespaces(self._addresses, *(token_hex(8) for _ in range(MOST)))
 
     def take(self) -> str:
         """Return the address of a new one."""
         return self._left.pop()
-
-    def close(self) -> None:
-        """Stop the server."""
-        self._server.close()
 
 
 class Stores:

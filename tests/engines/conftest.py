@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from typing import NamedTuple
 
 import pytest
 
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.execution_environment import register_provider, unregister_provider
-from tests.engines.temporal_server import RunningWorker, free_port, listens, temporal_server
+from tests.engines.temporal_server import (
+    RunningWorker,
+    StoreNamed,
+    free_port,
+    listens,
+    new_namespaces,
+    server_of_run,
+)
 from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
-from tests.shared import shared_while
+from tests.shared import shared_folder, shared_while
 
 
 @pytest.fixture
@@ -35,8 +44,7 @@ def toy(
 class Temporal(NamedTuple):
     """A development server of Temporal."""
 
-    addresses: str
-    """The common part of the addresses of its stores."""
+    store: StoreNamed
     objects: str
     """A directory for large values and files."""
     page: str
@@ -47,37 +55,23 @@ class Temporal(NamedTuple):
 def temporal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Temporal]:
-    """A server that the tests of this process share."""
-    names = (
-        "shared",
-        "killed",
-        "lost",
-        "sealed",
-        "idle",
-        "faults",
-        "long",
-        "versions",
-        "other-code",
-        "approvals",
-        "s3",
-        "outages",
-        "commands",
-        "needs",
-        "races-queue",
-        "races-cancel",
-        "races-reject",
-    )
-    page = free_port()
-    with temporal_server(*names, page=page) as addresses:
+    """A server that all tests share, with namespaces of this process."""
+    folder, own = shared_folder(tmp_path_factory) / "temporal", token_hex(4)
+    with server_of_run(folder, page=free_port()) as (addresses, page):
         shared_while(request, lambda: listens(addresses))
+
+        @cache
+        def store(name: str) -> str:
+            return new_namespaces(addresses, f"{name}-{own}")[0]
+
         objects = str(tmp_path_factory.mktemp("objects"))
-        yield Temporal(addresses, objects, f"http://127.0.0.1:{page}")
+        yield Temporal(store, objects, f"http://127.0.0.1:{page}")
 
 
 @pytest.fixture(scope="session")
 def shared_store(temporal: Temporal) -> Iterator[str]:
     """A store with a worker that is stopped normally."""
-    address = f"{temporal.addresses}/shared"
+    address = temporal.store("shared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, temporal.objects)
         worker = RunningWorker(address)
@@ -87,14 +81,14 @@ def shared_store(temporal: Temporal) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def server(temporal: Temporal) -> Iterator[str]:
-    """The server, whose workers and clients share a directory for large values and files."""
+def server(temporal: Temporal) -> Iterator[StoreNamed]:
+    """Stores whose workers and clients share a directory for large values and files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, temporal.objects)
-        yield temporal.addresses
+        yield temporal.store
 
 
 @pytest.fixture(scope="module")
-def store(server: str, shared_store: str) -> str:
+def store(server: StoreNamed, shared_store: str) -> str:
     """A store with a worker."""
     return shared_store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import subprocess
@@ -10,9 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, lockf
 from pathlib import Path
+from signal import SIGKILL
 from types import MappingProxyType
 from typing import IO, Any, Self
 from urllib.parse import urlsplit
@@ -51,6 +54,89 @@ def temporal_server(
     finally:
         process.kill()  # it has nothing to save
         process.wait(SECONDS)
+
+
+@contextmanager
+def server_of_run(
+    folder: Path, *, workers: bool = True, page: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """Run a server for all processes of a run of the tests, as long as one of them needs it.
+
+    An idle server takes 4 % of a processor. Locks are those of a process, which its forks do not
+    inherit.
+
+    Args:
+        folder: A directory that these processes share, created if necessary.
+        workers: See `temporal_server`.
+        page: The same.
+
+    Yields:
+        The common part of its store addresses, and the port of its page.
+    """
+    folder.mkdir(exist_ok=True)
+    process, file = None, folder / "server"
+    with open(folder / "lock", "w") as lock, open(folder / "users", "w+") as users:
+        with locked(lock):
+            if not (file.exists() and listens(file.read_text().split()[1])):
+                port = free_port()
+                process = start_server(port, workers=workers, page=page)
+                file.write_text(f"{process.pid} temporal://127.0.0.1:{port} {page}")
+            pid, addresses, shown = file.read_text().split()
+            lockf(users, LOCK_SH)
+        try:
+            yield addresses, shown
+        finally:
+            with locked(lock), suppress(BlockingIOError, ProcessLookupError):
+                lockf(users, LOCK_EX | LOCK_NB)  # which fails while another process uses it
+                file.unlink()
+                os.kill(int(pid), SIGKILL)
+            if process is not None:
+                _STARTED.append(process)
+
+
+StoreNamed = Callable[[str], str]
+"""Returns the address of a store of this process, which it creates."""
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Servers that other processes may still use."""
+
+
+@contextmanager
+def locked(lock: IO[str]) -> Iterator[None]:
+    """Hold the lock of a file."""
+    lockf(lock, LOCK_EX)
+    try:
+        yield
+    finally:
+        lockf(lock, LOCK_UN)
+
+
+def new_namespaces(addresses: str, *names: str) -> list[str]:
+    """Create namespaces of a server, and return the addresses of their stores."""
+    asyncio.run(_register(urlsplit(addresses).netloc, names))
+    return [f"{addresses}/{name}" for name in names]
+
+
+async def _register(target: str, names: Sequence[str]) -> None:
+    from google.protobuf.duration_pb2 import Duration
+    from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+    from temporalio.client import Client
+    from temporalio.service import RPCError
+
+    day = Duration(seconds=86_400)
+    for name in names:
+        client = await Client.connect(target, namespace=name)
+        await client.workflow_service.register_namespace(
+            RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=day)
+        )
+    for name in names:  # which the server notices later
+        client = await Client.connect(target, namespace=name)
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    await client.count_workflows()
+                    break
+                except RPCError:
+                    await asyncio.sleep(0.1)
 
 
 def listens(addresses: str) -> bool:

@@ -20,7 +20,7 @@ from flowengine.execution_environment.registry.archives import MOST_BYTES
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
-from tests.engines.temporal_server import RunningWorker, command_line
+from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.test_temporal import replay, shown, wait_until
 
 pytestmark = pytest.mark.endurance
@@ -346,10 +346,10 @@ def test_files_of_environments_move_too(store: str, tmp_path: Path) -> None:
 
 
 def test_moved_files_are_never_missing_in_silence(
-    server: str, temporal: Temporal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, temporal: Temporal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are restored by the first worker that can, and lost with it."""
-    flow, address = boxes(tmp_path), f"{server}/lost"
+    flow, address = boxes(tmp_path), server("lost")
     archives, away = Path(temporal.objects, "workspace"), Path(temporal.objects, "away")
     with Engine(tmp_path / "store", linger=0) as here, Engine(address, linger=0) as there:
         here.run(flow, id="moved")

@@ -53,7 +53,7 @@ from flowengine.tool_environment import CallbackAuthority
 from tests.alive import alive
 from tests.command_line import flowengine
 from tests.engines.conftest import Temporal
-from tests.engines.temporal_server import RunningWorker, command_line
+from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.test_temporal_commands import EXCEPTED
 from tests.engines.test_temporal_commands import TESTS as COMMANDS
 from tests.engines.world import until
@@ -93,12 +93,12 @@ def shown(engine: Engine, id: str) -> tuple[Any, Any]:
 
 @pytest.mark.endurance(slices=1)
 def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     old, new = (f"{name}:{b64encode(os.urandom(64)).decode()}" for name in ("old", "new"))
     monkeypatch.setenv(KEYS, old)
-    address, folder = f"{server}/killed", tmp_path / "store"
+    address, folder = server("killed"), tmp_path / "store"
     begun = ("run", WELCOME, "-i", "name=Ada", "--id", "ada", "--no-interactive")
     with RunningWorker(address):
         in_temporal = command_line("--store", address, *begun)
@@ -311,10 +311,10 @@ async def replay(store: str, id: str) -> None:
 
 
 def test_an_execution_whose_key_is_gone_hides_no_others(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its data cannot be read, but it is listed, and so are the others and their waits."""
-    address = f"{server}/sealed"
+    address = server("sealed")
     flow = write_flow(tmp_path, "steps: [{id: ask, approval: {title: A?}}]\n")
     for key in "ABC":
         monkeypatch.setenv(KEYS, f"{key}:{key * 43}=")
@@ -331,10 +331,10 @@ def test_an_execution_whose_key_is_gone_hides_no_others(
 
 
 def test_what_a_lost_worker_leaves_follows_the_effect(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE)
-    address = f"{server}/lost"
+    address = server("lost")
     held, free = tmp_path / "a", tmp_path / "a.free"
     flow = write_flow(
         tmp_path,
@@ -385,8 +385,8 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
     assert taken in [line.partition("Z ")[2] for line in worker.log]
 
 
-def test_attempts_of_a_stopped_worker_have_their_lines(server: str, tmp_path: Path) -> None:
-    address, held = f"{server}/lost", tmp_path / "held"
+def test_attempts_of_a_stopped_worker_have_their_lines(server: StoreNamed, tmp_path: Path) -> None:
+    address, held = server("lost"), tmp_path / "held"
     flow = write_flow(tmp_path, f"steps: [{{id: a, call: once, with: {{name: {held}}}}}]\n")
     with Engine(address) as engine:
         with RunningWorker(address, "--drain", "0s") as worker:
@@ -441,10 +441,10 @@ async def updates_of(store: str, id: str) -> int:
 
 
 def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
-    with Engine(f"{server}/idle") as engine:
+    with Engine(server("idle")) as engine:
         assert (engine.executions.list().items, engine.approvals.list().items) == (
             [],
             [],
@@ -608,7 +608,7 @@ def is_gone(engine: Engine, id: str) -> bool:
 
 
 def test_an_attempt_that_is_stopped_as_it_begins_is_not_at_work(
-    server: str, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
     """One workflow task takes the message that begins it, and the one that cancels it."""
     flow = write_flow(
@@ -616,7 +616,7 @@ def test_an_attempt_that_is_stopped_as_it_begins_is_not_at_work(
         "signals: {go: {}}\nsteps: [{id: go, wait: {signal: go}}, "
         "{id: late, call: double, with: {n: 1}}]\n",
     )
-    address = f"{server}/killed"
+    address = server("killed")
     with Engine(address) as engine:
         with RunningWorker(address):
             engine.run(flow, id="stopped")
@@ -941,7 +941,7 @@ outputs: {signed: "${{ steps.each.output }}"}
 """
 
 
-@pytest.mark.endurance(slices=50)
+@pytest.mark.endurance(slices=100)
 @pytest.mark.parametrize("block", range(10))
 def test_of_two_decisions_one_takes_effect(block: int, store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, SIGNED)
@@ -1254,11 +1254,12 @@ def test_temporals_own_page_names_flows_and_steps(
         "steps:\n  - {id: pause, wait: 10ms}\n"
         "  - {id: each, map: 2, call: double, with: {n: '${{ item }}'}}\n",
     )
+    namespace = store.rpartition("/")[2]
     with Engine(store) as engine:
         assert engine.run(flow, id="named").status == "succeeded"
 
         def asked(path: str) -> Any:
-            address = f"{temporal.page}/api/v1/namespaces/shared/workflows/named{path}"
+            address = f"{temporal.page}/api/v1/namespaces/{namespace}/workflows/named{path}"
             return httpx.get(address).raise_for_status().json()
 
         history = asked("/history")["history"]["events"]
@@ -1273,7 +1274,7 @@ def test_temporals_own_page_names_flows_and_steps(
         assert as_page_decodes(columns["FlowengineFlow"]) == "f"
         assert as_page_decodes(columns["FlowengineStatus"]) == "succeeded"
         memo = found["memo"]["fields"]
-        decoded = engine.decode_payloads([*memo.values()], "shared")
+        decoded = engine.decode_payloads([*memo.values()], namespace)
         head = dict(zip(memo, map(as_page_decodes, decoded), strict=True))["head"]
         assert head[0] == "succeeded"
 

@@ -15,7 +15,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.errors import Conflict
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import shown, wait_until
 
 pytestmark = pytest.mark.endurance
@@ -35,8 +35,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def store(server: str, config: Path) -> Iterator[str]:
-    address = f"{server}/approvals"
+def store(server: StoreNamed, config: Path) -> Iterator[str]:
+    address = server("approvals")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(config))
         patch.delenv(VARIABLE)

@@ -18,7 +18,7 @@ from tests import command_line
 from tests.cli import test_chat, test_decide, test_diff, test_evidence, test_operate, test_run
 from tests.cli.conftest import flowengine, hello, refund, trio, user  # noqa: F401 - fixtures
 from tests.cli.test_operate import failed, order  # noqa: F401 - as above
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.world import until
 
 pytestmark = pytest.mark.endurance
@@ -110,10 +110,10 @@ def lines_of(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def own_store(server: str) -> Iterator[str]:
+def own_store(server: StoreNamed) -> Iterator[str]:
     """A store whose lists contain only the executions of these tests."""
-    with RunningWorker(f"{server}/commands"):
-        yield f"{server}/commands"
+    with RunningWorker(server("commands")):
+        yield server("commands")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.telemetry import recorded_spans
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import replay, runs_of, shown, wait_until
 
 pytestmark = pytest.mark.endurance
@@ -159,9 +159,9 @@ outputs: {c: "${{ steps.c.output }}", d: "${{ steps.d.output }}", e: "${{ steps.
 
 
 def test_environments_are_lost_with_their_worker(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow, address = write_flow(tmp_path, LOST.replace("FOLDER", str(tmp_path))), f"{server}/lost"
+    flow, address = write_flow(tmp_path, LOST.replace("FOLDER", str(tmp_path))), server("lost")
     short = ("--heartbeat", "3s")  # shorter ones are missed on a busy machine
     with Engine(address) as engine:
         with RunningWorker(address):
@@ -205,10 +205,10 @@ outputs: {then: "${{ steps.then.output }}"}
 
 
 def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HEARTBEAT, "20s")
-    flow, address = write_flow(tmp_path, LONG.replace("FOLDER", str(tmp_path))), f"{server}/lost"
+    flow, address = write_flow(tmp_path, LONG.replace("FOLDER", str(tmp_path))), server("lost")
     with Engine(address) as engine, RunningWorker(address) as worker:
         engine.start(flow, id="long-box")
         wait_until(lambda: asyncio.run(runs_of(address, "long-box")) > 2, 200, pause=0.5)

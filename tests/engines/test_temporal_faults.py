@@ -35,7 +35,7 @@ from flowengine.engines.temporal.requests import RESTING
 from flowengine.errors import Conflict, NoWorker, UsageError
 from tests.engines import flows, world
 from tests.engines.own_network import OwnNetwork
-from tests.engines.temporal_server import RunningWorker, free_port, start_server
+from tests.engines.temporal_server import RunningWorker, StoreNamed, free_port, start_server
 
 pytestmark = pytest.mark.endurance
 
@@ -74,7 +74,7 @@ def is_cut_short(worker: RunningWorker, folder: Path) -> bool:
 
 @pytest.mark.parametrize("block", range(10))
 def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
-    block: int, server: str, tmp_path: Path
+    block: int, server: StoreNamed, tmp_path: Path
 ) -> None:
     texts = {**flows.ALL, **{f"many{number}": MANY for number in range(2)}}
     calm = {}
@@ -85,7 +85,7 @@ def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
     for name, text in texts.items():
         world.make(tmp_path / name, text)
         (tmp_path / name / "slowly").write_text("0.05" if text == MANY else "")
-    draw, address = random.Random(block), f"{server}/faults"
+    draw, address = random.Random(block), server("faults")
     ids = {name: f"{name}-killed{block}" for name in texts}
 
     def progress() -> int:
@@ -131,9 +131,11 @@ steps:
 """
 
 
-def test_a_query_beside_a_lost_worker_does_not_change_times(server: str, tmp_path: Path) -> None:
+def test_a_query_beside_a_lost_worker_does_not_change_times(
+    server: StoreNamed, tmp_path: Path
+) -> None:
     """The other worker answers before it has taken the end of the pause."""
-    address, file = f"{server}/faults", world.make(tmp_path, PAUSE)
+    address, file = server("faults"), world.make(tmp_path, PAUSE)
     with RunningWorker(address) as one, RunningWorker(address) as other, Engine(address) as engine:
         engine.start(file, id="asked")
         world.until(lambda: "TIMER_STARTED" in history(address, "asked"))
@@ -242,9 +244,9 @@ def taken(worker: RunningWorker) -> list[str]:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_stopped_worker_ends_its_attempts_and_another_continues(
-    count: int, server: str, tmp_path: Path
+    count: int, server: StoreNamed, tmp_path: Path
 ) -> None:
-    opened = Open(f"{server}/faults", tmp_path, count)
+    opened = Open(server("faults"), tmp_path, count)
     with RunningWorker(opened.address) as worker:
         opened.begin(worker)
         worker.process.terminate()
@@ -258,9 +260,9 @@ def test_a_stopped_worker_ends_its_attempts_and_another_continues(
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
-    count: int, server: str, tmp_path: Path
+    count: int, server: StoreNamed, tmp_path: Path
 ) -> None:
-    opened = Open(f"{server}/faults", tmp_path, count)
+    opened = Open(server("faults"), tmp_path, count)
     heartbeat = ("--heartbeat", "3s")
     with RunningWorker(opened.address, *heartbeat) as worker:
         opened.begin(worker)
@@ -276,11 +278,11 @@ def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
 
 
 def test_a_worker_that_dies_during_a_workflow_task_is_noticed_as_soon(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the setting, Temporal would wait for ten seconds."""
     monkeypatch.setenv(HEARTBEAT, "3s")
-    opened = Open(f"{server}/faults", tmp_path, 1)
+    opened = Open(server("faults"), tmp_path, 1)
     [id] = opened.ids
     with RunningWorker(opened.address) as worker:
         opened.begin(worker)
@@ -315,9 +317,9 @@ def test_short_workflow_tasks_bound_what_a_worker_replays(
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_executions_are_cancelled_with_their_attempts(
-    count: int, server: str, tmp_path: Path
+    count: int, server: StoreNamed, tmp_path: Path
 ) -> None:
-    opened = Open(f"{server}/faults", tmp_path, count)
+    opened = Open(server("faults"), tmp_path, count)
     with RunningWorker(opened.address, *SHORT) as worker, opened.engine as engine:
         opened.begin(worker)
         with ThreadPoolExecutor(10) as threads:
@@ -330,10 +332,10 @@ def test_executions_are_cancelled_with_their_attempts(
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
-    count: int, server: str, tmp_path: Path
+    count: int, server: StoreNamed, tmp_path: Path
 ) -> None:
     """The network stays cut until TCP gives up. Once it is back, the worker works again."""
-    opened = Open(f"{server}/faults", tmp_path, count)
+    opened = Open(server("faults"), tmp_path, count)
     # After half of it, the worker has an eighth to end its attempts. Else its guard ends it.
     beat = ("--heartbeat", "15s")
     with (
@@ -436,10 +438,10 @@ def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_times_are_those_of_the_server(
-    count: int, server: str, wrong_clock: Path, tmp_path: Path
+    count: int, server: StoreNamed, wrong_clock: Path, tmp_path: Path
 ) -> None:
     """The clock of the worker is wrong by an hour, in both directions."""
-    opened = Open(f"{server}/faults", tmp_path, count)
+    opened = Open(server("faults"), tmp_path, count)
     begun = datetime.now(UTC)
     for ahead in (-3600, 3600):
         via = ["env", f"LD_PRELOAD={wrong_clock}", f"SECONDS_AHEAD={ahead}"]

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine import Engine
 from tests.engines.own_network import OwnNetwork
-from tests.engines.temporal_server import PROGRAM, RunningWorker
+from tests.engines.temporal_server import PROGRAM, RunningWorker, StoreNamed
 from tests.engines.world import until
 
 pytestmark = pytest.mark.endurance
@@ -106,8 +106,8 @@ class Fenced:
 
 
 @pytest.fixture
-def address(server: str) -> str:
-    return f"{server}/faults"
+def address(server: StoreNamed) -> str:
+    return server("faults")
 
 
 def test_a_stopped_worker_ends_before_its_attempt_begins_again(

@@ -29,7 +29,7 @@ from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.requests import NOT_COMPLETED, WATCH
 from flowengine.errors import StoreError
 from tests.engines import world
-from tests.engines.temporal_server import RunningWorker, temporal_server
+from tests.engines.temporal_server import RunningWorker, StoreNamed, temporal_server
 
 HERE = Path(__file__).parent / "histories"
 FLOWS = sorted(HERE.glob("*.yaml"))
@@ -225,9 +225,9 @@ outputs: {said: "${{ steps.said.output }}"}
 
 @pytest.mark.endurance
 def test_executions_stay_on_their_version_of_the_engine_and_of_the_flow(
-    server: str, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
-    address, flow = f"{server}/versions", tmp_path / "flow.yaml"
+    address, flow = server("versions"), tmp_path / "flow.yaml"
     flow.write_text(FLOW)
     with (
         Engine(address) as engine,
@@ -266,9 +266,9 @@ def other_code(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
 
 @pytest.mark.endurance
 def test_executions_stay_on_the_code_on_which_they_began(
-    server: str, other_code: Sequence[str], tmp_path: Path
+    server: StoreNamed, other_code: Sequence[str], tmp_path: Path
 ) -> None:
-    address, flow = f"{server}/other-code", tmp_path / "flow.yaml"
+    address, flow = server("other-code"), tmp_path / "flow.yaml"
     flow.write_text(FLOW)
     own = "--deployment", "own:1"
     with Engine(address) as engine:
@@ -294,9 +294,9 @@ def test_executions_stay_on_the_code_on_which_they_began(
 
 @pytest.mark.endurance
 def test_other_code_without_a_deployment_is_an_error_that_loses_nothing(
-    server: str, other_code: Sequence[str], tmp_path: Path
+    server: StoreNamed, other_code: Sequence[str], tmp_path: Path
 ) -> None:
-    address, flow = f"{server}/faults", tmp_path / "flow.yaml"
+    address, flow = server("faults"), tmp_path / "flow.yaml"
     flow.write_text(FLOW)
     with Engine(address) as engine:
         with RunningWorker(address):

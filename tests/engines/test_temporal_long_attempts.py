@@ -26,7 +26,7 @@ from flowengine.engines.temporal.requests import ATTEMPT, WATCH, beat_of
 from flowengine.engines.temporal.workflow import WorkflowDriver
 from flowengine.journal.shapes import unpack_event
 from tests.engines import world
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import replay
 from tests.engines.test_temporal_faults import cuts, taken
 
@@ -78,8 +78,10 @@ def watches(history: list[Any]) -> int:
     )
 
 
-def test_a_long_attempt_outlives_runs_and_delays_no_other(server: str, tmp_path: Path) -> None:
-    address, file = f"{server}/long", world.make(tmp_path, PASSING_BY)
+def test_a_long_attempt_outlives_runs_and_delays_no_other(
+    server: StoreNamed, tmp_path: Path
+) -> None:
+    address, file = server("long"), world.make(tmp_path, PASSING_BY)
     with RunningWorker(address) as worker, Engine(address) as engine:
         engine.start(file, id="passed")
         world.until(lambda: len(world.effects(tmp_path)) == 100, pause=0.1)
@@ -127,9 +129,9 @@ def rested(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_long_attempts_of_a_killed_worker_are_cut_off(
-    phase: str, server: str, tmp_path: Path
+    phase: str, server: StoreNamed, tmp_path: Path
 ) -> None:
-    address, id = f"{server}/long", f"killed-{phase.replace(' ', '-')}"
+    address, id = server("long"), f"killed-{phase.replace(' ', '-')}"
     with Engine(address) as engine:
         with RunningWorker(address) as worker:
             begin(address, tmp_path, id, phase, engine)
@@ -147,9 +149,9 @@ def test_long_attempts_of_a_killed_worker_are_cut_off(
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_cancelled_execution_ends_after_its_long_attempts(
-    phase: str, server: str, tmp_path: Path
+    phase: str, server: StoreNamed, tmp_path: Path
 ) -> None:
-    address, id = f"{server}/long", f"cancelled-{phase.replace(' ', '-')}"
+    address, id = server("long"), f"cancelled-{phase.replace(' ', '-')}"
     with RunningWorker(address) as worker, Engine(address) as engine:
         begin(address, tmp_path, id, phase, engine)
         assert engine.executions.cancel(id).status == "cancelled"
@@ -159,8 +161,8 @@ def test_a_cancelled_execution_ends_after_its_long_attempts(
     asyncio.run(replay(address, id))
 
 
-def test_watched_attempts_end_while_their_worker_drains(server: str, tmp_path: Path) -> None:
-    address = f"{server}/long"
+def test_watched_attempts_end_while_their_worker_drains(server: StoreNamed, tmp_path: Path) -> None:
+    address = server("long")
     with RunningWorker(address) as worker, Engine(address) as engine:
         begin(address, tmp_path, "drained", "watched", engine)
         worker.process.terminate()
@@ -180,12 +182,12 @@ def ends_of(step: str, engine: Engine, id: str) -> list[str]:
 
 
 def test_a_draining_worker_is_asked_by_each_further_run(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HEARTBEAT, "2s")
     slow = '"effects:nap", with: {seconds: 0.2}'
     text = PASSING_BY.replace("over: 100", "over: 1000").replace('"effects:act"', slow)
-    address, file = f"{server}/long", world.make(tmp_path, text)
+    address, file = server("long"), world.make(tmp_path, text)
     with RunningWorker(address) as worker, Engine(address) as engine:
         engine.start(file, id="asked")
         world.until(lambda: any(watches(history) for history in runs(address, "asked")), pause=0.5)
@@ -202,8 +204,8 @@ def test_a_draining_worker_is_asked_by_each_further_run(
             engine.executions.cancel("asked")
 
 
-def test_a_worker_that_stops_cuts_off_watched_attempts(server: str, tmp_path: Path) -> None:
-    address = f"{server}/long"
+def test_a_worker_that_stops_cuts_off_watched_attempts(server: StoreNamed, tmp_path: Path) -> None:
+    address = server("long")
     with RunningWorker(address, "--drain", "10ms") as worker, Engine(address) as engine:
         begin(address, tmp_path, "stopped", "watched", engine)
         assert worker.stop() == 0
@@ -222,9 +224,9 @@ def are_watched(address: str, id: str, count: int) -> bool:
 
 @pytest.mark.parametrize("block", range(5))
 def test_attempts_that_are_stopped_as_they_become_long_have_ended(
-    block: int, server: str, tmp_path: Path
+    block: int, server: StoreNamed, tmp_path: Path
 ) -> None:
-    address, file = f"{server}/long", world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
+    address, file = server("long"), world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
     ids = [f"raced-{block}-{number}" for number in range(10)]
     with RunningWorker(address) as worker, Engine(address) as engine:
         for id in ids:
@@ -240,11 +242,11 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
 
 @pytest.mark.parametrize("block", range(5))
 def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(
-    block: int, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stops while some of them have no watch yet."""
     monkeypatch.setenv(HEARTBEAT, "2s")
-    address, file = f"{server}/long", world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
+    address, file = server("long"), world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
     ids = [f"replaced-{block}-{number}" for number in range(10)]
     with RunningWorker(address) as worker, Engine(address) as engine:
         for id in ids:
@@ -267,9 +269,9 @@ steps:
 
 
 @pytest.fixture(scope="module")
-def watched(server: str, tmp_path_factory: pytest.TempPathFactory) -> list[HistoryEvent]:
+def watched(server: StoreNamed, tmp_path_factory: pytest.TempPathFactory) -> list[HistoryEvent]:
     """The history of an execution that watches an attempt with a timer."""
-    address, folder = f"{server}/long", tmp_path_factory.mktemp("watched")
+    address, folder = server("long"), tmp_path_factory.mktemp("watched")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HEARTBEAT, SHORT)
         patch.delenv(OBJECTS)

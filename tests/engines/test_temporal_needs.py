@@ -9,7 +9,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
-from tests.engines.temporal_server import RunningWorker, command_line
+from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.test_temporal import replay, wait_until
 
 pytestmark = pytest.mark.endurance
@@ -61,12 +61,12 @@ GPU = ("--offers", "gpu", "--at-once", "1", *SHORT)
 
 
 def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
-    server: str, tmp_path: Path
+    server: StoreNamed, tmp_path: Path
 ) -> None:
     (tmp_path / "where.py").write_text(WHERE)
     flow = tmp_path / "flow.yaml"
     flow.write_text(FLOW)
-    address = f"{server}/needs"
+    address = server("needs")
     with Engine(address) as engine, RunningWorker(address, *SHORT):
         assert engine.run(flow, id="it").status == "waiting"
         whys = {reason["address"]: reason["command"] for reason in engine.executions.why("it")}
@@ -103,21 +103,21 @@ def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name(
-    server: str, tmp_path: Path, step: str, message: str
+    server: StoreNamed, tmp_path: Path, step: str, message: str
 ) -> None:
     flow = tmp_path / "flow.yaml"
     flow.write_text(
         "flowengine: 1\nid: no\nenvironments: {box: {kind: files}}\n"
         f"steps: [{{id: s, run: {{argv: [a]}}, in: host, {step}}}]\n"
     )
-    with Engine(f"{server}/needs") as engine, pytest.raises(UsageError, match=message):
+    with Engine(server("needs")) as engine, pytest.raises(UsageError, match=message):
         engine.start(flow)
 
 
-def test_a_caller_offers_nothing(server: str) -> None:
+def test_a_caller_offers_nothing(server: StoreNamed) -> None:
     with pytest.raises(UsageError, match="a caller offers nothing"):
-        Engine(f"{server}/needs", offers=["gpu"])
+        Engine(server("needs"), offers=["gpu"])
     many = [word for label in "abcde" for word in ("--offers", label)]
-    done = command_line("worker", "--store", f"{server}/needs", *many)
+    done = command_line("worker", "--store", server("needs"), *many)
     assert done.code == 2
     assert "at most 4 are possible here" in done.err

@@ -29,7 +29,7 @@ from flowengine.engines.temporal.payloads import PART, Codec, PackingConverter
 from flowengine.errors import NotFound, StoreError
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 
 pytestmark = pytest.mark.endurance
 
@@ -93,7 +93,7 @@ outputs: {size: "${{ size(steps.long.output) }}", file: "${{ steps.file.output.s
 @pytest.mark.parametrize("megabytes", [6, 50])
 def test_values_and_files_are_kept_in_s3(
     megabytes: int,
-    server: str,
+    server: StoreNamed,
     s3: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -104,7 +104,7 @@ def test_values_and_files_are_kept_in_s3(
     (tmp_path / "long.py").write_text("def text(size: int) -> str:\n    return 'x' * size\n")
     flow, id = tmp_path / "flow.yaml", f"stored{megabytes}"
     flow.write_text(STORED)
-    with RunningWorker(f"{server}/s3"), Engine(f"{server}/s3", workdir=tmp_path) as engine:
+    with RunningWorker(server("s3")), Engine(server("s3"), workdir=tmp_path) as engine:
         result = engine.run(flow, {"megabytes": megabytes}, id=id)
         assert result.outputs is not None, result.error
         file = result.outputs["file"]

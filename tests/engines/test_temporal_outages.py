@@ -21,7 +21,7 @@ from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.payloads import Codec
 from flowengine.engines.temporal.placing import Placing
 from flowengine.errors import StoreError
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.world import until
 from tests.temporal_stores import running_worker, unguarded
 
@@ -62,11 +62,11 @@ LARGE = {"text": "z" * 200_000}
 
 
 @pytest.fixture
-def address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def address(server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store whose objects are in a directory of the test."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "objects"))
     monkeypatch.chdir(tmp_path)
-    return f"{server}/outages"
+    return server("outages")
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_what_a_history_has_is_readable(api: Api, store: str, tmp_path: Path) ->
     )
     (tmp_path / "flow.yaml").write_text(FLOW)
     assert api.engine.run(tmp_path / "flow.yaml", {"who": "Ada"}, id="shown").status == "succeeded"
-    names = {"x-namespace": "shared"}
+    names = {"x-namespace": read_address(store).namespace}
     found = told(api("POST", DECODE, asyncio.run(payloads_of(store, "shown")), headers=names))
     start, flow, attempt, result, end = found
     assert (start["id"], flow["id"], attempt[2][0][3]) == ("shown", "f", "long")
@@ -108,7 +108,7 @@ def test_temporals_own_program_shows_them(api: Api, store: str, tmp_path: Path) 
     assert told(end["result"]) == [{"status": "succeeded", "outputs": {"of": "Ada"}}]
 
 
-def test_who_may_decode(api: Api) -> None:
+def test_who_may_decode(api: Api, store: str) -> None:
     body = {"payloads": [payload("json/plain", b"1")]}
     refused = api("POST", DECODE, body, token=api.token("user:cora"), code=403)
     assert refused["detail"] == "user:cora lacks the right 'content' on all flows"
@@ -118,7 +118,8 @@ def test_who_may_decode(api: Api) -> None:
     api("POST", DECODE, body, token="fe_unknown", code=401)
     api("POST", DECODE, body, token=api.token(OWNER, "admin", "f"), code=403)
     refused = api("POST", DECODE, body, headers={"x-namespace": "other"}, code=400)
-    assert refused["detail"] == "the namespace of this store is 'shared', not 'other'"
+    own = read_address(store).namespace
+    assert refused["detail"] == f"the namespace of this store is '{own}', not 'other'"
 
 
 def test_a_page_of_temporal_may_call_with_the_session_of_its_user(api: Api) -> None:

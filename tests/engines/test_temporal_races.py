@@ -14,7 +14,7 @@ from flowengine.engines.temporal.connection import TemporalConnection, read_addr
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.journal.records import Scheduled
 from tests.engines import racers, world
-from tests.engines.temporal_server import RunningWorker
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_races import MODES, RACES, ROUNDS, ends, race, unfinished
 
 SHORT = ("--heartbeat", "3s")
@@ -24,11 +24,11 @@ SHORT = ("--heartbeat", "3s")
 @pytest.mark.parametrize("then", MODES)
 @pytest.mark.parametrize("block", range(10))
 def test_of_executions_with_one_key_one_is_at_work(
-    block: int, then: str, tenth: int | None, server: str, tmp_path: Path
+    block: int, then: str, tenth: int | None, server: StoreNamed, tmp_path: Path
 ) -> None:
     """Also when processes that start and that drive them are killed."""
     draw = random.Random(block)
-    flow, store = racers.make(tmp_path, then), f"{server}/races-{then}"
+    flow, store = racers.make(tmp_path, then), server(f"races-{then}")
     races = range(RACES)[tenth :: 1 if tenth is None else 10]
     workers = [RunningWorker(store, *SHORT) for _ in range(2)]
 

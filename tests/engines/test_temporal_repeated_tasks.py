@@ -23,6 +23,7 @@ from flowengine.engines.temporal.requests import SHARE
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.errors import NotFound, StoreError
 from tests.engines import flows
+from tests.engines.temporal_server import StoreNamed
 from tests.engines.world import check_effects, finish, make, outcome, until
 from tests.temporal_stores import running_worker, unguarded
 
@@ -148,17 +149,16 @@ CASES = {
 
 
 def test_what_was_asked_in_a_task_that_failed_counts_as_the_history_says(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store, files = f"{server}/outages", {}
+    store, files = server("outages"), {}
     tasks = FailingTasks(monkeypatch, {id: case.asks for id, case in CASES.items()})
     with running_worker(store), Engine(store) as engine:
         engine.run(make(tmp_path / "listener", LISTENER), id="repeated-listener")
         for id, case in CASES.items():
             files[id] = make(tmp_path / id, case.flow)
             engine.start(files[id], id=id)
-        for id, case in CASES.items():
             until(partial(tasks.asked.__contains__, id))
             case.then(engine, id)
             tasks.mended.add(id)
@@ -174,12 +174,12 @@ def has_ended(engine: Engine, id: str, file: Path) -> bool:
 
 
 def test_executions_do_the_same_when_each_task_replays_all_before_it(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So each beginning of their histories leads to the commands that came after it."""
     monkeypatch.setattr(worker, "guarded", unguarded)
     monkeypatch.setattr(worker, "Worker", partial(Worker, max_cached_workflows=0))
-    store = f"{server}/outages"
+    store = server("outages")
     with running_worker(store), Engine(store) as there, Engine(None) as here:
         for name, text in {**flows.ALL, "claims": CLAIMS}.items():
             ends = []
