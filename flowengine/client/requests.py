@@ -541,7 +541,7 @@ def waits(
     limit: int = 50,
     after: str | None = None,
 ) -> ApiRequest[WaitPage]:
-    """Return a page of waits, oldest first. See `Engine.approvals.list`.
+    """Return a page of waits, oldest first. Closed ones: newest first. See `Engine.approvals.list`.
 
     Default of `kinds`: those that are decided on.
     """

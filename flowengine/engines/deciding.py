@@ -42,7 +42,7 @@ class Approvals(Group):
         limit: int = 50,
         after: str | None = None,
     ) -> WaitPage:
-        """Return a page of waits, oldest first.
+        """Return a page of waits, oldest first. With the status `closed`: newest first.
 
         Args:
             flow: Id of the flow.

@@ -52,7 +52,7 @@ class ExecutionPage(NamedTuple):
 
 
 class WaitPage(NamedTuple):
-    """A page of waits, oldest first."""
+    """A page of waits, oldest first. Closed ones only: newest first."""
 
     items: list[WaitInfo]
     next: str | None

@@ -487,7 +487,7 @@ class ExecutionRecordPage(NamedTuple):
 
 
 class StoredWaitPage(NamedTuple):
-    """One page of a list of waits, oldest first."""
+    """One page of a list of waits, oldest first. Closed ones only: newest first."""
 
     items: list[ListedWait]
     next: str | None

@@ -187,7 +187,10 @@ class DirectoryPort(Protocol):
     def waits(
         self, filter: WaitFilter = ..., after: str | None = None, limit: int = 50
     ) -> StoredWaitPage:
-        """Return a page of waits, oldest first, without votes and results."""
+        """Return a page of waits without votes and results, oldest first.
+
+        With the state `closed`, the newest come first.
+        """
 
     def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         """Return the id of the only execution whose id has this prefix.

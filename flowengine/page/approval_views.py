@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import ValidationError
 
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.flow.export.yaml_text import inline
-from flowengine.page.fields import MORE, with_file_names
+from flowengine.kernel.notation.times import parse_time
+from flowengine.page.fields import MORE, faults_in, focused, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.view import LIMIT, PageView, checked_query
@@ -27,8 +31,20 @@ _PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered
 _ID = re.compile(r"[\w.-]+", re.ASCII)
 _MOST_OTHERS = 20
 """Other approvals of an execution in the view of one."""
+_DAY = 86_400_000
+_MOST_COUNTED = 200
+"""Open approvals that are counted by flow."""
 _OF_DECISION = ("value", "grant", "attachments", "images")
 """Further parts of a decision that its view shows."""
+
+
+class FlowCounts(NamedTuple):
+    """Open approvals by flow."""
+
+    numbers: list[tuple[str, int]]
+    """Flow → number, the largest first."""
+    more: str
+    """`+` if only the first ones were counted."""
 
 
 def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -42,6 +58,7 @@ def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
             "items": page["items"],
             "next": following,
             "filters": filters,
+            "counts": _counts(call, filters),
             "claimable": {wait["id"] for wait in page["items"] if _is_claimable(call, wait)},
             "is_live": not given.get("after"),
         },
@@ -62,6 +79,34 @@ def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit
         },
     )
     return approvals.list_approvals(call._replace(query=query))
+
+
+def _counts(call: ApiCall, filters: Mapping[str, str]) -> FlowCounts | None:
+    """Return how many open approvals of each flow the list has. None: it has closed ones."""
+    if "status" in filters:
+        return None
+    others = {name: value for name, value in filters.items() if name != "flow"}
+    page = waits_of(call, others, None, _MOST_COUNTED)
+    counts = Counter(wait["flow"] for wait in page["items"])
+    if "flow" in filters:
+        counts[filters["flow"]] += 0  # the chosen one is shown
+    return FlowCounts(counts.most_common(), "+" if page["next"] else "")
+
+
+def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[Any]]]:
+    """Return the waits of a list, in its order, below headings by when they are due.
+
+    A day is 24 hours, since the server does not know the reader's zone.
+    """
+    now = time.time() * 1000
+
+    def group(wait: Any) -> str:
+        if wait["status"] == "closed":
+            return ""
+        left = parse_time(wait["due"]) - now if wait.get("due") else _DAY
+        return "Overdue" if left < 0 else "Within a day" if left < _DAY else "Later"
+
+    return [(name, [*items]) for name, items in groupby(waits, group)]
 
 
 def filters_of(given: Mapping[str, str]) -> dict[str, str]:
@@ -189,6 +234,7 @@ def _approval(
     ids = [item["id"] for item in page["items"]]
     place = ids.index(wait["id"]) + 1 if wait["id"] in ids else 0
     fields = fields_of(wait, given)
+    faults = faults_in(error, fields)
     shown = {(field.key, field.original) for field in fields if field.name.startswith("edit.")}
     return PageView(
         "approval.html",
@@ -196,8 +242,11 @@ def _approval(
             "wait": wait,
             "items": page["items"],
             "following": page["next"],
+            "counts": _counts(call, filters),
             "next_id": ids[place] if place < len(ids) else "",
             "fields": fields,
+            "faults": faults,
+            "focus": focused(fields, faults, given),
             "files_with": files_with(wait, given),
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": _decided(wait),

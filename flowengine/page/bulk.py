@@ -12,7 +12,7 @@ from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits
 from flowengine.page.approval_views import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.execution_views import frame
-from flowengine.page.fields import MORE
+from flowengine.page.fields import MORE, faults_in, focused
 from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
 from flowengine.page.view import Noted, PageView, checked
 from flowengine.server import approvals, executions
@@ -247,12 +247,15 @@ def _fork(
     schemas, known = _state(call, step)
     head = call.engine.executions.summary(id)
     fields = inputs_of(schemas, known, given, group="set", optional=True)
+    faults = faults_in(error, fields)
     return PageView(
         "fork.html",
         {
             **frame(call, head),
             "step": step,
             "fields": fields,
+            "faults": faults,
+            "focus": focused(fields, faults, given),
             "versions": call.engine.flows.versions(head["flow"]),
             "flow": given.get("flow", ""),
             "error": error,

@@ -1,22 +1,26 @@
-"""The list of executions."""
+"""The list of executions, and charts of them over time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from flowengine.engines.results import ENDED, is_found_by
+from flowengine.kernel.notation.addresses import NOTIFIES
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.page.approval_views import why_not
-from flowengine.page.looks import waiting
+from flowengine.page.looks import duration, waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, moment
-from flowengine.server.models import CountsQuery, ExecutionsQuery, WaitsQuery
+from flowengine.server.models import LARGEST_PAGE, CountsQuery, ExecutionsQuery, WaitsQuery
 
-_FILTERS = ("search", "flow", "status", "label", "since", "for")
-_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_FILTERS = ("search", "flow", "status", "label", "since", "for", "notifications")
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = (*sorted(DECIDABLE), "signal", "timer", "state", "worker")
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
@@ -39,7 +43,9 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     others = {name: value for name, value in filters.items() if name != "status"}
     context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
-    return PageView("executions.html", {**context, "is_live": is_live})
+    recent = listed(call, filters, None, LARGEST_PAGE)["items"] if is_live else []
+    context["charts"] = charts(recent, int(time.time() * 1000))
+    return PageView("executions.html", {**context, "is_live": is_live, "most": LARGEST_PAGE})
 
 
 def filters_in(given: Mapping[str, str]) -> dict[str, str]:
@@ -70,7 +76,8 @@ def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int
     if "since" in filters:
         wanted["since"] = _day(filters["since"])
     query = checked_query(ExecutionsQuery, wanted)
-    return executions.list_executions(call._replace(query=query))
+    also = "notifications" in filters or filters.get("flow", "").startswith(NOTIFIES)
+    return executions.list_executions(call._replace(query=query), notifications=also)
 
 
 def _fits(item: Any, filters: dict[str, str]) -> bool:
@@ -86,7 +93,7 @@ def _fits(item: Any, filters: dict[str, str]) -> bool:
 
 def _day(text: str) -> str:
     """Return the start of a day in UTC. A full time is unchanged."""
-    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
+    return f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text
 
 
 def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
@@ -108,3 +115,171 @@ def _in_words(wait: Any) -> str:
         return str(wait["title"])
     names = " or ".join(item["signal"] for item in wait.get("signals", ()))
     return f"{wait['kind']} {names or wait['step']}"
+
+
+# Outcomes and durations of executions over time, as bars that the server draws.
+
+WIDTH, HEIGHT = 720, 120
+"""Size of a chart."""
+_MOST_BARS = 30
+_LEAST_BARS = 12
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+_UNITS = (
+    *(_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY),
+    365 * _DAY,
+)
+"""Lengths of the time that one bar stands for (ms)."""
+_SLOW = 0.95
+MOST_COUNTED = 1000
+"""Newest executions whose outcomes and durations are shown."""
+_AT_ONCE = 500
+"""Executions that are read at once."""
+
+
+class ChartPart(NamedTuple):
+    """A rectangle of a chart, from its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    status: str
+    """The class of its color: a status, or `slow` for the duration that few exceed."""
+    what: str
+
+
+class Charts(NamedTuple):
+    """Executions that have ended, by the time of their start."""
+
+    outcomes: list[ChartPart]
+    durations: list[ChartPart]
+    start: str
+    end: str
+    unit: str
+    """The time that one bar stands for, in words."""
+    keys: list[tuple[str, str]]
+    """Status, and the number of its executions in words."""
+    most: int
+    """Executions of the highest bar."""
+    longest: str
+    """Duration of the highest bar."""
+    typical: str
+    """Median of the durations."""
+
+
+def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
+    """Return the charts of executions.
+
+    Args:
+        items: Executions as a list has them. Open ones are left out.
+        now: The end of the charts (ms).
+
+    Returns:
+        None if no execution has ended.
+    """
+    ended = [
+        (parse_time(item["started_at"]), parse_time(item["ended_at"]), item["status"])
+        for item in items
+        if item["status"] in ENDED and item.get("ended_at")
+    ]
+    if not ended:
+        return None
+    first = min(start for start, _, _ in ended)
+    now = max(now, *(start for start, _, _ in ended))
+    unit = next((unit for unit in _UNITS if (now - first) // unit < _MOST_BARS - 1), _UNITS[-1])
+    first -= first % unit
+    bars = (now - first) // unit + 1
+    if bars < _LEAST_BARS:
+        first, bars = first - (_LEAST_BARS - bars) * unit, _LEAST_BARS
+    bar = WIDTH / bars
+    groups: dict[int, list[tuple[int, str]]] = {}
+    for start, end, status in ended:
+        groups.setdefault((start - first) // unit, []).append((max(end - start, 0), status))
+    most = max(map(len, groups.values()))
+    counts = Counter(status for _, _, status in ended)
+    longest = max(share_of(_took(group), _SLOW) for group in groups.values())
+    outcomes: list[ChartPart] = []
+    durations: list[ChartPart] = []
+    for number, group in sorted(groups.items()):
+        place, at = number * bar, format_time(first + number * unit)[:16].replace("T", " ")
+        outcomes += _stacked(group, place, bar, most, at)
+        durations += _pair(group, place, bar, longest, at)
+    return Charts(
+        outcomes,
+        durations,
+        format_time(first),
+        format_time(first + bars * unit),
+        duration(unit),
+        [(status, f"{number:,} {status}") for status, number in counts.most_common()],
+        most,
+        duration(longest),
+        duration(share_of(sorted(end - start for start, end, _ in ended), 0.5)),
+    )
+
+
+def _stacked(
+    group: Sequence[tuple[int, str]], place: float, bar: float, most: int, at: str
+) -> list[ChartPart]:
+    """Return a bar of the executions of one time, by status, the failed ones at the bottom."""
+    parts, bottom = [], float(HEIGHT)
+    counts = Counter(status for _, status in group)
+    for status in sorted(counts, key=lambda item: (item != "failed", item)):
+        height = counts[status] / most * HEIGHT
+        bottom -= height
+        what = f"{at}: {counts[status]} {status}"
+        parts.append(
+            ChartPart(round(place, 1), round(bottom, 1), round(bar * 0.8, 1), height, status, what)
+        )
+    return parts
+
+
+def _pair(
+    group: Sequence[tuple[int, str]], place: float, bar: float, longest: int, at: str
+) -> list[ChartPart]:
+    """Return the bars of the durations of one time: of the slow ones, and of half of them."""
+    took, parts = _took(group), []
+    for share, status, words in (
+        (_SLOW, "slow", "19 of 20 within"),
+        (0.5, "succeeded", "median"),
+    ):
+        part = share_of(took, share)
+        height = part / max(longest, 1) * HEIGHT
+        what = f"{at}: {words} {duration(part)}"
+        parts.append(
+            ChartPart(
+                round(place, 1),
+                round(HEIGHT - height, 1),
+                round(bar * 0.8, 1),
+                height,
+                status,
+                what,
+            )
+        )
+    return parts
+
+
+def durations(ended: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Return how long executions took that have ended, the shortest first."""
+    return sorted(parse_time(item["ended_at"]) - parse_time(item["started_at"]) for item in ended)
+
+
+def _took(group: Iterable[tuple[int, str]]) -> list[int]:
+    return sorted(took for took, _ in group)
+
+
+def share_of(took: Sequence[int], share: float) -> int:
+    """Return the duration that a share of some, in order of their size, does not exceed."""
+    return took[min(int(len(took) * share), len(took) - 1)]
+
+
+def newest(call: ApiCall, flow: str) -> list[Any]:
+    """Return the newest executions of a flow, as a list has them."""
+    items: list[Any] = []
+    after = None
+    while len(items) < MOST_COUNTED:
+        page = call.engine.executions.list(flow=flow, limit=_AT_ONCE, after=after)
+        items += page.items
+        after = page.next
+        if after is None:
+            break
+    return items

@@ -7,16 +7,17 @@ else that has no kind of field is entered as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.typed_text import by_type
-from flowengine.errors import InputError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.page.sent_forms import MARK, as_sent, restored, shown_text
 from flowengine.sdk.file_names import SHA256, clean_name
 from flowengine.sdk.json_values import plain
+from flowengine.sdk.validation import SchemaError, validate
 from flowengine.server.models import UploadQuery
 from flowengine.server.sent_values import is_file, upload
 
@@ -138,8 +139,8 @@ class FormField(NamedTuple):
     label: str
     help: str
     kind: str
-    """`text`, `number`, `checkbox`, `select`, `area`, `file`, `files`, `group`, `list` with a
-    group as row, or `fixed`, which has no input."""
+    """`text`, `number`, `checkbox`, `select`, `boxes` for some of the options, `area`, `file`,
+    `files`, `group`, `list` with a group as row, or `fixed`, which has no input."""
     value: str
     """Text to show. Of a list: its number of rows."""
     original: str
@@ -152,6 +153,54 @@ class FormField(NamedTuple):
     """Of a group or a list."""
     initial: list[str]
     """Texts of a group in an empty form."""
+
+    @property
+    def chosen(self) -> list[str]:
+        """The options of `boxes` that are chosen."""
+        return list(json.loads(self.value)) if self.value else []
+
+
+class FormFaults(InputError):
+    """Fields of a form are missing or not valid.
+
+    Args:
+        faults: Name of a field → why, in the order of the form.
+    """
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        [first, *others] = faults.values()
+        super().__init__(first if not others else f"{len(faults)} fields need a change")
+        self.faults = faults
+
+
+def faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> dict[str, str]:
+    """Return the faults for which a form was refused: name of a field → why.
+
+    An error of the engine names a field by its path, without the part of the form.
+
+    Args:
+        error: Why it was refused.
+        fields: The fields of the form.
+    """
+    if isinstance(error, FormFaults):
+        return dict(error.faults)
+    path = getattr(error, "field", "")
+    if error is None or not path:
+        return {}
+    names = [field.name for field in every(fields) if field.name.partition(".")[2] == path]
+    return {(names or [path])[0]: error.message}
+
+
+def focused(
+    fields: Sequence[FormField], faults: Mapping[str, str], given: Mapping[str, str]
+) -> str:
+    """Return the name of the field to focus: the first with a fault, or that of a new row."""
+    more = next((field for field in every(fields) if field.name == given.get(MORE)), None)
+    found = next((field for field in every(fields) if field.name in faults), None)
+    found = found or (more and more.fields[-1])
+    while found is not None and found.fields:
+        found = found.fields[0]
+    return found.name if found is not None else next(iter(faults), "")
 
 
 class FormFields:
@@ -199,6 +248,9 @@ class FormFields:
         kind = _kind_of_files(schema, root)
         if kind:
             return field._replace(kind=kind, value=files_sent(kind, name, self._given, value))
+        if field.kind == "boxes" and self._given:
+            chosen = [text for n, text in enumerate(field.options) if f"{name}.{n}" in self._given]
+            return field._replace(value=as_text(chosen) if chosen or field.original else "")
         if depth < _DEEPEST and self._left > 0:
             if _is_group(schema) and _fits(schema, value):
                 return self._group(field, value, root, depth)
@@ -262,36 +314,68 @@ class FormFields:
         return field._replace(kind="list", value=str(len(fields)), fields=fields)
 
 
-def entered_value(field: FormField, given: Mapping[str, str]) -> Any:
+def entered_value(field: FormField, given: Mapping[str, str], faults: dict[str, str]) -> Any:
     """Return the value of a field as submitted, or `MISSING`.
 
     Args:
         field: The field, made with the same texts.
         given: Name → text.
-
-    Raises:
-        InputError: A text is not of the type of its field.
+        faults: Receives why a part of it is missing or not valid, by the name of its field.
     """
     if field.kind == "group":
         is_untouched = [text for item in field.fields for text in texts_of(item)] == field.initial
         if is_untouched and not field.required:
             return MISSING
-        values = {item.key: entered_value(item, given) for item in field.fields}
+        values = {item.key: entered_value(item, given, faults) for item in field.fields}
         known = {key: value for key, value in values.items() if value is not MISSING}
         return known if known or field.required else MISSING
     if field.kind == "list":
-        rows = [entered_value(item, given) for item in field.fields]
+        rows = [entered_value(item, given, faults) for item in field.fields]
         rows = [row for row in rows if row is not MISSING]
         return rows if rows or field.required else MISSING
+    value = MISSING
     if field.kind in FILES:
         files = files_of(field.value)
-        return MISSING if not files else files if field.kind == "files" else files[0]
-    text = restored(field.original, as_sent(given.get(field.name, "")))
-    if field.kind == "checkbox":
-        text = "true" if text == "true" else "false"
-    if not text:
+        value = MISSING if not files else files if field.kind == "files" else files[0]
+    elif field.kind == "boxes":
+        value = field.chosen
+        value = value if value or field.required or field.original else MISSING
+    else:
+        text = restored(field.original, as_sent(given.get(field.name, "")))
+        if field.kind == "checkbox":
+            text = "true" if text == "true" else "false"
+        if text:
+            what = f"'{field.label}'"
+            value = note_fault(field, faults, lambda: by_type(field.schema, text, what, field.key))
+    if value is MISSING and field.required and "default" not in field.schema:
+        faults.setdefault(field.name, f"'{field.label}' is required")
+    return value
+
+
+def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]) -> Any:
+    """Return the value that is read from a field, or `MISSING` if it is not valid, and note why.
+
+    Args:
+        field: The field.
+        faults: Receives why.
+        read: Returns its value, which is checked against its schema.
+    """
+    try:
+        value = read()
+        validate(field.schema, value, f"'{field.label}'")
+    except SchemaError:  # it has references into the whole schema, which the engine checks
+        return value
+    except InputError as error:
+        faults[field.name] = error.message
         return MISSING
-    return by_type(field.schema, text, f"'{field.label}'", field.key)
+    return value
+
+
+def every(fields: Iterable[FormField]) -> Iterator[FormField]:
+    """Yield fields and the fields in them, in the order of the form."""
+    for field in fields:
+        yield field
+        yield from every(field.fields)
 
 
 def leaves(field: FormField) -> Iterator[FormField]:
@@ -344,6 +428,14 @@ def _fits(schema: Schema, value: Any) -> bool:
     return isinstance(value, dict) and value.keys() <= schema["properties"].keys()
 
 
+def _choices_of(schema: Schema, value: Any) -> list[str]:
+    """Return the texts of which a list has some. Empty: it may have others, or is no list."""
+    items = schema.get("items") if schema.get("type") == "array" else None
+    options = items.get("enum", []) if isinstance(items, dict) else []
+    fits = all(isinstance(text, str) for text in options) and all(v in options for v in value or [])
+    return options if fits else []
+
+
 def _limits(schema: Schema) -> str:
     """Return the limits of a value in words."""
     return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
@@ -357,6 +449,8 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
         kind = "select"
     elif isinstance(types, str) and types in _TYPES:
         kind = _TYPES[types]
+    elif choices := _choices_of(schema, value):
+        kind, options = "boxes", choices
     else:
         is_text = types == "string" or (types is None and isinstance(value, str | None))
         text = shown_text(str(value or ""))
@@ -368,6 +462,6 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
     text = shown_text(original)
     marks = _MARKS if MARK.search(text) else ""
     help = ". ".join(filter(None, (schema.get("description"), _limits(schema), marks)))
-    shown = [str(option) for option in options] if kind == "select" else []
+    shown = [str(option) for option in options] if kind in ("select", "boxes") else []
     label = str(schema.get("title") or key)
     return FormField(name, key, label, help, kind, text, original, shown, required, schema, [], [])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import islice
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
+from flowengine.drawing.icons import look_of
 from flowengine.drawing.picture import Box, Statuses, draw
 from flowengine.drawing.svg import svg
 from flowengine.engines.folds import Folds
@@ -19,7 +18,8 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.page.fields import MORE
+from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newest, share_of
+from flowengine.page.fields import MORE, faults_in, focused
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.looks import duration
 from flowengine.page.view import PageView, checked
@@ -29,151 +29,6 @@ from flowengine.server.calls import ApiCall, deployed_flow, flow_of_execution
 from flowengine.server.models import FlowsQuery, StartBody, TriggerBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
-
-# The outcomes and durations of a flow's executions over time, as bars that the server draws.
-
-WIDTH, HEIGHT = 720, 120
-"""Size of a chart."""
-_MOST_BARS = 30
-_LEAST_BARS = 12
-_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
-_UNITS = (
-    *(_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY),
-    365 * _DAY,
-)
-"""Lengths of the time that one bar stands for (ms)."""
-_SLOW = 0.95
-
-
-class ChartPart(NamedTuple):
-    """A rectangle of a chart, from its upper left corner."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    status: str
-    """The class of its color: a status, or `slow` for the duration that few exceed."""
-    what: str
-
-
-class Charts(NamedTuple):
-    """Executions that have ended, by the time of their start."""
-
-    outcomes: list[ChartPart]
-    durations: list[ChartPart]
-    start: str
-    end: str
-    unit: str
-    """The time that one bar stands for, in words."""
-    counts: list[tuple[str, int]]
-    """Status → number of executions."""
-    most: int
-    """Executions of the highest bar."""
-    longest: str
-    """Duration of the highest bar."""
-    typical: str
-    """Median of the durations."""
-
-
-def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
-    """Return the charts of executions.
-
-    Args:
-        items: Executions as a list has them. Open ones are left out.
-        now: The end of the charts (ms).
-
-    Returns:
-        None if no execution has ended.
-    """
-    ended = [
-        (parse_time(item["started_at"]), parse_time(item["ended_at"]), item["status"])
-        for item in items
-        if item["status"] in ENDED and item.get("ended_at")
-    ]
-    if not ended:
-        return None
-    first = min(start for start, _, _ in ended)
-    now = max(now, *(start for start, _, _ in ended))
-    unit = next((unit for unit in _UNITS if (now - first) // unit < _MOST_BARS - 1), _UNITS[-1])
-    first -= first % unit
-    bars = (now - first) // unit + 1
-    if bars < _LEAST_BARS:
-        first, bars = first - (_LEAST_BARS - bars) * unit, _LEAST_BARS
-    bar = WIDTH / bars
-    groups: dict[int, list[tuple[int, str]]] = {}
-    for start, end, status in ended:
-        groups.setdefault((start - first) // unit, []).append((max(end - start, 0), status))
-    most = max(map(len, groups.values()))
-    longest = max(_share(_took(group), _SLOW) for group in groups.values())
-    outcomes: list[ChartPart] = []
-    durations: list[ChartPart] = []
-    for number, group in sorted(groups.items()):
-        place, at = number * bar, format_time(first + number * unit)[:16].replace("T", " ")
-        outcomes += _stacked(group, place, bar, most, at)
-        durations += _pair(group, place, bar, longest, at)
-    return Charts(
-        outcomes,
-        durations,
-        format_time(first),
-        format_time(first + bars * unit),
-        duration(unit),
-        Counter(status for _, _, status in ended).most_common(),
-        most,
-        duration(longest),
-        duration(_share(sorted(end - start for start, end, _ in ended), 0.5)),
-    )
-
-
-def _stacked(
-    group: Sequence[tuple[int, str]], place: float, bar: float, most: int, at: str
-) -> list[ChartPart]:
-    """Return a bar of the executions of one time, by status, the failed ones at the bottom."""
-    parts, bottom = [], float(HEIGHT)
-    counts = Counter(status for _, status in group)
-    for status in sorted(counts, key=lambda item: (item != "failed", item)):
-        height = counts[status] / most * HEIGHT
-        bottom -= height
-        what = f"{at}: {counts[status]} {status}"
-        parts.append(
-            ChartPart(round(place, 1), round(bottom, 1), round(bar * 0.8, 1), height, status, what)
-        )
-    return parts
-
-
-def _pair(
-    group: Sequence[tuple[int, str]], place: float, bar: float, longest: int, at: str
-) -> list[ChartPart]:
-    """Return the bars of the durations of one time: of the slow ones, and of half of them."""
-    took, parts = _took(group), []
-    for share, status, words in (
-        (_SLOW, "slow", "19 of 20 within"),
-        (0.5, "succeeded", "median"),
-    ):
-        part = _share(took, share)
-        height = part / max(longest, 1) * HEIGHT
-        what = f"{at}: {words} {duration(part)}"
-        parts.append(
-            ChartPart(
-                round(place, 1),
-                round(HEIGHT - height, 1),
-                round(bar * 0.8, 1),
-                height,
-                status,
-                what,
-            )
-        )
-    return parts
-
-
-def _took(group: Iterable[tuple[int, str]]) -> list[int]:
-    return sorted(took for took, _ in group)
-
-
-def _share(took: Sequence[int], share: float) -> int:
-    """Return the duration that a share of some, in order of their size, does not exceed."""
-    return took[min(int(len(took) * share), len(took) - 1)]
-
 
 # The graph of a flow, as the page embeds it.
 
@@ -206,10 +61,8 @@ def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = N
 
 # The deployed flows: how one is started, its versions, its schedules, and how it has done.
 
-_COUNTED = 1000
-"""Newest executions whose outcomes and durations are shown."""
-_AT_ONCE = 500
-"""Executions that are read at once."""
+_RECENT = 20
+"""Newest executions of a flow in the list of flows."""
 _NEXT_TIMES = 3
 """Next times of a schedule."""
 _MOST_LINES = 2000
@@ -218,14 +71,47 @@ _MOST_COMPARED = 20_000
 """Lines of a definition that the server compares."""
 
 
+class Health(NamedTuple):
+    """How the newest executions of a flow have done."""
+
+    outcomes: list[tuple[str, str]]
+    """Status and look of each, oldest first."""
+    rate: str
+    """Share of those that have succeeded among those that have ended. Empty: none has."""
+    typical: str
+    """Median of their durations."""
+    open: int
+    """Executions of the flow that have not ended."""
+
+
 def list_flows(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show the deployed flows, with what starts them."""
+    """Show the deployed flows with how they have done, and the schedules of all."""
     every = FlowsQuery(flow=None, versions=False)
     flows = deployed_flows.list_flows(call._replace(query=every))["items"]
-    starts: dict[str, list[Any]] = {}
-    for item in call.engine.flows.starts():
-        starts.setdefault(item["flow"], []).append(item)
-    return PageView("flows.html", {"items": flows, "starts": starts})
+    titles = {flow["flow"]: flow["title"] or flow["flow"] for flow in flows}
+    starts = [item for item in call.engine.flows.starts() if item["flow"] in titles]
+    schedules = [_with_times(item) for item in starts if "schedule" in item]
+    context = {
+        "items": flows,
+        "titles": titles,
+        "health": {flow: _health(call, flow) for flow in titles},
+        "schedules": sorted(schedules, key=lambda item: item["times"] or ["~"]),
+        "may_start": {flow for flow in titles if call.may(Right.START, flow)},
+    }
+    return PageView("flows.html", context)
+
+
+def _health(call: ApiCall, flow: str) -> Health:
+    items = call.engine.executions.list(flow=flow, limit=_RECENT).items[::-1]
+    ended = [item for item in items if item["status"] in ENDED]
+    good = sum(item["status"] == "succeeded" for item in ended)
+    counts = call.engine.executions.counts(flow)
+    return Health(
+        [(item["status"], look_of(item["status"])) for item in items],
+        f"{good * 100 // len(ended)} %" if ended else "",
+        duration(share_of(durations(ended), 0.5)) if ended else "",
+        sum(number for status, number in counts.items() if status not in ENDED),
+    )
 
 
 def show_flow(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -326,11 +212,14 @@ def _flow(
     flow = deployed_flows.show_flow(call)
     fields = inputs_of(flow["inputs"], known, given)
     names = {field.key for field in fields}
+    faults = faults_in(error, fields)
     return PageView(
         "flow.html",
         {
             "flow": flow,
             "fields": fields,
+            "faults": faults,
+            "focus": focused(fields, faults, given),
             "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
             "may_start": call.may(Right.START, flow["flow"]),
@@ -338,8 +227,8 @@ def _flow(
             "sees_content": call.may(Right.CONTENT, flow["flow"]),
             "versions": call.engine.flows.versions(flow["flow"]),
             "starts": [_with_times(item) for item in call.engine.flows.starts(flow["flow"])],
-            "charts": _charts(call, flow["flow"]),
-            "counted": _COUNTED,
+            "charts": charts(newest(call, flow["flow"]), int(time.time() * 1000)),
+            "counted": MOST_COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
             "graph": graph(call.engine.flows.kept(flow["hash"]), {}),
@@ -361,19 +250,6 @@ def _with_times(start: Any) -> dict[str, Any]:
         except NoSchedule:
             pass  # it has no further time, or this host lacks its zone
     return {**start, "times": times}
-
-
-def _charts(call: ApiCall, flow: str) -> Charts | None:
-    """Return the outcomes and durations of the newest executions of a flow, read from a list."""
-    items: list[Any] = []
-    after = None
-    while len(items) < _COUNTED:
-        page = call.engine.executions.list(flow=flow, limit=_AT_ONCE, after=after)
-        items += page.items
-        after = page.next
-        if after is None:
-            break
-    return charts(items, int(time.time() * 1000))
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.engines.typed_text import editable_schema, edited_field
@@ -10,12 +10,14 @@ from flowengine.flow.expressions.types import resolve
 from flowengine.page.fields import (
     FILES,
     MISSING,
+    FormFaults,
     FormField,
     FormFields,
     entered_value,
     files_of,
     fits_in_a_form,
     leaves,
+    note_fault,
     texts_of,
 )
 from flowengine.page.looks import LONGEST_TEXT
@@ -93,23 +95,28 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
         given: Name in the form → text.
 
     Raises:
-        InputError: A text is not of the type of its field.
+        FormFaults: Fields are missing or not valid.
     """
     body: dict[str, Any] = {"choice": given.get("choice", "")}
     if given.get("comment", "").strip():
         body["comment"] = given["comment"].strip()
     form: dict[str, Any] = {}
     edits: dict[str, Any] = {}
-    before = {leaf.name: leaf for field in fields_of(wait) for leaf in leaves(field)}
-    for field in fields_of(wait, given):
+    faults: dict[str, str] = {}
+    shown, sent = fields_of(wait), fields_of(wait, given)
+    before = {leaf.name: leaf for field in shown for leaf in leaves(field)}
+    needed = _needs_form(wait, body["choice"]) or _in_form(shown) != _in_form(sent)
+    for field in sent:
         group, _, path = field.name.partition(".")
         if group == "edit":
             for leaf in leaves(field):
-                edits |= _edit(wait, leaf, before.get(leaf.name), given)
+                edits |= _edit(wait, leaf, before.get(leaf.name), given, faults)
             continue
         if group == "value" and body["choice"] not in GIVES_RESULT:
             continue
-        value = entered_value(field, given)
+        if group == "form" and not needed:
+            continue
+        value = entered_value(field, given, faults)
         if value is MISSING:
             continue  # an empty field is reported as missing, not by its pattern
         if path:
@@ -120,7 +127,21 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
         files = files_of(field.value)
         if files:
             body[field.name] = [file["sha256"] for file in files]
+    if faults:
+        raise FormFaults(faults)
     return {**body, **({"form": form} if form else {}), **({"edit": edits} if edits else {})}
+
+
+def _needs_form(wait: Mapping[str, Any], choice: str) -> bool:
+    """Return whether a choice comes with the form. A rejection may leave it empty."""
+    counts = {item["id"]: item.get("counts_as") for item in wait.get("choices") or ()}
+    return wait.get("kind") == "ask" or counts.get(choice, "approve") == "approve"
+
+
+def _in_form(fields: Iterable[FormField]) -> list[str]:
+    """Return the texts in the form of an approval. An empty box counts as an empty text."""
+    own = (field for field in fields if field.name.partition(".")[0] == "form")
+    return ["" if text == "false" else text for field in own for text in texts_of(field)]
 
 
 def inputs_of(
@@ -160,17 +181,20 @@ def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict
         given: Name in the form → text.
 
     Raises:
-        InputError: A text is not of the type of its input.
+        FormFaults: Inputs are missing or not valid.
     """
-    inputs = {}
+    inputs: dict[str, Any] = {}
+    faults: dict[str, str] = {}
     defaults = {field.name: field.value for field in inputs_of(schemas, {})}
     for field in inputs_of(schemas, {}, given):
-        value = entered_value(field, given)
+        value = entered_value(field, given, faults)
         is_cleared = given.get(field.name) == "" and defaults[field.name]
         if value is MISSING and is_cleared and field.schema.get("type") == "string":
             value = ""
         if value is not MISSING:
             inputs[field.key] = value
+    if faults:
+        raise FormFaults(faults)
     return inputs
 
 
@@ -185,19 +209,22 @@ def changes_in(
         given: Name in the form → text.
 
     Raises:
-        InputError: A text is not of the type of its field.
+        FormFaults: Fields are missing or not valid.
     """
-    changes = {}
+    changes: dict[str, Any] = {}
+    faults: dict[str, str] = {}
     shown = inputs_of(schemas, known, group="set", optional=True)
     sent = inputs_of(schemas, known, given, group="set", optional=True)
     for before, field in zip(shown, sent, strict=True):
         if texts_of(before) == texts_of(field):
             continue
-        value = entered_value(field, given)
+        value = entered_value(field, given, faults)
         if value is MISSING and field.schema.get("type") == "string":
             value = ""
         if value is not MISSING:
             changes[field.key] = value
+    if faults:
+        raise FormFaults(faults)
     return changes
 
 
@@ -209,20 +236,26 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def _edit(
-    wait: Mapping[str, Any], field: FormField, before: FormField | None, given: Mapping[str, str]
+    wait: Mapping[str, Any],
+    field: FormField,
+    before: FormField | None,
+    given: Mapping[str, str],
+    faults: dict[str, str],
 ) -> dict[str, Any]:
     """Return the path of an edited field with its new value. Empty: it is unchanged."""
     path = field.name.partition(".")[2]
-    if field.kind == "list":
-        value = entered_value(field, given)
+    if field.kind in ("list", "boxes"):
+        value = entered_value(field, given, faults)
         value = [] if value is MISSING else value
         return {} if value == (value_at(wait.get("subject"), path) or []) else {path: value}
     if field.kind in FILES:
-        value = entered_value(field, given)
+        value = entered_value(field, given, faults)
         is_same = before is not None and field.value == before.value
         return {} if is_same or value is MISSING else {path: value}
     text = as_sent(given.get(field.name, ""))
     is_same = before is not None and as_sent(before.value) == text
     if field.name not in given or is_same:
         return {}
-    return {path: edited_field(wait, path, restored(field.original, text))}
+    new = restored(field.original, text)
+    value = note_fault(field, faults, lambda: edited_field(wait, path, new))
+    return {} if value is MISSING else {path: value}

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
@@ -22,6 +23,7 @@ from starlette.routing import Route as PathRoute
 
 from flowengine.engines.results import shown_title
 from flowengine.errors import FlowEngineError, NotAllowed
+from flowengine.kernel.notation.times import format_time
 from flowengine.page import (
     approval_views,
     bulk,
@@ -60,6 +62,8 @@ _SMALL, _LEVEL = 1000, 5
 """Of compression: bytes that are sent as they are, and the level."""
 _COMMAND = re.compile(rb'name="command" value="\w*"')
 """The id of a form, which is new in each view."""
+_PATIENCE = 3000
+"""Milliseconds in which a worker takes what can continue, if one is there and not busy."""
 _VIA = "page"
 """The channel of decisions on the page, for the audit trail."""
 _log = logging.getLogger("flowengine.server")
@@ -171,6 +175,7 @@ def templates() -> Environment:
         static=static,
         is_past=is_past,
         closed_as=approval_views.closed_as,
+        in_groups=approval_views.in_groups,
         form_fields=form_fields,
         files_of=files_of,
     )
@@ -361,13 +366,13 @@ class Site:
                 else lambda parts: self._application.received(principal, parts),
             )
 
-        def show(call: ApiCall) -> tuple[PageView, str]:
+        def show(call: ApiCall) -> tuple[PageView, dict[str, Any]]:
             view = _answered(call, page, request.url.path, form)
-            return view, "" if view.redirect else approval_views.open_approvals(call)
+            return view, {} if view.redirect else _of_every_view(call)
 
         try:
             async with self._turn(page, session):
-                view, count = await self._application.view(
+                view, more = await self._application.view(
                     page, principal, request.path_params, show, via=_VIA
                 )
         finally:
@@ -384,7 +389,7 @@ class Site:
         context = {
             **view.context,
             **_signed_in(principal, session, request.url.path),
-            "open_approvals": count,
+            **more,
         }
         return self._render(view.template, context, view.status)
 
@@ -419,7 +424,7 @@ class Site:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        names = {"user": None, "form_token": "", "place": "", "open_approvals": "", **context}
+        names = {"user": None, "form_token": "", "place": "", **context}
         text = templates().get_template(name).render(names)
         return Response(text, status, dict(headers or {}), "text/html; charset=utf-8")
 
@@ -459,6 +464,14 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
         "administers": principal.may_somewhere(Right.ADMINISTER),
         "operates": principal.may_somewhere(Right.OPERATE),
     }
+
+
+def _of_every_view(call: ApiCall) -> dict[str, Any]:
+    """Return what every view has of the store: open approvals, and work that no worker takes."""
+    latest = time.time() * 1000 - _PATIENCE
+    left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
+    left_since = next((format_time(since) for since in left if since < latest), "")
+    return {"open_approvals": approval_views.open_approvals(call), "left_since": left_since}
 
 
 def _packed(request: Request, response: Response) -> Response:

@@ -13,7 +13,7 @@ STATIC = {
     "page.css": "text/css; charset=utf-8",
     "icons.svg": "image/svg+xml",
     "inter.woff2": "font/woff2",
-    **dict.fromkeys(("live.js", "events.js", "arriving.js"), _SCRIPT),
+    **dict.fromkeys(("live.js", "events.js", "arriving.js", "keys.js", "watch.js"), _SCRIPT),
 }
 """Name → media type."""
 

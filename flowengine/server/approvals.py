@@ -19,7 +19,7 @@ from flowengine.server.sent_values import attached, sent_edits, sent_values, upl
 
 
 def list_approvals(call: ApiCall) -> Any:
-    """List waits, oldest first, or in the order in which they are due."""
+    """List waits: oldest first, in the order in which they are due, or closed ones newest first."""
     query = call.query
     execution = query.execution
     if execution is not None:

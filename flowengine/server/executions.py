@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import is_found_by
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.addresses import DERIVED
+from flowengine.kernel.notation.addresses import DERIVED, NOTIFIES
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import (
     ApiCall,
@@ -38,8 +38,13 @@ OPERATOR_LABELS = frozenset({"model", "traceparent"})
 """Labels that change what an execution does: the model of its agents, the trace of its spans."""
 
 
-def list_executions(call: ApiCall) -> Any:
-    """List executions, newest first."""
+def list_executions(call: ApiCall, *, notifications: bool = True) -> Any:
+    """List executions, newest first.
+
+    Args:
+        call: The request.
+        notifications: Whether those that send notifications are among them.
+    """
     query = call.query
 
     def read(limit: int, after: str | None) -> Any:
@@ -53,7 +58,11 @@ def list_executions(call: ApiCall) -> Any:
             after=after,
         )
 
-    page = visible_page(read, lambda item: _is_listed(call, item), query.limit, query.after)
+    def is_shown(item: Any) -> bool:
+        is_wanted = notifications or not item["flow"].startswith(NOTIFIES)
+        return is_wanted and _is_listed(call, item)
+
+    page = visible_page(read, is_shown, query.limit, query.after)
     return {**page, "items": [shown_execution(call, item) for item in page["items"]]}
 
 

@@ -69,7 +69,7 @@ class Counts(TypedDict):
 
 
 class Waits(TypedDict):
-    """A page of waits, oldest first."""
+    """A page of waits, oldest first. Closed ones only: newest first."""
 
     items: list[WaitInfo]
     next: str | None

@@ -277,7 +277,7 @@ class Operated:
                 self._asked[named] = wait["id"]
                 return wait["id"]
         for id in [execution] if execution else [*self._begun] if named not in self._asked else ():
-            for wait in engine.approvals.list(execution=id, status="closed").items:
+            for wait in reversed(engine.approvals.list(execution=id, status="closed").items):
                 if wait["address"] == address:
                     return wait["id"]
         return self._asked.get(named, named)

@@ -181,8 +181,8 @@ def test_the_user_of_the_client_answers_the_questions(api: Api, mode: str) -> No
     assert [*first.requested_schema["properties"]] == ["choice", "account", "choice_", "comment"]
     decided = [wait["decision"] for wait in api.engine.approvals.list(status="closed").items]
     assert [(one["by"], one["via"]) for one in decided] == [(OWNER, "mcp")] * 2
-    assert decided[0]["form"] == {"account": "4711", "choice": 3}
-    assert decided[0]["comment"] == "as agreed"
+    assert decided[1]["form"] == {"account": "4711", "choice": 3}  # the newest is first
+    assert decided[1]["comment"] == "as agreed"
 
 
 @pytest.mark.endurance

@@ -15,12 +15,14 @@ from starlette.datastructures import URL
 
 from flowengine.engines.inspection import glance
 from flowengine.journal.reading import HistoryPort
+from flowengine.page import site
 from flowengine.page.approval_views import closed_as
 from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
 from flowengine.server.guard import Hosts
 from flowengine.server.hooks import recorded
 from flowengine.server.identity import Identity, cookie_name
+from tests.engines.world import until
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -161,7 +163,14 @@ def test_an_empty_required_field_is_reported_as_missing(api: Api, ben: Browser) 
     answer = ben("POST", f"/approvals/{wait}", {**form, "form.grade": "", "form.salary": "5"})
     assert answer.status_code == 422
     [message] = re.findall(r'role="alert">(.*?)</p>', answer.text)
-    assert message == "the form needs &#39;grade&#39;"
+    assert message == "&#39;grade&#39; is required"
+    text = ben("POST", f"/approvals/{wait}", {**form, "form.grade": "7", "form.salary": "x"}).text
+    assert "2 fields need a change" in text
+    assert 'name="form.salary" value="x" inputmode="decimal" aria-invalid="true"' in text
+    assert re.findall(r'name="([^"]+)"[^>]*autofocus', text) == ["form.grade"]
+    assert "&#39;Salary&#39; must be a number, not &#39;x&#39;" in text
+    rejected = ben("POST", f"/approvals/{wait}", {**form, "choice": "reject"})
+    assert rejected.status_code == 303  # without the form
 
 
 def test_opening_a_link_decides_nothing(api: Api, ben: Browser) -> None:
@@ -418,6 +427,42 @@ def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
     assert "sleeps signal arrived" in shown
 
 
+NOTIFYING = """
+flowengine: 1
+id: tells
+tools: {tell: {python: "tools:tell"}}
+steps:
+  - {id: ask, approval: {title: Pay?, notify: [tell]}}
+"""
+
+
+def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(api: Api) -> None:
+    (api.folder / "tools.py").write_text("def tell(**what): pass\n")
+    (api.folder / "tells.yaml").write_text(NOTIFYING)
+    wait = api.engine.run("tells.yaml").waits[0]["id"]
+    until(lambda: api.engine.executions.list(flow="_notify.tell").items)
+    owner = Browser(api)
+    assert "_notify" not in owner("GET", "/executions").text
+    assert "_notify" in owner("GET", "/executions?notifications=on").text
+    api.engine.approvals.approve(wait)
+    text = owner("GET", "/executions?flow=tells").text
+    assert "1 succeeded" in words(text[text.index('class="charted flat"') :])
+
+
+def test_work_that_no_worker_takes_is_told_to_those_who_see_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, sam = Browser(api), Browser(api, api.token("user:sam"))
+    left = "No worker has taken work"
+    id = api.engine.start(api.flows[1], {"order": "a"})
+    assert left not in owner("GET", "/flows").text
+    monkeypatch.setattr(site, "_PATIENCE", -1)
+    assert left in owner("GET", "/flows").text
+    assert left not in sam("GET", "/flows").text
+    api.engine.resume(id)
+    assert left not in owner("GET", "/flows").text
+
+
 def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
     mine, wait = waiting(api)
     other = api.engine.run(api.flows[1], {"order": "a"}, labels={"team": "red & blue"}).execution
@@ -508,7 +553,7 @@ def test_what_is_overdue_comes_first_and_says_so(
     later = time.time() + 7200
     monkeypatch.setattr(time, "time", lambda: later)
     text = ben("GET", "/approvals").text
-    assert text.index("Hire Zoe?") < text.index("overdue") < text.index("Hire Ada?")
+    assert text.index('class="group overdue"') < text.index("Hire Zoe?") < text.index("Hire Ada?")
 
 
 def test_approvals_are_in_the_order_in_which_they_began(

@@ -103,7 +103,7 @@ def test_files_come_with_a_start_and_with_a_decision(api: Api) -> None:
 
     path = f"/approvals/{wait['id']}"
     text = ben("GET", path).text
-    assert '<input type="file" id="attach" name="attach.file" multiple>' in text
+    assert '<input type="file" id="attach" name="attach.file" multiple ' in text
     assert 'name="images.file"' not in text  # no model made a call
     assert str(api.folder) not in text
     form = {"form_token": ben.form_token(path), "choice": "approve", **kept(text)}

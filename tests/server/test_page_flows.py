@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import flow_views
-from flowengine.page.flow_views import HEIGHT, WIDTH, charts
+from flowengine.page.execution_list import HEIGHT, WIDTH, charts
 from tests.server.api import EXPENSE, Api
 from tests.server.test_page import HOSTILE, Browser, words
 
@@ -101,8 +101,13 @@ def test_outcomes_and_durations_are_drawn_from_the_list(
             api.engine.executions.cancel(result.execution)
     monkeypatch.setattr(type(api.engine.executions), "show", None)  # no journal is read
     text = owner("GET", "/flows/report").text
-    assert "2 succeeded , 1 cancelled" in words(text)
+    assert "2 succeeded 1 cancelled" in words(text)
     assert text.count('class="chart"') == 2
+    table = owner("GET", "/flows").text
+    assert "oldest first: succeeded, succeeded, cancelled" in table
+    row = words(table[table.index("/flows/report") :])
+    assert "66 %" in row
+    assert "Europe/Berlin" in row[row.index("Schedules") :]
 
 
 def ended(start: int, took: int, status: str = "succeeded") -> dict[str, Any]:

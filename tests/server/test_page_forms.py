@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.errors import InputError
+from flowengine.page.fields import FormFaults, focused
 from flowengine.page.forms import entered, entered_inputs, fields_of, inputs_of
 from tests.server.api import Api
 from tests.server.test_page import Browser
@@ -102,6 +103,36 @@ def test_what_nobody_filled_in_is_left_out_and_each_value_has_its_type() -> None
         entered(wait(), given)
     empty = {"choice": "approve", "form.lines.count": "1", "form.lines.0.amount": "1"}
     assert entered(wait(), empty)["form"] == {"lines": []}
+
+
+def test_all_faults_are_found_at_once_and_a_list_of_choices_has_boxes() -> None:
+    some = {"type": "array", "items": {"enum": ["tea", "milk"]}, "title": "Drinks"}
+    lines = {"type": "array", "items": {"$ref": "#/$defs/line"}}
+    properties = {
+        "address": ADDRESS,
+        "lines": lines,
+        "drinks": some,
+        "day": {"type": "string", "format": "date"},
+    }
+    form = wait(form={**FORM, "properties": properties, "required": ["lines", "day"]})
+    boxes = fields_of(form, {"form.drinks.1": "milk"})[2]
+    assert (boxes.kind, boxes.options, boxes.chosen) == ("boxes", ["tea", "milk"], ["milk"])
+    given = {
+        "form.address.zip": "x",
+        "form.lines.count": "1",
+        "form.lines.0.amount": "many",
+        "form.drinks.1": "milk",
+        "form.day": "soon",
+    }
+    with pytest.raises(FormFaults, match="4 fields need a change") as refused:
+        entered(form, given)
+    names = ["form.address.zip", "form.lines.0.item", "form.lines.0.amount", "form.day"]
+    assert [*refused.value.faults] == names
+    right = {"form.address.zip": "1", "form.lines.0.item": "pen", "form.lines.0.amount": "1"}
+    sent = entered(form, {**given, **right, "form.day": "2026-11-27"})["form"]
+    assert sent["drinks"] == ["milk"]
+    fields = fields_of(form, {"more": "form.lines", "form.lines.count": "1"})
+    assert focused(fields, {}, {"more": "form.lines"}) == "form.lines.1.item"
 
 
 @pytest.mark.parametrize("count", ["-1", "99999", "x", "9" * 300, "٣"])

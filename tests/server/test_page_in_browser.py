@@ -11,10 +11,13 @@ from playwright.async_api import Browser, Page, async_playwright
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.inspection import glance
+from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.sdk.environments import Screen
 from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.agents.flows import NAME, TOOLS, flow
 from tests.engines.world import until
+from tests.execution_environment.painted import SPEC, Painted
 from tests.server.api import LOCAL
 from tests.server.arriving_page import replies_are_shown_as_they_arrive
 from tests.server.served import Served
@@ -57,7 +60,10 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await replies_are_shown_as_they_arrive(page, served, tmp_path)
             await _a_message_is_sent_with_return(page, served, tmp_path)
             await _seven_tabs_share_one_stream(page, served)
-            assert faults == []
+            page, more = await signed_in(browser, served, scripts=True)
+            await _keys_act(page, first.execution)
+            await _an_environment_is_watched(page, served)
+            assert faults == more == []
 
             plain, faults = await signed_in(browser, served, scripts=False)
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
@@ -147,6 +153,48 @@ async def _seven_tabs_share_one_stream(page: Page, served: Served) -> None:
     assert served.application.streams.readers == 1
 
 
+async def _keys_act(page: Page, execution: str) -> None:
+    """From the inbox to the button of the first approval in three keys. The rest is `Enter`."""
+    for key in ("j", "Enter"):
+        await page.keyboard.press(key)
+    await page.wait_for_url("**/approvals/*")
+    await page.keyboard.press("a")
+    assert await page.evaluate("document.activeElement.value") == "approve"
+    await page.keyboard.press("g")
+    await page.keyboard.press("e")
+    await page.wait_for_url("**/executions")
+    for key in ("j", "x"):
+        await page.keyboard.press(key)
+    assert await page.is_visible("#bulk")
+    await page.keyboard.press("?")
+    await page.wait_for_selector("#keys", state="visible")
+    await page.keyboard.press("Escape")
+    await page.goto(page.url + f"/{execution}/step?at=ask")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.click(f'code[title="{execution}"]')
+    assert await page.evaluate("navigator.clipboard.readText()") == execution
+
+
+async def _an_environment_is_watched(page: Page, served: Served) -> None:
+    provider = Painted()
+    register_provider(provider)
+    try:
+        await asyncio.to_thread(served.api.engine.environments.ensure, SPEC)
+        await page.clock.install()
+        await page.goto(f"{served.url}/environments")
+        await page.click("[data-look] button")
+        await page.wait_for_selector("main pre.screen >> text=in process")
+
+        async def show() -> Screen:
+            return Screen("changed")
+
+        provider.show = show
+        await page.clock.fast_forward(3000)
+        await page.wait_for_selector("main pre.screen >> text=changed")
+    finally:
+        unregister_provider("painted")
+
+
 async def _list_stays_current(page: Page, served: Served, folder: Path) -> None:
     await page.clock.install()
     await page.goto(f"{served.url}/executions")
@@ -188,7 +236,13 @@ def test_each_view_is_accessible_and_fits_a_phone(
     folded = engine.run("nested.yaml").execution
     id = ordered(served.api, tmp_path, monkeypatch)
     views = (
-        *("/executions", "/deploy", "/flows/expense", f"/approvals/{hired.waits[0]['id']}"),
+        *(
+            "/executions",
+            "/deploy",
+            "/flows",
+            "/flows/expense",
+            f"/approvals/{hired.waits[0]['id']}",
+        ),
         *("/approvals", "/bulk/approvals?all=on&choice=approve", f"/executions/{id}/fork?at=ship"),
         *(f"/executions/{id}{view}" for view in ("/timeline", "/step?at=ship", "/step?at=fetch")),
         f"/executions/{folded}",

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.page import approval_views
 from tests.server.api import Api
-from tests.server.test_page import FORM, HOSTILE, Browser, waiting
+from tests.server.test_page import FORM, HOSTILE, Browser, waiting, words
 
 BOTH = """
 flowengine: 1
@@ -97,6 +97,31 @@ def test_all_are_in_order_of_their_due_times_over_the_pages(
             break
         address = found[0].replace("&amp;", "&")
     assert seen == [["Yan", "Zoe"], ["Ada0", "Ada1"], ["Ada2"]]
+
+
+def titles(text: str) -> list[str]:
+    return re.findall(r'class="t"[^>]*>([^<]+)<', text)
+
+
+def test_open_ones_are_grouped_by_due_time_with_counts_by_flow_and_closed_ones_newest_first(
+    api: Api, ben: Browser
+) -> None:
+    waits = [waiting(api, name)[1] for name in ("Ada", "Zoe")]
+    api.engine.run(api.flows[0])
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "expires: 3h\n      title: Hire"))
+    api.engine.run("hire.yaml", {"name": "Yan"})
+    text = ben("GET", "/approvals").text
+    assert re.findall(r'<h2 class="group">([^<]+)<', text) == ["Within a day", "Later"]
+    assert titles(text)[0] == "Hire Yan?"
+    counts = words(text[text.index('aria-label="Flows"') :])
+    assert "Every flow 5 hire 3 both 2" in counts
+    assert len(titles(ben("GET", "/approvals?flow=both").text)) == 2
+    for wait in waits[::-1]:
+        api.engine.approvals.decide(wait, "reject", by="user:ben")
+    closed = ben("GET", "/approvals?for=all&status=closed").text
+    assert titles(closed) == ["Hire Zoe?", "Hire Ada?"]
+    assert 'class="group"' not in closed
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_an_execution_is_started_from_the_schemas_of_its_inputs(api: Api, owner:
     assert "5" in re.findall(r'role="alert">(.*?)</p>', refused.text)[0]
     missing = owner("POST", "/flows/trip", form)
     [message] = re.findall(r'role="alert">(.*?)</p>', missing.text)
-    assert message.startswith("input &#39;days&#39; is missing")
+    assert message.startswith("&#39;days&#39; is required")
     assert "-i" not in message
 
     wrong = owner("POST", "/flows/trip", {**form, "input.days": "2", "labels": "x"})

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cli.test_program import modules
 from tests.command_line import PROGRAM, flowengine
+from tests.engines.world import until
 from tests.server.api import EXPENSE
 
 SETTINGS = "access: [{who: [ben], role: approver}]\n"
@@ -47,10 +49,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def served(folder: Path) -> Iterator[Served]:
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Served]:
     process = subprocess.Popen(
-        [PROGRAM, "serve", "--port", "0"],
+        [PROGRAM, "serve", "--port", "0", *options],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -58,13 +60,34 @@ def served(folder: Path) -> Iterator[Served]:
         text=True,
     )
     assert process.stderr is not None
-    url = re.search(r"(http://\S+)", process.stderr.readline())
-    file = re.search(r"token is in (.+)$", process.stderr.readline())
-    assert url, process.poll()
-    assert file
+    lines = ""
+    while not (file := re.search(r"token is in (.+)$", lines, re.MULTILINE)):
+        lines += process.stderr.readline()
+        assert process.poll() is None, lines
+    url = re.search(r"(http://\S+)", lines)
+    assert url
     yield Served(process, url[1], Path(file[1]))
     process.kill()
     process.communicate()
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    with serving(folder) as served:
+        yield served
+
+
+def test_a_server_with_a_worker_drives_executions_and_ends_with_it(folder: Path) -> None:
+    with serving(folder, "--worker") as served:
+        start = {"flow": "expense", "inputs": {"amount": 80}}
+        id = served("POST", "/v1/executions", start)["execution"]
+        until(lambda: served("GET", f"/v1/executions/{id}")["status"] == "waiting")
+        [wait] = served("GET", "/v1/approvals")["items"]
+        assert flowengine("approve", wait["id"], "--as", "ben", "--no-resume").code == 0
+        until(lambda: served("GET", f"/v1/executions/{id}")["status"] == "succeeded")
+
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(60) == 0
 
 
 @pytest.mark.endurance

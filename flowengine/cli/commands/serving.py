@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PORT = 8383
 RATE = 3000
+_Work = Callable[["asyncio.Event"], Awaitable[None]]
+_Until = Callable[[_Work, "WorkerLog"], Awaitable[None]]
+"""Runs a worker until something stops it."""
 
 
 class Serve:
@@ -35,13 +38,18 @@ class Serve:
 
     HELP = "serve a page and an HTTP API over the store until stopped"
     EXAMPLE = """\
-flowengine deploy expense.yaml refund.yaml && flowengine serve
+flowengine deploy expense.yaml refund.yaml && flowengine serve --worker
 flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
 flowengine serve --port 0"""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
         """Add the arguments."""
+        parser.add_argument(
+            "--worker",
+            action="store_true",
+            help="also drive the executions, as 'flowengine worker' does, for a first try",
+        )
         parser.add_argument(
             "--host",
             metavar="ADDRESS",
@@ -131,7 +139,8 @@ flowengine serve --port 0"""
         if arguments.rate < 1:
             raise UsageError("--rate is at least 1")
         check(serving)
-        with CliSession(arguments) as session:
+        worker = _worker_beside(arguments) if arguments.worker else nullcontext()
+        with worker, CliSession(arguments) as session:
             serve(
                 session.engine,
                 serving,
@@ -224,35 +233,90 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
         Raises:
             UsageError: An option does not apply to a store in Temporal.
         """
-        import asyncio
+        from flowengine.worker.service import until_stopped
 
-        from flowengine.cli.terminal.logs import taking_records
-        from flowengine.engines.host import SystemClock
-        from flowengine.telemetry.worker_log import WorkerLog
-
-        if arguments.quiet:
-            log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
-        else:
-            log = WorkerLog(arguments.log_format, SystemClock().now)
-        address = remote_store(arguments.store or "")
-        with taking_records(log):
-            try:
-                asyncio.run(
-                    _work(arguments, log) if address is None else _remote(arguments, log, address)
-                )
-            except FlowEngineError as error:
-                if arguments.log_format == "text":
-                    raise
-                log("error", message=error.message, hint=error.hint and str(error.hint))
-                return error.exit_code
-        return 0
+        return _run_worker(arguments, until_stopped)
 
 
-async def _work(arguments: Namespace, log: WorkerLog) -> None:
+def _run_worker(arguments: Namespace, until: _Until) -> int:
+    """Run a worker, and return the exit code.
+
+    Args:
+        arguments: Those of `flowengine worker`.
+        until: Runs it until something stops it.
+    """
+    import asyncio
+
+    from flowengine.cli.terminal.logs import taking_records
+    from flowengine.engines.host import SystemClock
+    from flowengine.telemetry.worker_log import WorkerLog
+
+    if arguments.quiet:
+        log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
+    else:
+        log = WorkerLog(arguments.log_format, SystemClock().now)
+    address = remote_store(arguments.store or "")
+    with taking_records(log):
+        try:
+            asyncio.run(
+                _work(arguments, log, until)
+                if address is None
+                else _remote(arguments, log, address, until)
+            )
+        except FlowEngineError as error:
+            if arguments.log_format == "text":
+                raise
+            log("error", message=error.message, hint=error.hint and str(error.hint))
+            return error.exit_code
+    return 0
+
+
+@contextmanager
+def _worker_beside(arguments: Namespace) -> Iterator[None]:
+    """Run a worker with the default options on a thread while the context is open.
+
+    Its engine is its own: that of a server drives nothing. At the end it drains, and a second
+    signal ends the process at once.
+
+    Args:
+        arguments: Those of the program.
+    """
+    import asyncio
+    import signal
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Event
+
+    from flowengine.worker.service import STOP
+
+    parser = ArgumentParser()
+    Worker.configure(parser)
+    own = parser.parse_args([], Namespace(**vars(arguments)))
+    ready, stopping, loops = Event(), asyncio.Event(), list[asyncio.AbstractEventLoop]()
+
+    async def until(work: _Work, log: WorkerLog) -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+        await work(stopping)
+
+    with ThreadPoolExecutor(1, "worker") as pool:
+        running = pool.submit(_run_worker, own, until)
+        running.add_done_callback(lambda _: ready.set())
+        ready.wait()
+        try:
+            if not running.done():
+                yield
+        finally:
+            for number in STOP:
+                signal.signal(number, signal.SIG_DFL)
+            if not running.done():
+                loops[0].call_soon_threadsafe(stopping.set)
+            running.result()
+
+
+async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     """Take the work of a store in a directory."""
     from flowengine.worker.backlog import AT_ONCE
     from flowengine.worker.loop import Worker
-    from flowengine.worker.service import until_stopped
 
     if arguments.heartbeat is not None:
         raise UsageError(
@@ -295,7 +359,7 @@ async def _work(arguments: Namespace, log: WorkerLog) -> None:
             return measured(worker, session.engine)
 
         async with _answering(arguments, log, lambda: worker.is_ready, measures):
-            await until_stopped(work, log)
+            await until(work, log)
 
 
 def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
@@ -327,12 +391,11 @@ def _offers(arguments: Namespace) -> str | None:
     return ",".join(sorted(set(arguments.offers))) or None
 
 
-async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
+async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Until) -> None:
     """Take the work of a store in Temporal."""
     from flowengine import __version__
     from flowengine.engines.temporal.opening import without_objects
     from flowengine.engines.temporal.opening import work as work_for
-    from flowengine.worker.service import until_stopped
 
     if arguments.per_flow is not None or not (arguments.at_once is None or arguments.offers):
         raise UsageError(
@@ -371,7 +434,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str) -> None:
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):
-        await until_stopped(work, log)
+        await until(work, log)
 
 
 @asynccontextmanager

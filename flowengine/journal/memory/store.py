@@ -863,7 +863,9 @@ class MemoryStore(JournalStore):
 
 
 def _place(order: Place, wait: ListedWait, filter: WaitFilter) -> Place:
-    """Return the position of a wait in a list."""
+    """Return the position of a wait in a list. Closed ones only: newest first."""
+    if filter.state == "closed":
+        return -order[0], -order[1]
     return (turn_of(wait.record), order[1]) if filter.in_turn else order
 
 

@@ -230,7 +230,7 @@ def _forks_of(execution: str | None) -> tuple[str, str] | None:
 def waits(
     connection: sqlite3.Connection, filter: WaitFilter, after: str | None, limit: int
 ) -> StoredWaitPage:
-    """Return a page of waits, oldest first.
+    """Return a page of waits, oldest first. Closed ones only: newest first.
 
     Args:
         connection: The connection to read from.
@@ -246,7 +246,7 @@ def waits(
         _read_along(connection, lead, filter, place) for lead in _leads_of_waits(connection, filter)
     ]
     limit = min(limit, _MOST)
-    found = list(islice(_merged(streams, filter.assignees), limit + 1))
+    found = list(islice(_merged(streams, filter), limit + 1))
     page = found[:limit]
     end = page_end(page[-1][0]) if page and len(found) > limit else None
     return StoredWaitPage([wait for _, wait in page], end)
@@ -318,13 +318,14 @@ def _read_along(
 ) -> Iterator[_Placed]:
     """Yield the waits along one index, in order, reading lazily."""
     order = lead.age.replace("since", "turn") if filter.in_turn else lead.age
+    follows, way = ("<", " DESC") if filter.state == "closed" else (">", "")
     where, values = _where(
         *lead.conditions,
         ("waits.flow = ?", filter.flow),
         ("waits.batch = ?", filter.batch),
         (f"{lead.age} >= ?", filter.since),
         (f"{lead.age} <= ?", filter.before),
-        (f"({order}, {lead.key}) > (?, ?)", place),
+        (f"({order}, {lead.key}) {follows} (?, ?)", place),
     )
     if filter.execution is not None:
         where += {
@@ -338,7 +339,7 @@ def _read_along(
     rows = connection.execute(
         f"SELECT {queries.WAIT_COLUMNS} FROM {lead.table} "
         f"CROSS JOIN executions ON executions.number = waits.execution "
-        f"WHERE {where} ORDER BY {order}, {lead.key}",
+        f"WHERE {where} ORDER BY {order}{way}, {lead.key}{way}",
         values,
     )
     for row in rows:
@@ -348,13 +349,12 @@ def _read_along(
         yield (turn_of(wait.record) if filter.in_turn else since, number), wait
 
 
-def _merged(
-    streams: Sequence[Iterator[_Placed]], assignees: Sequence[str] | None
-) -> Iterator[_Placed]:
-    """Yield the waits of all streams in order, each once, if one of the assignees may answer it."""
+def _merged(streams: Sequence[Iterator[_Placed]], filter: WaitFilter) -> Iterator[_Placed]:
+    """Yield the waits of all streams in order, each once, if an assignee may answer it."""
     last = None
-    for place, wait in heapq.merge(*streams, key=lambda placed: placed[0]):
-        if place != last and may_answer(wait, assignees):
+    newest_first = filter.state == "closed"
+    for place, wait in heapq.merge(*streams, key=lambda placed: placed[0], reverse=newest_first):
+        if place != last and may_answer(wait, filter.assignees):
             yield place, wait
         last = place
 

@@ -16,9 +16,11 @@ if (live) before.set(live, content(live));
 if (live && "execution" in live.dataset) follow(live.dataset.execution);
 else if (rest(live)) refreshed();
 if (live && "poll" in live.dataset) setInterval(poll, POLL);
+else if (live) setTimeout(poll, POLL + 1000); // no event tells that no worker is there
 if (scrubber) scrub();
 tellTimes();
 setInterval(tellTimes, 30_000);
+document.addEventListener("replaced", tellTimes);
 
 function follow(shown) {
   let waiting = false;
@@ -58,9 +60,13 @@ async function fetched(address) {
 }
 
 async function refresh() {
-  let next = (await fetched(rest(live) ?? location.href))?.getElementById("live");
-  if (rest(next)) next = (await fetched(rest(next)))?.getElementById("live");
-  if (next) replace(live, next);
+  let page = await fetched(rest(live) ?? location.href);
+  const whole = rest(page?.getElementById("live"));
+  if (whole) page = await fetched(whole);
+  for (const part of page ? [live, document.getElementById("left")] : []) {
+    const next = page.getElementById(part.id);
+    if (next) replace(part, next);
+  }
 }
 
 // Where the whole view is, if this is the first one of a long execution, which is a glance.

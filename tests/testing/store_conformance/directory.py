@@ -370,7 +370,10 @@ def check_waits_that_open_again_are_new(store: JournalStore) -> None:
 
 @checks
 def check_decided_waits_are_not_pending(store: JournalStore) -> None:
-    """Lists show a wait as pending until it is decided or closed, and as closed from then on."""
+    """Lists show a wait as pending until it is decided or closed, and as closed from then on.
+
+    Closed ones only are listed newest first.
+    """
     new_execution(store, "e1")
     records = [approval(n, assignees=["user:ana"], batch="b") for n in range(3)]
     append_event(store, "e1", 1, opened=records)
@@ -383,7 +386,7 @@ def check_decided_waits_are_not_pending(store: JournalStore) -> None:
         pending = listed_waits(store, WaitFilter(**given))
         closed = listed_waits(store, WaitFilter("closed", **given))
         both = listed_waits(store, WaitFilter("all", **given))
-        same((pending, closed), ([("e1", 2)], [("e1", 0), ("e1", 1)]), f"waits by {given}")
+        same((pending, closed), ([("e1", 2)], [("e1", 1), ("e1", 0)]), f"waits by {given}")
         same(both, [("e1", 0), ("e1", 1), ("e1", 2)], f"all waits by {given}")
 
 
