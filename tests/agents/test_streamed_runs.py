@@ -383,6 +383,7 @@ def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) ->
     assert [(one["tool_call_id"], one["content"]) for one in answers] == [("x", "3"), ("y", "7")]
 
 
+@pytest.mark.endurance
 def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
     def pieces(text: str) -> Answer:
         return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))

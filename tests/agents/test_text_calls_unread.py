@@ -210,6 +210,7 @@ def faults(text: str, calling: FunctionCalling = "native", **more: Any) -> list[
     return [fault.name for fault in reply.faults]
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("calling", ["native", "text"])
 def test_a_call_as_json_is_told_in_any_order_of_its_keys(calling: FunctionCalling) -> None:
     calls = [*objects()]

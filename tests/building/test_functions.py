@@ -157,6 +157,7 @@ def test_a_module_of_a_package_is_found_from_anywhere(tmp_path: Path) -> None:
     assert imported.stdout.split()[0] == str(tmp_path), imported.stderr
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("how", [["-c"], ["-"]])
 def test_functions_of_a_program_in_no_file_run_in_memory_only(
     tmp_path: Path, how: list[str]

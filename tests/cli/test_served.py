@@ -305,6 +305,7 @@ def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
         assert told in served("approve", wait["id"], *form).err
 
 
+@pytest.mark.endurance
 def test_flows_are_deployed_and_their_schedules_operated(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

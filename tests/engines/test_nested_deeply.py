@@ -88,6 +88,7 @@ NOT_STORED = {
 """Last step → more of a flow whose state, wait, message, error or outputs are nested too deeply."""
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_what_cannot_be_stored_fails_its_execution_and_no_other(
     tmp_path: Path, in_memory: bool

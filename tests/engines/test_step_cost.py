@@ -142,6 +142,7 @@ def test_a_coroutine_that_ends_at_once_takes_two_rounds_of_the_loop(
     assert rounds <= 2 * 200 + 5
 
 
+@pytest.mark.endurance
 def test_executions_at_once_cost_as_much_as_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

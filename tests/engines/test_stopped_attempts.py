@@ -44,6 +44,7 @@ def test_its_script_has_ended_before_the_next_attempt(tmp_path: Path, delay: str
         assert engine.resume("e").outputs == {"second": "alone\n"}
 
 
+@pytest.mark.endurance
 def test_an_execution_ends_after_all_its_attempts(tmp_path: Path) -> None:
     """The second attempt is stopped, too, while it waits for the end of the first one."""
     file = tmp_path / "flow.yaml"

@@ -75,6 +75,7 @@ def test_no_variable_is_there_that_was_not_declared(
     assert {"PATH", "HOME", "LANG"} <= names <= FIXED | OF_SHELLS | mark
 
 
+@pytest.mark.endurance
 def test_time_is_bounded_and_all_that_was_started_ends(kind: tuple[str, Any]) -> None:
     name, resource = kind
     nap = f"sleep 1077.{uuid.uuid4().int}"

@@ -332,6 +332,7 @@ def said(read: Any) -> Any:
         return None
 
 
+@pytest.mark.endurance
 def test_functions_have_one_signature_in_both() -> None:
     """The source shows what the function shows, or less: of tuples with names, of defaults."""
     differing, equal, count = [], 0, 0

@@ -66,6 +66,7 @@ def taking(module: ModuleType) -> Flow:
     return flow
 
 
+@pytest.mark.endurance
 def test_from_step_to_step_and_across_a_restart_and_as_an_edit(module: ModuleType) -> None:
     flow = Flow("between")
     made = [flow.step(getattr(module, f"make_{name}")) for name in NAMES]
@@ -107,6 +108,7 @@ def as_sent(module: ModuleType) -> dict[str, Any]:
     return sent
 
 
+@pytest.mark.endurance
 def test_as_inputs_from_python_and_over_http(module: ModuleType, tmp_path: Path) -> None:
     flow = taking(module)
     api = Api(tmp_path, ())
@@ -125,6 +127,7 @@ def test_as_inputs_from_python_and_over_http(module: ModuleType, tmp_path: Path)
         api.close()
 
 
+@pytest.mark.endurance
 def test_as_arguments_of_an_agents_tool(module: ModuleType) -> None:
     sent = as_sent(module)
     tools = [getattr(module, f"take_{name}") for name in SHOWN]
@@ -135,6 +138,7 @@ def test_as_arguments_of_an_agents_tool(module: ModuleType) -> None:
     assert set(module.GOT) == set(SHOWN), [text for text in answers if text]
 
 
+@pytest.mark.endurance
 def test_as_an_agents_answer(module: ModuleType) -> None:
     sent = as_sent(module)
     hints = {hint: name for name, (hint, _) in zip(NAMES, CASES, strict=True)}

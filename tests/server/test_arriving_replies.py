@@ -263,6 +263,7 @@ def test_a_reader_of_replies_alone_receives_no_entries(
     assert "***" in found
 
 
+@pytest.mark.endurance
 def test_a_reader_of_replies_that_does_not_read_is_cut_off(served: Served, tmp_path: Path) -> None:
     id = served.api.engine.start(served.api.flows[0])
     files = ReplyFiles(str(tmp_path / "store"))

@@ -54,6 +54,7 @@ def settings(api: Api, folder: Path, deploys: str) -> Api:
     return Api(folder / "other", ())
 
 
+@pytest.mark.endurance
 def test_a_text_is_checked_with_places(api: Api) -> None:
     ok = api("POST", "/v1/flows/check", {"text": GREET}, token=api.token("user:vera"), code=200)
     assert ok == {"errors": [], "warnings": [], "flow": "greet"}
@@ -79,6 +80,7 @@ def nested(depth: int) -> str:
     )
 
 
+@pytest.mark.endurance
 def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_check_that_takes_too_long_ends_and_holds_up_no_one(
     assert few["flow"] == "nested", few
 
 
+@pytest.mark.endurance
 def test_what_was_checked_is_deployed_and_not_compiled_again(
     api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_checks_that_wait_for_others_do_not_take_the_places_of_requests(
     api("POST", "/v1/flows/check", {"text": GREET}, code=200)
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     "text",
     [
@@ -161,6 +165,7 @@ def test_a_check_reads_nothing_of_the_machine(api: Api, tmp_path: Path, text: st
         assert "did you mean" not in str(found)
 
 
+@pytest.mark.endurance
 def test_only_what_the_host_allows_is_deployed(api: Api, tmp_path: Path) -> None:
     told = api("POST", "/v1/flows", {"text": GREET}, code=403)
     assert "does not allow deployments" in told["detail"]
@@ -219,6 +224,7 @@ CONVERTING = "{kind: documents, config: {converters: FUNCTIONS}}"
 READ_WEB = READ.replace("path: x", "url: 'https://a.b'")
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("environment", "step", "uses"),
     [
@@ -290,6 +296,7 @@ def test_all_files_of_the_host_that_a_flow_uses_are_known(
     assert load_text(AGENTS, host=True).host_files == {"step 'std.visit_page'": ["."]}
 
 
+@pytest.mark.endurance
 def test_deployed_flows_visit_pages_and_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +323,7 @@ def test_models_of_deployed_flows_are_no_files(agent: str) -> None:
     assert load_text(AGENTS.replace("m/x", "scripted/registered"))
 
 
+@pytest.mark.endurance
 def test_clients_deploy_and_operate_schedules(api: Api, tmp_path: Path) -> None:
     server = settings(api, tmp_path, "deploys: {}")
     path = tmp_path / "greet.yaml"

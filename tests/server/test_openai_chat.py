@@ -149,6 +149,7 @@ class Other(ScriptedModel):
         return await super().complete(request)
 
 
+@pytest.mark.endurance
 def test_a_reply_that_differs_from_what_arrived_is_sent_whole(api: Api) -> None:
     unregister(NAME)
     model = Other()

@@ -66,6 +66,7 @@ def test_a_flow_file_is_checked_then_deployed(server: Api) -> None:
     assert server("GET", "/v1/audit")["items"][0]["path"] == "/deploy"
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -226,13 +226,14 @@ class FlowFiles:
             file.report.at("E401", NO_FILES, loc, "write its content into the flow")
             return None
         package, colon, inside = path.partition(":")
+        # The literal word of the syntax, of which a directory is also a package to Python.
+        meant = "write its name before the colon: acme_flows:letters/lib.yaml"
+        meant = meant if package == "package" else ""
         if colon and "/" not in package:
             spec = find_module(package, file.folder)
             folders = list(spec.submodule_search_locations or ()) if spec is not None else []
             if not folders:
-                hint = "install it, or write the path of the file"
-                if package == "package":  # the literal word `package` of the syntax
-                    hint = "write its name before the colon: acme_flows:letters/lib.yaml"
+                hint = meant or "install it, or write the path of the file"
                 file.report.at("E401", f"there is no package {package!r}", loc, hint)
                 return None
             full_path = os.path.join(folders[0], inside)
@@ -241,7 +242,7 @@ class FlowFiles:
             full_path = os.path.normpath(os.path.join(above, path))
         if not os.path.isfile(full_path):
             near = did_you_mean(os.path.basename(full_path), _beside(full_path))
-            hint = near or "paths are relative to the file that contains them"
+            hint = meant or near or "paths are relative to the file that contains them"
             file.report.at("E401", f"there is no file {path!r}", loc, hint)
             return None
         return full_path

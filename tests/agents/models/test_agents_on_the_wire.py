@@ -69,6 +69,7 @@ def test_three_attempts_are_three_requests_then_the_providers_error(
     assert len({json.dumps(sent.body) for sent in wire.requests}) == 1
 
 
+@pytest.mark.endurance
 def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
     wire.answer(failed(401, "who are you?"))
 
