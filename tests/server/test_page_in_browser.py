@@ -190,8 +190,11 @@ def test_each_view_is_accessible_and_fits_a_phone(
     views = (
         *("/executions", "/deploy", "/flows/expense", f"/approvals/{hired.waits[0]['id']}"),
         *("/approvals", "/bulk/approvals?all=on&choice=approve", f"/executions/{id}/fork?at=ship"),
-        *(f"/executions/{id}{view}" for view in ("/timeline", "/step?at=ship", "/step?at=fetch")),
+        *(f"/executions/{id}{view}" for view in ("/timeline", "?at=ship", "?at=fetch")),
+        f"/executions/{id}/retry",
         f"/executions/{folded}",
+        f"/executions/{folded}/cancel",
+        f"/executions/{id}/history",
         f"/executions/{id}/compare?with={id}",
     )
 
