@@ -224,7 +224,9 @@ def _with_forms(
 def _schemas(compiled: Any, signal: str) -> dict[str, Any]:
     """Return the schema of the data of a signal, as for inputs. Empty: it has no data."""
     schema = signals.data_schema(compiled, signal)
-    return {} if schema is None else {"data": schema}
+    if schema is None:
+        return {}
+    return {"data": {"title": signal, **schema} if isinstance(schema, dict) else schema}
 
 
 def _is_retried(info: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.folds import FoldLevel, FoldRow, Folds
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.view import DECIDABLE
 from flowengine.page.looks import duration
 
 WIDTH = 1000
@@ -33,7 +34,8 @@ class BarSpan(NamedTuple):
     """Milliseconds since 1970."""
     end: int
     status: str
-    """The class of its color: a status, `pause` before a retry, or `fold` around other steps."""
+    """The class of its color: a status, `pause` for a time without people, or `fold` around other
+    steps."""
     what: str
 
 
@@ -182,8 +184,10 @@ def _spans_of(step: Mapping[str, Any], now: int) -> Iterator[BarSpan]:
 
 
 def _color(step: Mapping[str, Any]) -> str:
-    """Return the status of a step that makes no attempts: a wait, unless it ended badly."""
-    return "waiting" if step["status"] in ("succeeded", "running") else str(step["status"])
+    """Return the color of a step that makes no attempts: a wait, unless it ended badly."""
+    if step["status"] not in ("succeeded", "running", "waiting"):
+        return str(step["status"])
+    return "waiting" if step["kind"] in DECIDABLE else "pause"
 
 
 def _end(timed: Mapping[str, Any], now: int) -> int:

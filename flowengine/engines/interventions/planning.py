@@ -84,13 +84,13 @@ def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:
     values = {key: cell[0] for key, cell in state["vars"].items()}
     if at.endswith(COMPENSATION):
         return InterventionPlan({at: ""}, len(past.kept), state=values)
-    beside = {address for address, _ in past.results if not within(address, at)}
+    kept = past.kept | {address for address, _ in past.results if not within(address, at)}
     again: dict[str, str] = {}
     seen: list[Observation] = []
     for moment in walk(host.flows, record.hash, journal, seen):
         for step in seen:
             node = moment.graph.node(step.step)
-            if _acts(node) and step.address not in past.kept | beside:
+            if _acts(node) and step.address not in kept:
                 again[step.address] = _effect(node)
         seen.clear()
     return InterventionPlan(again, len(past.kept), state=values)
