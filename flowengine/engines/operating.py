@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import UpgradeInfo
-    from flowengine.engines.interventions.planning import InterventionPlan
-    from flowengine.engines.results import ExecutionPage, ExecutionResult
+    from flowengine.engines.results import ExecutionPage, ExecutionResult, InterventionPlan
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.engines.results import ENDED
+from flowengine.engines.results import ENDED, InterventionPlan
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
 from flowengine.page.approval_views import why_not as why_not_decided
@@ -22,9 +22,6 @@ from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
 from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, ForkBody, RetryBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
-
-if TYPE_CHECKING:
-    from flowengine.engines.interventions.planning import InterventionPlan
 
 # Many executions cancelled or retried at once, and many approvals decided.
 #

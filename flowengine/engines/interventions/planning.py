@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.executions.linked_flows import read, running, state_at, unit_at, walk
@@ -10,6 +10,7 @@ from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import form_then, past_of
 from flowengine.engines.interventions.retracing import being_undone, within
 from flowengine.engines.interventions.retrying import held_failures
+from flowengine.engines.results import InterventionPlan
 from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED
 from flowengine.kernel import advance
@@ -24,24 +25,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.state.records import State
-
-
-class InterventionPlan(NamedTuple):
-    """What an intervention would do. Steps are named by their addresses."""
-
-    again: dict[str, str] = {}  # noqa: RUF012 - a default that nothing changes
-    """Steps that have run and may run again → the effect of their calls: `pure`, `idempotent` or
-    `once`. Empty for steps that make no call, such as approvals."""
-    kept: int = 0
-    """Number of steps whose results are kept."""
-    stopped: tuple[str, ...] = ()
-    """Steps whose attempts are stopped, and that may have taken effect."""
-    undone: tuple[str, ...] = ()
-    """Steps that are compensated."""
-    cleanup: tuple[str, ...] = ()
-    """Steps of `finally` that run."""
-    state: dict[str, Any] = {}  # noqa: RUF012 - a default that nothing changes
-    """Of a fork: the state right before its step."""
 
 
 def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> InterventionPlan:
