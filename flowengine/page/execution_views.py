@@ -377,7 +377,7 @@ def causes_of(error: Any) -> Iterator[Any]:
         yield error
 
 
-def number_in(given: dict[str, str], name: str, default: int = 0) -> int:
+def number_in(given: Mapping[str, str], name: str, default: int = 0) -> int:
     text = given.get(name, "")
     return int(text) if _NUMBER.fullmatch(text) else default
 

@@ -159,7 +159,9 @@ def _spans(row: FoldRow, folds: Folds, now: int, most: int) -> Iterator[BarSpan]
         end = _end(row.step, now)
     elif _inside(row) <= most and _RUNNING.isdisjoint(dict((*row.counts, *row.deeper))):
         end = max(_end(step, now) for step in folds.steps_inside(row.address))
-    yield BarSpan(parse_time(whole["started_at"]), end, "fold", f"{row.total} {row.noun}s")
+    is_done = row.step is not None and row.step["status"] == "succeeded"
+    color = "succeeded" if is_done else "fold"
+    yield BarSpan(parse_time(whole["started_at"]), end, color, f"{row.total} {row.noun}s")
     if _inside(row) > most:
         return
     for step in islice(folds.steps_inside(row.address, only_urgent=True), _MOST_INSIDE):
@@ -205,7 +207,7 @@ def _busy(
     for span in spans:
         if span.what.startswith("attempt"):
             yield span.start, span.end
-        elif span.status == "fold":
+        elif row.total and span is spans[0]:
             if _inside(row) > most:
                 yield span.start, span.end
                 continue
