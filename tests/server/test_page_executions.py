@@ -468,7 +468,8 @@ def test_a_loop_between_two_rounds_waits_and_a_group_is_forked_with_changes(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(api.engine.run, "poll.yaml", id="poll")
         text, end = "", time.monotonic() + 30
-        while "to begin round 2" not in text and time.monotonic() < end:
+        idle = r'id="graph_step_poll" class="node is-idle'
+        while not re.search(idle, text) and time.monotonic() < end:
             time.sleep(0.05)
             text = owner("GET", path).text
         form = owner("GET", f"{path}/fork?at=before").text
@@ -476,7 +477,7 @@ def test_a_loop_between_two_rounds_waits_and_a_group_is_forked_with_changes(
         assert running.result(timeout=30).status == "cancelled"
     assert "to begin round 2" in text
     assert "try again" not in text
-    assert re.search(r'id="graph_step_poll" class="node is-idle', text)
+    assert re.search(idle, text)
     assert 'name="set.count" value="0"' in form
     assert "before/look" in form
 
