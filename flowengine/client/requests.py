@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -454,13 +454,13 @@ def resume(execution: str, *, on_crash: str) -> ApiRequest[ExecutionResult]:
 
 
 def retry(
-    execution: str, *, step: str | None = None, flow: str | None = None
+    execution: str, *, step: str | Sequence[str] | None = None, flow: str | None = None
 ) -> ApiRequest[ExecutionResult]:
     """Continue a failed execution from the steps that failed. See `Engine.executions.retry`.
 
     Args:
         execution: Its id, or an unambiguous prefix of it.
-        step: Address of a step. Default: everything that failed.
+        step: Address of a step, or several addresses. Default: everything that failed.
         flow: A fixed flow: its id, or a hash.
     """
     return _then_result(execution, "retry", {"step": step, "flow": flow})

@@ -89,6 +89,13 @@ class ScopeFrame(NamedTuple):
     boxes: list[Box]
     arrows: list[Arrow]
 
+    def ids(self) -> Iterator[str]:
+        """Yield the ids of all boxes, also of those in groups."""
+        for box in self.boxes:
+            yield box.id
+            if box.frame is not None:
+                yield from box.frame.ids()
+
 
 class Picture(NamedTuple):
     """A whole flow."""

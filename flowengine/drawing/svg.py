@@ -6,7 +6,7 @@ style sheet of a page replaces them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from html import escape
 
 from flowengine.drawing.icons import ICONS, look_of
@@ -53,19 +53,25 @@ Link = Callable[[Box, tuple[Box, ...]], str | None]
 """From a box and the groups around it to the address that it leads to."""
 
 
-def svg(picture: Picture, prefix: str = "", link: Link = lambda box, groups: None) -> str:
+def svg(
+    picture: Picture,
+    prefix: str = "",
+    link: Link = lambda box, groups: None,
+    lit: Collection[str] = (),
+) -> str:
     """Return a picture as an SVG document.
 
     Args:
         picture: The picture. Without a title, none is drawn.
         prefix: Start of all ids, unique on a page with several pictures.
         link: Where boxes lead. Default: nowhere.
+        lit: Ids of the boxes that a style sheet emphasizes.
     """
     laid = lay_out(picture.frame)
     width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
     top = MARGIN + (TITLE if picture.title else 0)
     height = laid.height + MARGIN + top
-    drawer = _Drawer(escape(prefix), link, is_run=_has_begun(picture.frame))
+    drawer = _Drawer(escape(prefix), link, lit, is_run=_has_begun(picture.frame))
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
@@ -85,9 +91,10 @@ def _title(text: str, width: float) -> Iterator[str]:
 
 
 class _Drawer:
-    def __init__(self, prefix: str, link: Link, *, is_run: bool) -> None:
+    def __init__(self, prefix: str, link: Link, lit: Collection[str], *, is_run: bool) -> None:
         self.prefix = prefix
         self.link = link
+        self.lit = lit
         self.is_run = is_run
         """Whether it shows an execution, so that what has not begun is dashed."""
 
@@ -146,7 +153,8 @@ class _Drawer:
         address = self.link(box, groups)
         tag = "g" if address is None else "a"
         href = "" if address is None else f' href="{escape(address)}"'
-        yield f'<{tag} {name} class="node is-{look}"{href}><title>{_all_of(box)}</title>'
+        lit = " lit" if box.id in self.lit else ""
+        yield f'<{tag} {name} class="node is-{look}{lit}"{href}><title>{_all_of(box)}</title>'
         fill, line = _COLORS[look]
         is_dashed = box.shape == "undo" or (self.is_run and box.status is None)
         dashes = ' stroke-dasharray="4 3"' if is_dashed else ""

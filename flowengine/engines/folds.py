@@ -14,14 +14,15 @@ PAGE = 100
 """Rows of a list of steps in one view."""
 _MOST_ROWS = 500
 """Rows in all folds of one view. Further folds have separate views."""
-_MOST_FAILURES = 20
-"""Failed steps above the list of all steps."""
+_MOST_FAILURES = 500
+"""Failed steps whose causes a view compares."""
 URGENT = (
     *("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running"),
 )
 """The statuses that come first, in this order."""
 _RANKS = {status: rank for rank, status in enumerate(URGENT)}
 _LAST = len(URGENT)
+_OPEN = frozenset({"", "ready", "running", "waiting", "retrying", "uncertain"})
 _NOUNS = {"[": "item", "@": "round"}
 
 Counts = list[tuple[str, int]]
@@ -176,6 +177,8 @@ class Folds:
         """Step id → statuses of its activations that have no items or rounds."""
         self._wholes: dict[str, Counter[str]] = {}
         """Step id → statuses of its activations that have."""
+        self._loops: dict[str, str] = {}
+        """Address → step id of the loops that have not ended."""
         self._left = _MOST_ROWS
         for step in steps:
             self.put(step)
@@ -196,6 +199,10 @@ class Folds:
             self._next += 1
         self._steps[address] = step
         self._count(address, 1)
+        self._loops.pop(address, None)
+        loop, _, number = address.rpartition("@")
+        if number.isdecimal() and loop not in self._steps:
+            self._loops[loop] = step["step"]
         if status == before:
             return
         if status == "failed":
@@ -212,10 +219,11 @@ class Folds:
         """Return a page of the steps directly inside a fold.
 
         Args:
-            address: Of the fold. Empty, or not that of a fold: the whole execution.
+            address: Of the fold, or of a step in it. Empty or unknown: the whole execution.
             start: Number of the first row.
         """
-        address = address if address in self._folds else ""
+        if address not in self._folds:
+            address = self._places[address].fold if address in self._places else ""
         total = len(self._folds[address].order)
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
@@ -240,7 +248,7 @@ class Folds:
         """Return how many activations of each step have each status, the most urgent first.
 
         Items and rounds count in place of their map or loop, except for a status that none of them
-        has.
+        has. A loop between two rounds is waiting.
         """
         totals: dict[str, dict[str, int]] = {}
         for step in {**self._activations, **self._wholes}:
@@ -248,6 +256,10 @@ class Folds:
             counts |= self._activations.get(step, {})
             if counts:
                 totals[step] = dict(_sorted(counts))
+        for loop, step in self._loops.items():
+            fold = self._folds[loop]
+            if _OPEN.isdisjoint(fold.inside.keys() | fold.below.keys()):
+                totals[step] = dict(_sorted({**totals.get(step, {}), "waiting": 1}))
         return totals
 
     def steps_inside(
@@ -272,6 +284,12 @@ class Folds:
             elif not only_urgent or self.status(inner) in _RANKS:
                 yield self._steps[inner]
 
+    def first(self, address: str) -> Mapping[str, Any]:
+        """Return the step inside a fold that began first."""
+        while address not in self._steps:
+            address = min(self._folds[address].order, key=lambda ranked: ranked[1])[2]
+        return self._steps[address]
+
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
         return address in self._places
@@ -293,12 +311,13 @@ class Folds:
             "failed": self._failed.copy(),
             "activations": {step: dict(counts) for step, counts in self._activations.items()},
             "wholes": {step: dict(counts) for step, counts in self._wholes.items()},
+            "loops": self._loops.copy(),
         }
 
     def restore(self, summary: Mapping[str, Any]) -> None:
         """Continue a tree that was recorded, by its `summary`."""
         self._next = summary["next"]
-        self._failed = dict(summary["failed"])
+        self._failed, self._loops = dict(summary["failed"]), dict(summary.get("loops", {}))
         for counts, name in ((self._activations, "activations"), (self._wholes, "wholes")):
             counts |= {step: Counter(recorded) for step, recorded in summary[name].items()}
 

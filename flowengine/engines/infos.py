@@ -298,6 +298,8 @@ class Reason(Again, total=False):
     """`{what, due}` each: the timers of an approval."""
     lock: str
     """Key of the lock, if it waits for a lock that executions share."""
+    signals: list[str]
+    """Names of the signals that continue it."""
 
 
 class Side(TypedDict):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.old_names import warn_renamed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import UpgradeInfo
-    from flowengine.engines.results import ExecutionPage, ExecutionResult
+    from flowengine.engines.results import ExecutionPage, ExecutionResult, InterventionPlan
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 
@@ -70,7 +70,7 @@ class Executions(StoredExecutions):
         self,
         execution: str,
         *,
-        step: str | None = None,
+        step: str | Sequence[str] | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
@@ -81,7 +81,8 @@ class Executions(StoredExecutions):
         Args:
             execution: Its id, or an unambiguous prefix of it.
             step: Address of a step: retry the failed steps in it, or the step itself if none
-                failed. Default: everything that failed.
+                failed. Several addresses: retry what failed in them. Default: everything that
+                failed.
             flow: A fixed flow to continue with. The state must fit it, as for `upgrade`.
             by: The user who retries it. Default: the engine's user.
             runtime_resources: As for `run`. They must be passed again, because they are dropped
@@ -262,6 +263,35 @@ class Executions(StoredExecutions):
                     ended.append(execution)
         return ended
 
+    def plan(
+        self,
+        execution: str,
+        do: Literal["retry", "fork", "cancel"],
+        *,
+        step: str | Sequence[str] | None = None,
+    ) -> InterventionPlan:
+        """Return what an intervention would do, without recording anything.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            do: The method that would be called.
+            step: As for `retry`, and `from_step` of `fork`.
+
+        Raises:
+            Conflict: The intervention would be refused.
+            NotFound: There is no such execution or step.
+        """
+        from flowengine.engines.interventions import planning
+        from flowengine.journal.shapes import Sound
+
+        id, steps = self.find(execution), _addresses(step)
+        with Sound(f"what is stored of execution {id}"):
+            if do == "retry":
+                return planning.planned_retry(self._host, id, steps)
+            if do == "fork":
+                return planning.planned_fork(self._host, id, "".join(steps[:1]))
+            return planning.planned_cancellation(self._host, id)
+
     # Internals
 
     def __call__(self, **filters: Any) -> ExecutionPage:
@@ -272,12 +302,16 @@ class Executions(StoredExecutions):
     def _retried(
         self,
         execution: str,
-        step: str | None,
+        step: str | Sequence[str] | None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None,
         by: str | None,
         resources: Mapping[str, Any] | None,
     ) -> Execution:
         from flowengine.engines.interventions.retrying import retried
 
-        who = self._who(by)
-        return retried(self._host, self._driving, execution, step, flow, who, resources)
+        who, steps = self._who(by), _addresses(step)
+        return retried(self._host, self._driving, execution, steps, flow, who, resources)
+
+
+def _addresses(step: str | Sequence[str] | None) -> Sequence[str]:
+    return [step] if isinstance(step, str) else step or ()

@@ -221,3 +221,21 @@ def is_found_by(info: Mapping[str, Any], search: str) -> bool:
     told = [info["flow"], info.get("title", ""), info.get("failure", "")]
     values = (*info.get("key_inputs", {}).items(), *info["labels"].items())
     return is_found(info["execution"], searched_text(told, values), search)
+
+
+class InterventionPlan(NamedTuple):
+    """What an intervention would do. Steps are named by their addresses."""
+
+    again: dict[str, str] = {}  # noqa: RUF012 - a default that nothing changes
+    """Steps that have run and may run again → the effect of their calls: `pure`, `idempotent` or
+    `once`. Empty for steps that make no call, such as approvals."""
+    kept: int = 0
+    """Number of steps whose results are kept."""
+    stopped: tuple[str, ...] = ()
+    """Steps whose attempts are stopped, and that may have taken effect."""
+    undone: tuple[str, ...] = ()
+    """Steps that are compensated."""
+    cleanup: tuple[str, ...] = ()
+    """Steps of `finally` that run."""
+    state: dict[str, Any] = {}  # noqa: RUF012 - a default that nothing changes
+    """Of a fork: the state right before its step."""

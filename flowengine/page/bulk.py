@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.engines.results import ENDED
-from flowengine.errors import FlowEngineError, NotAllowed, NotFound, UsageError
+from flowengine.engines.results import ENDED, InterventionPlan
+from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
 from flowengine.page.approval_views import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE, faults_in, focused
 from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
+from flowengine.page.overview import grouped
 from flowengine.page.view import Noted, PageView, checked
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
@@ -208,30 +210,45 @@ def _picked(given: Mapping[str, str]) -> list[str]:
 # How operators change the course of an execution on the page: retry, fork and cancel it.
 
 
+def show_retry(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Show what a retry would do: of everything that failed, of one cause, or in one step."""
+    steps = [given["at"]] if "at" in given else []
+    if "cause" in given:
+        with call.engine.executions.folds(call.path["execution"]) as (_, folds):
+            failures = grouped(folds.failures()[0])
+        steps = next((one.addresses for one in failures if one.id == given["cause"]), [])
+        if not steps:
+            raise NotFound("these steps have not failed", hint="open the execution again")
+    plan = call.engine.executions.plan(call.path["execution"], "retry", step=steps)
+    return _intervention(call, "retry", plan, steps=json.dumps(steps), step=given.get("at", ""))
+
+
 def retry(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record a retry of what failed in an execution, and show it."""
-    return _shown(executions.retry(call._replace(body=checked(RetryBody, {}))))
+    try:
+        steps = json.loads(given.get("steps") or "null")
+    except ValueError:
+        raise InputError("the steps of the form cannot be read", hint="open it again") from None
+    return _shown(executions.retry(call._replace(body=checked(RetryBody, {"step": steps or None}))))
 
 
 def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show the form of a fork: the state before the step, and the versions of the flow."""
+    """Show the form of a fork: what it does, the state before the step, and other versions."""
     return _fork(call, given.get("at", ""), {}, None)
 
 
 def fork(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record a fork that begins where a step started, and show it. A refused form stays."""
     step = given.get("from_step", "")
-    has_form = "flow" in given
-    if has_form and MORE in given:
+    if MORE in given:
         return _fork(call, step, given, None)
     try:
-        schemas, known = _state(call, step) if has_form else ({}, {})
+        schemas, known = _state(call, step, call.engine.executions.plan(
+            call.path["execution"], "fork", step=step))  # fmt: skip
         fields = {"from_step": step, "set": changes_in(schemas, known, given)}
         body = checked(ForkBody, {**fields, "flow": given.get("flow") or None})
         return _shown(executions.fork(call._replace(body=body)))
     except FlowEngineError as error:
-        if not has_form:
-            raise
         return _fork(call, step, given, error)
 
 
@@ -243,53 +260,55 @@ def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) ->
 def _fork(
     call: ApiCall, step: str, given: dict[str, str], error: FlowEngineError | None
 ) -> PageView:
-    id = call.path["execution"]
-    schemas, known = _state(call, step)
-    head = call.engine.executions.summary(id)
+    plan = call.engine.executions.plan(call.path["execution"], "fork", step=step)
+    schemas, known = _state(call, step, plan)
+    versions = call.engine.flows.versions(call.flow)
     fields = inputs_of(schemas, known, given, group="set", optional=True)
     faults = faults_in(error, fields)
-    return PageView(
-        "fork.html",
-        {
-            **frame(call, head),
-            "step": step,
-            "fields": fields,
-            "faults": faults,
-            "focus": focused(fields, faults, given),
-            "versions": call.engine.flows.versions(head["flow"]),
-            "flow": given.get("flow", ""),
-            "error": error,
-            "hint": None if error is None else error.hint_for("page"),
-        },
-        200 if error is None else status_of(error),
-    )
+    form = {"fields": fields, "faults": faults, "focus": focused(fields, faults, given)}
+    form |= {"versions": versions, "flow": given.get("flow", "")}
+    return _intervention(call, "fork", plan, error, step=step, **form)
 
 
-def _state(call: ApiCall, step: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, Any], Any]:
     """Return name → JSON Schema of the state of an execution's flow, and its values.
 
     They are those right before a step. Users without the right to see content receive none.
-
-    Raises:
-        NotFound: The step has not started.
     """
-    id = call.path["execution"]
-    events = call.engine.executions.events(id)
-    first = next((event["seq"] for event in events if event.get("address") == step), None)
-    if first is None:
-        raise NotFound(f"step '{step}' has not started", hint="choose one of the execution's steps")
-    declared = call.engine.executions.flow_of(id, step=step).compiled.get("state", {})
+    flow = call.engine.executions.flow_of(call.path["execution"], step=step)
+    declared = flow.compiled.get("state", {})
     schemas = {name: value.get("schema", {}) for name, value in declared.items()}
-    if not call.may(Right.CONTENT, call.flow):
-        return schemas, {}
-    past: Any = call.engine.executions.show(id, until=first)
-    return schemas, dict(past["state"])
+    return schemas, plan.state if call.may(Right.CONTENT, call.flow) else {}
+
+
+def show_cancel(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Show what a cancellation would do."""
+    plan = call.engine.executions.plan(call.path["execution"], "cancel")
+    return _intervention(call, "cancel", plan, step="")
 
 
 def cancel(call: ApiCall, given: dict[str, str]) -> PageView:
     """Request that an execution is cancelled, and show it."""
     body = checked(CancelBody, {"reason": given.get("reason", "")})
     return _shown(executions.cancel(call._replace(body=body)))
+
+
+def _intervention(
+    call: ApiCall,
+    do: str,
+    plan: InterventionPlan,
+    error: FlowEngineError | None = None,
+    **form: Any,
+) -> PageView:
+    """Return the view that asks before an intervention, and says what it would do."""
+    groups: dict[str, list[str]] = {"once": [], "safe": [], "other": []}
+    for address, effect in plan.again.items():
+        groups["once" if effect == "once" else "safe" if effect else "other"].append(address)
+    head = call.engine.executions.summary(call.path["execution"])
+    hint = None if error is None else error.hint_for("page")
+    shown = {"do": do, "plan": plan, "groups": groups, "error": error, "hint": hint, **form}
+    status = 200 if error is None else status_of(error)
+    return PageView("intervention.html", {**frame(call, head), **shown}, status)
 
 
 def _shown(answer: dict[str, Any]) -> PageView:

@@ -1,30 +1,26 @@
-"""The views of one execution: waits, steps, time, history, events, and the work of agents."""
+"""The views of one execution: time, history, events, and the work of agents."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
 from flowengine.engines.agent_events import AgentEvents, StreamPart
-from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.kernel.view import DECIDABLE
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
 from flowengine.page.looks import badge, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
-from flowengine.sdk.file_names import files_in
 from flowengine.server import approvals, events, executions
 from flowengine.server.calls import ApiCall
-from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
+from flowengine.server.models import EventsQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 from flowengine.server.talks import current_observations
@@ -189,7 +185,7 @@ def _around(address: str) -> str:
     return address.rpartition("/")[0]
 
 
-# The views of one execution: its waits, its steps, its time, its history and events.
+# The views of one execution: its time, its history and events.
 
 _MOST_EVENTS = 10**9
 """More than a journal has."""
@@ -197,109 +193,91 @@ _EVENTS = 50
 """Events in one view."""
 _MOST_CAUSES = 20
 _NUMBER = re.compile("[0-9]{1,15}")
+_MOST_MARKS = 200
+_MARKED = {"failed": "bad", "lost": "bad", "decided": "ok", "message": "idle", "cancel": "stop",
+           "retry": "run", "upgraded": "run", "state": "run"}  # fmt: skip
+"""Type of an event → the look of its mark in the history."""
 
 
-def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show one execution: its waits, failures, graph and steps, or the steps of one fold.
+class Mark(NamedTuple):
+    """An event on the track of the history."""
 
-    Of a long execution whose journal has not been read yet, the first view is a glance.
-    """
-    id = call.path["execution"]
-    glance = None if given else call.engine.executions.glance(id)
-    opened = (
-        call.engine.executions.folds(id)
-        if glance is None
-        else nullcontext((glance, Folds(glance["steps"])))
-    )
-    with opened as (whole, folds):
-        failures, failed = folds.failures()
-        info = executions.shown_execution(call, {**whole, "steps": failures})
-        statuses = folds.statuses()
-        level = folds.level(given.get("at", ""), _number(given, "from"))
-    has_ended = info["status"] in ENDED
-    reasons = [] if has_ended else executions.why(call)["items"]
-    waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in DECIDABLE}
-    return PageView(
-        "execution.html",
-        {
-            **frame(call, info, is_live=True),
-            "waits": list(waits.values()),
-            "reasons": [reason for reason in reasons if reason.get("wait") not in waits],
-            "failures": info["steps"],
-            "more_failures": failed - len(info["steps"]),
-            "is_whole": glance is None,
-            "graph": ""
-            if glance
-            else graph(
-                call.engine.executions.flow_of(id), statuses, f"/executions/{quote(id)}", folds
-            ),
-            "level": level,
-            "causes": list(_causes(info.get("error"))),
-            "files": files_in([info.get("inputs"), info.get("outputs")]),
-            "has_ended": has_ended,
-        },
-    )
-
-
-def show_step(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show one step: its attempts, input, output, error with its causes, and decisions."""
-    query = ShowQuery.model_validate({"step": given.get("at", "")})
-    info = executions.show_execution(call._replace(query=query))
-    [step] = info["steps"]
-    return PageView(
-        "step.html",
-        {
-            **frame(call, info, is_live=True),
-            "step": step,
-            "waits": [wait for wait in info["waits"] if wait.get("address") == step["address"]],
-            "causes": list(_causes(step.get("error"))),
-            "files": files_in(step),
-        },
-    )
+    number: int
+    look: str
+    what: str
 
 
 def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the attempts, waits and pauses of an execution's steps over time."""
-    part = _number(given, "start"), _number(given, "end")
-    address, first = given.get("at", ""), _number(given, "from")
+    part = number_in(given, "start"), number_in(given, "end")
+    address, first = given.get("at", ""), number_in(given, "from")
     with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
-        end = parse_time(whole["ended_at"]) if "ended_at" in whole else _now()
+        end = parse_time(whole["ended_at"]) if "ended_at" in whole else now()
         chart = timeline(folds, whole["started_at"], end, address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)
     return PageView(
         "timeline.html",
-        {**frame(call, info, is_live=True), "timeline": chart, "level": chart.level},
+        {**frame(call, info, is_live=True), "timeline": chart},
     )
 
 
 def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
-    until = _number(given, "event", _MOST_EVENTS) + 1
+    until = number_in(given, "event", _MOST_EVENTS) + 1
     with call.engine.executions.folds(id, until=until) as (past, folds):
         info: Any = past
         if "event" not in info:
             raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
         statuses = folds.statuses()
-        level = folds.level(given.get("at", ""), _number(given, "from"))
+        level = folds.level(given.get("at", ""), number_in(given, "from"))
+    entry, last, marks = info["event"], info["entries"] - 1, list(_marks(call, id))
+    before = [mark.number for mark in marks if mark.number < entry["seq"]]
+    after = [mark.number for mark in marks if mark.number > entry["seq"]]
+    lit = entry.get("address", "")
     return PageView(
         "history.html",
         {
             **frame(call, call.engine.executions.summary(id)),
             "past": info,
-            "entry": info["event"],
-            "number": info["event"]["seq"],
-            "last": info["entries"] - 1,
-            "graph": graph(call.engine.executions.flow_of(id), statuses),
+            "entry": entry,
+            "number": entry["seq"],
+            "last": last,
+            "marks": marks,
+            "mark_before": max(before, default=None),
+            "mark_after": min(after, default=None),
+            "graph": graph(call.engine.executions.flow_of(id), statuses, lit=lit),
             "level": level,
-            "causes": list(_causes(info.get("error"))),
+            "causes": list(causes_of(info.get("error"))),
         },
     )
 
 
+def _marks(call: ApiCall, id: str) -> Iterator[Mark]:
+    """Yield failures, waits for people, decisions and other interventions of an execution."""
+    query = checked_query(WaitsQuery, {"execution": id, "status": "all", "limit": _MOST_MARKS})
+    asked = {
+        wait["since"] for wait in approvals.list_approvals(call._replace(query=query))["items"]
+    }
+    number = 0
+    for entry in call.engine.executions.events(id):
+        look = _MARKED.get(entry["type"])
+        if look is None and entry["at"] in asked:
+            asked.discard(entry["at"])
+            yield Mark(entry["seq"], "you", "a wait for a person begins")
+        elif look is not None:
+            what = f"{entry.get('address', '')} {entry['type']}".strip()
+            yield Mark(entry["seq"], look, what)
+        else:
+            continue
+        number += 1
+        if number == _MOST_MARKS:
+            return
+
+
 def show_events(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show a page of the journal."""
-    first = _number(given, "from_seq")
+    first = number_in(given, "from_seq")
     query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
     page = events.list_events(call._replace(query=query))
     head = call.engine.executions.summary(call.path["execution"])
@@ -340,7 +318,7 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
         address = next(iter(views), "")
     one = views.get(address, ConversationView())
     last = max(len(one.entries) - PAGE, 0)
-    first = min(_number(given, "from", last), last)
+    first = min(number_in(given, "from", last), last)
     query = checked_query(WaitsQuery, {"execution": id})
     waits = approvals.list_approvals(call._replace(query=query))["items"]
     return PageView(
@@ -384,12 +362,13 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         "may_operate": call.may(Right.OPERATE, info["flow"]),
         "base": f"/executions/{quote(info['execution'])}",
         "has_agents": has_agents(call.engine.executions.flow_of(info["execution"])),
+        "has_ended": info["status"] in ENDED,
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),
     }
 
 
-def _causes(error: Any) -> Iterator[Any]:
+def causes_of(error: Any) -> Iterator[Any]:
     """Yield the causes of an error, the last one being the first that happened."""
     for _ in range(_MOST_CAUSES):
         error = error.get("cause") if error else None
@@ -398,10 +377,10 @@ def _causes(error: Any) -> Iterator[Any]:
         yield error
 
 
-def _number(given: dict[str, str], name: str, default: int = 0) -> int:
+def number_in(given: Mapping[str, str], name: str, default: int = 0) -> int:
     text = given.get(name, "")
     return int(text) if _NUMBER.fullmatch(text) else default
 
 
-def _now() -> int:
+def now() -> int:
     return int(time.time() * 1000)

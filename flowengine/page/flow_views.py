@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from difflib import unified_diff
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -17,6 +18,7 @@ from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule
+from flowengine.kernel.notation.addresses import around
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newest, share_of
 from flowengine.page.fields import MORE, faults_in, focused
@@ -33,7 +35,9 @@ from flowengine.server.rights import Right
 # The graph of a flow, as the page embeds it.
 
 
-def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = None) -> Markup:
+def graph(
+    flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = None, lit: str = ""
+) -> Markup:
     """Return the drawing of a flow with the statuses of its steps.
 
     Args:
@@ -41,6 +45,7 @@ def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = N
         statuses: As for `draw`.
         base: Address of the execution.
         folds: Its steps, to which their boxes lead.
+        lit: Address of the step whose box is emphasized.
     """
 
     def link(box: Box, groups: tuple[Box, ...]) -> str | None:
@@ -53,10 +58,20 @@ def graph(flow: Any, statuses: Statuses, base: str = "", folds: Folds | None = N
         if folds is None or box.status is None or address not in folds:
             return None
         query = urlencode({"at": address})
-        return f"{base}?{query}#steps" if part.counts else f"{base}/step?{query}"
+        return f"{base}?{query}#steps" if part.counts else f"{base}?{query}"
 
     picture = draw(flow.compiled, statuses)._replace(title="")
-    return Markup(svg(picture, "graph_", link))  # `svg` escapes every text and every id
+    drawn = {*picture.frame.ids()}
+    marked = [id for id in _boxes(lit) if id in drawn][-1:]
+    return Markup(svg(picture, "graph_", link, marked))  # `svg` escapes every text and every id
+
+
+def _boxes(address: str) -> Iterator[str]:
+    """Yield the ids of the boxes of a step and of those around it, outermost first."""
+    for outer, inner in pairwise(["", *around(address)]):
+        name = inner[len(outer) :].lstrip("/")
+        if name and name[0] not in "[@#":
+            yield f"step_{name.partition('#')[0]}"
 
 
 # The deployed flows: how one is started, its versions, its schedules, and how it has done.

@@ -173,20 +173,23 @@ def inputs_of(
     return fields
 
 
-def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def entered_inputs(
+    schemas: Mapping[str, Any], given: Mapping[str, str], *, group: str = "input"
+) -> dict[str, Any]:
     """Return the inputs of a submitted form. Empty fields are left out, and get their defaults.
 
     Args:
         schemas: Input → JSON Schema.
         given: Name in the form → text.
+        group: Beginning of the fields' names in the form.
 
     Raises:
         FormFaults: Inputs are missing or not valid.
     """
     inputs: dict[str, Any] = {}
     faults: dict[str, str] = {}
-    defaults = {field.name: field.value for field in inputs_of(schemas, {})}
-    for field in inputs_of(schemas, {}, given):
+    defaults = {field.name: field.value for field in inputs_of(schemas, {}, group=group)}
+    for field in inputs_of(schemas, {}, given, group=group):
         value = entered_value(field, given, faults)
         is_cleared = given.get(field.name) == "" and defaults[field.name]
         if value is MISSING and is_cleared and field.schema.get("type") == "string":

@@ -32,6 +32,7 @@ from flowengine.page import (
     execution_list,
     execution_views,
     flow_views,
+    overview,
 )
 from flowengine.page.fields import files_of, kept_files
 from flowengine.page.looks import FILTERS, badge, between, icon, is_past
@@ -100,8 +101,7 @@ class PageRoute(NamedTuple):
 
 PAGES = (
     PageRoute("GET", "/executions", "list_executions", execution_list.list_executions),
-    PageRoute("GET", "/executions/{execution}", "show_execution", execution_views.show_execution),
-    PageRoute("GET", "/executions/{execution}/step", "show_execution", execution_views.show_step),
+    PageRoute("GET", "/executions/{execution}", "show_execution", overview.show_execution),
     PageRoute(
         "GET", "/executions/{execution}/timeline", "show_execution", execution_views.show_timeline
     ),
@@ -116,9 +116,18 @@ PAGES = (
     ),
     PageRoute("GET", "/executions/{execution}/events", "list_events", execution_views.show_events),
     PageRoute("GET", "/executions/{execution}/compare", "diff", execution_views.show_diff),
+    PageRoute(
+        "POST",
+        "/executions/{execution}/signals/{name}",
+        "send_signal",
+        overview.send_signal,
+        overview.refuse_signal,
+    ),
+    PageRoute("GET", "/executions/{execution}/retry", "retry", bulk.show_retry),
     PageRoute("POST", "/executions/{execution}/retry", "retry", bulk.retry),
     PageRoute("GET", "/executions/{execution}/fork", "fork", bulk.show_fork),
     PageRoute("POST", "/executions/{execution}/fork", "fork", bulk.fork, bulk.refuse_fork),
+    PageRoute("GET", "/executions/{execution}/cancel", "cancel", bulk.show_cancel),
     PageRoute("POST", "/executions/{execution}/cancel", "cancel", bulk.cancel),
     PageRoute("GET", "/bulk/executions", "cancel", bulk.plan_executions),
     PageRoute("POST", "/bulk/executions", "cancel", bulk.change_executions),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.folds import FoldLevel, FoldRow, Folds
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.view import DECIDABLE
 from flowengine.page.looks import duration
 
 WIDTH = 1000
@@ -21,6 +22,7 @@ _LONG = 10
 """A gap is cut out if it is longer than the busy time divided by this number."""
 _MOST_READ = 5000
 """Steps of a fold that are read for the times at which attempts ran."""
+_RUNNING = frozenset({"waiting", "retrying", "running", "uncertain"})
 _MOST_INSIDE = 100
 """Bars of failed or open steps that the bar of a fold shows."""
 
@@ -32,7 +34,8 @@ class BarSpan(NamedTuple):
     """Milliseconds since 1970."""
     end: int
     status: str
-    """The class of its color: a status, `pause` before a retry, or `fold` around other steps."""
+    """The class of its color: a status, `pause` for a time without people, or `fold` around other
+    steps."""
     what: str
 
 
@@ -44,13 +47,6 @@ class Bar(NamedTuple):
     status: str
     what: str
     """What it stands for, with its duration."""
-
-
-class TimelineLine(NamedTuple):
-    """A step or fold with its bars."""
-
-    row: FoldRow
-    bars: list[Bar]
 
 
 class AxisCut(NamedTuple):
@@ -65,7 +61,8 @@ class Timeline(NamedTuple):
     """A part of an execution's time."""
 
     level: FoldLevel
-    lines: list[TimelineLine]
+    bars: dict[str, list[Bar]]
+    """Address → bars, of the rows and of those in their folds."""
     cuts: list[AxisCut]
     start: str
     end: str
@@ -108,7 +105,13 @@ class Axis:
 
 
 def timeline(
-    folds: Folds, begun: str, now: int, at: str, first: int, part: tuple[int, int]
+    folds: Folds,
+    begun: str,
+    now: int,
+    at: str,
+    first: int,
+    part: tuple[int, int] = (0, 0),
+    most: int = _MOST_READ,
 ) -> Timeline:
     """Return the steps in a fold over time.
 
@@ -116,48 +119,51 @@ def timeline(
         folds: The steps, with their attempts.
         begun: When the execution began.
         now: The end of the execution, or of what has not ended (ms).
-        at: Address of the fold. Empty: the whole execution.
+        at: Address of the fold, or of a step in it. Empty: the whole execution.
         first: Number of the first row.
         part: Start and end of the part to show (ms after the beginning). Equal: everything.
+        most: A fold of more steps is shown as a whole, without reading them.
     """
     level = folds.level(at, first)
     zero = parse_time(begun)
-    rows = [(row, list(_spans(row, folds, now))) for row in level.rows]
-    spans = [span for _, row_spans in rows for span in row_spans]
-    last = max([span.end for span in spans], default=zero)
-    last = last if at else max(last, now)
+    spans = {row.address: list(_spans(row, folds, now, most)) for row in _with_inner(level.rows)}
+    last = max([span.end for of_row in spans.values() for span in of_row], default=zero)
+    last = last if level.address else max(last, now)
     start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
-    busy = (span for row, of_row in rows for span in _busy(row, of_row, folds, now))
+    busy = (span for row in level.rows for span in _busy(row, spans[row.address], folds, now, most))
     axis = Axis(start, end, busy)
-    lines = [
-        TimelineLine(
-            row,
-            [_bar(axis, span) for span in spans_of_row if span.end >= start and span.start <= end],
-        )
-        for row, spans_of_row in rows
-    ]
+    bars = {
+        address: [_bar(axis, span) for span in of_row if span.end >= start and span.start <= end]
+        for address, of_row in spans.items()
+    }
     views = _views(start - zero, end - zero, last - zero)
     times = (format_time(start), format_time(end), duration(end - start))
-    return Timeline(level, lines, axis.cuts(), *times, views)
+    return Timeline(level, bars, axis.cuts(), *times, views)
 
 
-def _spans(row: FoldRow, folds: Folds, now: int) -> Iterator[BarSpan]:
+def _with_inner(rows: Iterable[FoldRow]) -> Iterator[FoldRow]:
+    for row in rows:
+        yield row
+        yield from _with_inner(row.rows)
+
+
+def _spans(row: FoldRow, folds: Folds, now: int, most: int) -> Iterator[BarSpan]:
     """Yield the spans of a row. A fold shows what has failed or is open inside it."""
     if not row.total:
         if row.step is not None:
             yield from _spans_of(row.step, now)
         return
-    whole = [row.step] if row.step is not None else list(folds.steps_inside(row.address))
-    is_open = any("ended_at" not in step for step in whole)
-    # Texts of times have their order, but for the Z after the seconds or their fraction.
-    start = min(step["started_at"][:-1] for step in whole)
-    end = "" if is_open else max(step["ended_at"][:-1] for step in whole)
-    yield BarSpan(
-        parse_time(f"{start}Z"),
-        now if is_open else parse_time(f"{end}Z"),
-        "fold",
-        f"{row.total} {row.noun}s",
-    )
+    whole = folds.first(row.address) if row.step is None else row.step
+    end = now
+    if row.step is not None:
+        end = _end(row.step, now)
+    elif _inside(row) <= most and _RUNNING.isdisjoint(dict((*row.counts, *row.deeper))):
+        end = max(_end(step, now) for step in folds.steps_inside(row.address))
+    is_done = row.step is not None and row.step["status"] == "succeeded"
+    color = "succeeded" if is_done else "fold"
+    yield BarSpan(parse_time(whole["started_at"]), end, color, f"{row.total} {row.noun}s")
+    if _inside(row) > most:
+        return
     for step in islice(folds.steps_inside(row.address, only_urgent=True), _MOST_INSIDE):
         yield from _spans_of(step, now)
 
@@ -180,22 +186,29 @@ def _spans_of(step: Mapping[str, Any], now: int) -> Iterator[BarSpan]:
 
 
 def _color(step: Mapping[str, Any]) -> str:
-    """Return the status of a step that makes no attempts: a wait, unless it ended badly."""
-    return "waiting" if step["status"] in ("succeeded", "running") else str(step["status"])
+    """Return the color of a step that makes no attempts: a wait, unless it ended badly."""
+    if step["status"] not in ("succeeded", "running", "waiting"):
+        return str(step["status"])
+    return "waiting" if step["kind"] in DECIDABLE else "pause"
 
 
 def _end(timed: Mapping[str, Any], now: int) -> int:
     return parse_time(timed["ended_at"]) if "ended_at" in timed else now
 
 
-def _busy(row: FoldRow, spans: list[BarSpan], folds: Folds, now: int) -> Iterator[tuple[int, int]]:
+def _inside(row: FoldRow) -> int:
+    return max(row.total, sum(number for _, number in (*row.counts, *row.deeper)))
+
+
+def _busy(
+    row: FoldRow, spans: list[BarSpan], folds: Folds, now: int, most: int
+) -> Iterator[tuple[int, int]]:
     """Yield when attempts ran, also inside a fold. Of everything else only the ends matter."""
     for span in spans:
         if span.what.startswith("attempt"):
             yield span.start, span.end
-        elif span.status == "fold":
-            inside = sum(number for _, number in (*row.counts, *row.deeper))
-            if inside > _MOST_READ:  # as a whole
+        elif row.total and span is spans[0]:
+            if _inside(row) > most:
                 yield span.start, span.end
                 continue
             for step in folds.steps_inside(row.address):

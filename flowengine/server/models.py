@@ -209,8 +209,10 @@ class ResumeBody(JsonBody):
 class RetryBody(JsonBody):
     """A retry of a failed execution."""
 
-    step: str | None = Field(
-        None, description="address of a step: retry what failed in it, or the step itself"
+    step: str | list[str] | None = Field(
+        None,
+        description="address of a step: retry what failed in it, or the step itself. Several: "
+        "retry what failed in them",
     )
     flow: str | None = Field(None, min_length=1, description="a fixed flow: its id, or a hash")
 

@@ -25,7 +25,7 @@ _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
     *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
 )
-_REASON = ("address", "since", "due", "wait", "timers")
+_REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (
     *(
         "id",

@@ -95,6 +95,14 @@ def keyed_data(engine: Engine, uploads: Uploads, name: str, key: str, data: Any)
     return _data(uploads, engine.flows.kept(hash).compiled, name, data)
 
 
+def data_schema(compiled: Any, name: str) -> Any:
+    """Return the JSON Schema of the data of a signal. None: it has no data."""
+    for flow in (compiled, *compiled.get("flows", ())):
+        if name in (declared := flow.get("signals", {})):
+            return declared[name].get("data")
+    return None
+
+
 def _data(uploads: Uploads, compiled: Any, name: str, data: Any) -> Any:
     """Return the data of a signal, with files as a flow receives them."""
     for flow in (compiled, *compiled.get("flows", ())):

@@ -440,8 +440,8 @@ class Simulator:
         """
         from flowengine.engines.interventions.retracing import event_of, retrace, within
 
-        last = self.state["last"]
-        held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), step)
+        last, steps = self.state["last"], [] if step is None else [step]
+        held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), steps)
         self.retries += 1
         if step is not None:  # all that is in it is asked to run again
             self.done = {unit for unit in self.done if not within(unit[1], step)}

@@ -12,6 +12,7 @@ from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.folds import URGENT, Folds
 from flowengine.kernel.notation.addresses import around
 
+OPEN = frozenset({"running", "waiting", "retrying", "uncertain"})
 STATUSES = (*URGENT, "succeeded", "skipped")
 NAMES = (
     *("a", "a[0]", "a[0]/x", "a[0]/y", "a[b]/x", "a[1]", "b", "b@1/x", "b@2/x", "b@2"),
@@ -89,4 +90,12 @@ def statuses(steps: dict[str, Any]) -> dict[str, Counter[str]]:
         counts = found.setdefault(step["step"], Counter())
         if address not in whole or not counts[step["status"]]:
             counts[step["status"]] += 1
+    rounds = {address: address.rpartition("@")[0] for address in steps if address[-2:-1] == "@"}
+    for loop in {*rounds.values()} - steps.keys():
+        inside = [one for one in steps if loop in around(one)[:-1]]
+        bodies = {place for one in inside for place in around(one)} - steps.keys() - {*around(loop)}
+        if not bodies and OPEN.isdisjoint(steps[one]["status"] for one in inside):
+            found[next(steps[one]["step"] for one, of in rounds.items() if of == loop)][
+                "waiting"
+            ] = 1
     return found

@@ -279,7 +279,7 @@ def until(happened: Callable[[], bool]) -> None:
 def bars(folds: Folds, begun: str) -> list[list[Bar]]:
     """Return a timeline, a minute long for what has not ended."""
     end = parse_time(begun) + 60_000
-    return [line.bars for line in timeline(folds, begun, end, "", 0, (0, 0)).lines]
+    return [*timeline(folds, begun, end, "", 0).bars.values()]
 
 
 def shapes(rows: list[FoldRow]) -> list[Any]:

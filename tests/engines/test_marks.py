@@ -146,7 +146,7 @@ def overview(engine: Engine, id: str, **more: Any) -> Any:
     with engine.executions.folds(id, **more) as (info, folds):
         level = folds.level("")
         found = timeline(folds, info["started_at"], 0, "", 0, (0, 0))
-        return info, level.rows, folds.statuses(), folds.failures(), found.lines
+        return info, level.rows, folds.statuses(), folds.failures(), found.bars
 
 
 def run(flow: str = "long.yaml") -> str:

@@ -27,7 +27,17 @@ DRIVING = {
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
     # in groups
     *("glance", "folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
-    *("newest", "flow_of", "kept", "may_answer", "summary", "tool_messages", "find", "start_due"),
+    *(
+        "newest",
+        "flow_of",
+        "plan",
+        "kept",
+        "may_answer",
+        "summary",
+        "tool_messages",
+        "find",
+        "start_due",
+    ),
     *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
 """Methods that need the store itself, or steps of this process."""

@@ -29,10 +29,12 @@ from tests.server.test_access import ROLES
 ALLOWED = {
     ("GET", "/executions"): frozenset(ROLES),
     ("GET", "/executions/{execution}"): frozenset(ROLES),
-    ("GET", "/executions/{execution}/step"): frozenset(ROLES),
+    ("POST", "/executions/{execution}/signals/{name}"): frozenset({"operator", "admin"}),
+    ("GET", "/executions/{execution}/retry"): frozenset({"operator", "admin"}),
     ("POST", "/executions/{execution}/retry"): frozenset({"operator", "admin"}),
     ("GET", "/executions/{execution}/fork"): frozenset({"operator", "admin"}),
     ("POST", "/executions/{execution}/fork"): frozenset({"operator", "admin"}),
+    ("GET", "/executions/{execution}/cancel"): frozenset({"operator", "admin"}),
     ("POST", "/executions/{execution}/cancel"): frozenset({"operator", "admin"}),
     ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
     ("GET", "/executions/{execution}/history"): frozenset({"admin"}),
@@ -292,7 +294,9 @@ def test_each_page_for_each_role(api: Api, page: PageRoute) -> None:
     assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
     method, path = page.method, page.path
     execution, wait = waiting(api)
-    address = path.format(execution=execution, approval=wait, flow="expense", environment="x")
+    address = path.format(
+        execution=execution, approval=wait, flow="expense", environment="x", name="x"
+    )
     for role, user in ROLES.items():
         browser = Browser(api, api.token(user))
         form = None
@@ -613,7 +617,8 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     last = owner("GET", f"{path}?at=each&from=100").text
     assert 'title="each[119]"' in last
     assert 'title="each[0]"' not in last
-    assert owner("GET", f"{path}?at=none&from=-1").status_code == 200
+    assert owner("GET", f"{path}?at=each&from=-1").status_code == 200
+    assert owner("GET", f"{path}?at=none").status_code == 404
     assert "0 attempts" not in text
 
 

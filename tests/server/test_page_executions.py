@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +19,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
 from tests.server.api import HOST, LOCAL, Api
-from tests.server.test_page import HOSTILE, MANY, Browser, waiting
+from tests.server.test_page import HOSTILE, MANY, Browser, waiting, words
 
 DAY = 86_400_000
 ORDER = """
@@ -75,22 +78,22 @@ def test_a_step_shows_its_attempts_and_its_error_with_causes_and_the_command(
     api: Api, order: str
 ) -> None:
     owner = Browser(api)
-    text = owner("GET", f"/executions/{order}/step?at=ship").text
+    text = owner("GET", f"/executions/{order}?at=ship").text
     places = [
         text.index(part)
         for part in ("the sum is wrong", "division by zero", "flowengine retry", "Attempt 1")
     ]
     assert places == sorted(places)
     assert "shop.py:" in text
-    text = owner("GET", f"/executions/{order}/step?at=fetch").text
+    text = owner("GET", f"/executions/{order}?at=fetch").text
     assert "no route to Ada" in text
     assert f'href="/v1/executions/{order}/artifacts/{"0" * 64}">Ada</a>' in text
     assert "Attempt 2" in text
     assert len(re.findall(r'WARNING</span> <span class="body">asking for Ada<', text)) == 2
     text = owner("GET", f"/executions/{order}").text
-    assert 'href="/executions/' + order + '/step?at=ship"' in text
+    assert 'href="/executions/' + order + '?at=ship"' in text
     assert "division by zero" in text
-    assert owner("GET", f"/executions/{order}/step?at=none").status_code == 404
+    assert owner("GET", f"/executions/{order}?at=none").status_code == 404
 
 
 def test_the_timeline_shows_attempts_waits_and_folds(api: Api, order: str) -> None:
@@ -104,7 +107,7 @@ def test_the_timeline_shows_attempts_waits_and_folds(api: Api, order: str) -> No
         file.write(MANY)
     many = f"/executions/{api.engine.run('many.yaml').execution}/timeline"
     text = Browser(api)("GET", many).text
-    [fold] = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)
+    fold = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)[0]
     assert 'class="fold"' in fold
     assert 'class="failed"' in fold
     assert 'title="each[120]"' in Browser(api)("GET", f"{many}?at=each").text
@@ -116,7 +119,7 @@ def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
         step("b", 100, 3 * DAY),
         step("c", 3 * DAY, 3 * DAY + 1, (3 * DAY, 3 * DAY + 1)),
     )
-    [first, wait, last] = [line.bars[0] for line in found.lines]
+    [[first], [wait], [last]] = found.bars.values()
     [cut] = found.cuts
     assert cut.length == "2 d"
     assert first.width + cut.width + 30 > WIDTH - wait.width
@@ -126,16 +129,15 @@ def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
 
 
 def test_a_fold_lasts_from_the_first_start_in_it_to_the_last_end() -> None:
-    inside = [step("a/x", 1500, 2500), step("a/y", 1000, 3000), step("a/z", 1001, 2999)]
-    [line] = drawn(*inside).lines
-    assert line.bars[0].what == "3 steps, 2.0 s"
+    inside = [step("a/y", 1000, 3000), step("a/z", 1001, 2999), step("a/x", 1500, 2500)]
+    assert drawn(*inside).bars["a"][0].what == "3 steps, 2.0 s"
 
 
 def test_time_in_which_attempts_of_a_fold_run_is_not_cut_out() -> None:
     items = [step(f"each[{n}]", 100 + 500 * n, 600 + 500 * n, (100 + 500 * n, 600 + 500 * n))
              for n in range(4)]  # fmt: skip
     found = drawn(step("prepare", 0, 100, (0, 100)), *items)
-    [prepare, each] = [line.bars[0] for line in found.lines]
+    [prepare, each] = [found.bars[row.address][0] for row in found.level.rows]
     assert found.cuts == []
     assert round(each.width / prepare.width) == 20
 
@@ -148,7 +150,7 @@ def test_the_timeline_of_an_open_execution_goes_on_until_now() -> None:
 
 def test_a_timeline_of_waits_alone_is_not_cut() -> None:
     found = drawn(step("a", 0, DAY), step("b", DAY, 3 * DAY))
-    [first, second] = [line.bars[0] for line in found.lines]
+    [[first], [second]] = found.bars.values()
     assert found.cuts == []
     assert round(second.width / first.width, 1) == 2
 
@@ -161,7 +163,7 @@ def test_a_timeline_zooms_and_moves_and_comes_back() -> None:
     part = whole.views["Zoom in"]
     assert part == (100, 300)
     found = drawn(*steps, part=part)
-    shown = [line.row.address for line in found.lines if line.bars and line.bars[0].width > 400]
+    shown = [address for address, bars in found.bars.items() if bars and bars[0].width > 400]
     assert shown == ["b", "c"]
     assert found.views["Zoom out"] == (0, 400)
     assert found.views["Whole"] == (0, 0)
@@ -259,7 +261,7 @@ def test_each_view_shows_hostile_text_only_as_text_and_to_those_who_may_see_it(
     id = ordered(api, tmp_path, monkeypatch, HOSTILE, HOSTILE)
     owner, vera = Browser(api), Browser(api, api.token("user:vera"))
     shown = 0
-    for view in ("", "/step?at=fetch", "/timeline", "/history", "/history?event=2", "/events",
+    for view in ("", "?at=fetch", "/timeline", "/history", "/history?event=2", "/events",
                  f"/compare?with={id}", f"/compare?with={HOSTILE}"):  # fmt: skip
         text = owner("GET", f"/executions/{id}{view}").text
         assert "<script>alert" not in text
@@ -284,34 +286,31 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
     path = f"/executions/{order}"
     vera, owner = Browser(api, api.token("user:vera")), Browser(api)
     assert "/retry" not in vera("GET", path).text
-    assert "/fork" not in vera("GET", f"{path}/step?at=ship").text
+    assert "/fork" not in vera("GET", f"{path}?at=ship").text
     assert "/cancel" not in owner("GET", path).text  # it has ended
 
-    step = owner("GET", f"{path}/step?at=check").text
-    form = {
-        "form_token": owner.form_token(path),
-        "from_step": "check",
-        "command": re.findall(r'name="command" value="([^"]+)"', step)[-1],
-    }
-    assert f'action="{path}/fork"' in step
+    step = owner("GET", f"{path}?at=check").text
+    assert f'href="{path}/fork?at=check"' in step
+    asked = words(owner("GET", f"{path}/fork?at=check").text)
+    assert "1 step is not repeated" in asked
+    assert re.search(r"may take effect twice: 1 [^.]*\. ship Begins again: 1 [^.]*\. check", asked)
+    form = {"form_token": owner.form_token(path), "from_step": "check", "command": "c"}
     [place] = {owner("POST", f"{path}/fork", form).headers["location"] for _ in range(2)}
     forked = place.removeprefix("/executions/")
     assert api.engine.executions.show(forked)["forked_from"] == f"{order} at check"
-    assert (
-        owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": ""}).status_code == 422
-    )
-    assert (
-        owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": "no"}).status_code
-        == 404
-    )
+    for step in ("", "no"):
+        refused = owner("POST", f"{path}/fork", {**form, "command": "x", "from_step": step})
+        assert refused.status_code == 404
 
-    assert f'action="{path}/retry"' in owner("GET", path).text
+    assert f'href="{path}/retry"' in owner("GET", path).text
+    assert "may take effect twice" in owner("GET", f"{path}/retry").text
     for _ in range(2):
         assert owner("POST", f"{path}/retry", form).headers["location"] == path
     assert owner("POST", f"{path}/retry", {**form, "command": "x"}).status_code == 409
 
     api.engine.resume(forked)
-    assert f'action="{place}/cancel"' in owner("GET", place).text
+    assert f'href="{place}/cancel"' in owner("GET", place).text
+    assert "nothing is undone" in owner("GET", f"{place}/cancel").text
     refused = owner("POST", f"{place}/cancel", {**form, "reason": "x" * 10_001})
     assert refused.status_code == 422
     assert owner("POST", f"{place}/cancel", {**form, "reason": "twice"}).status_code == 303
@@ -320,7 +319,7 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
 
 def test_a_fork_begins_with_changed_state_or_a_changed_flow(api: Api, order: str) -> None:
     owner, path = Browser(api), f"/executions/{order}/fork"
-    assert f'href="{path}?at=ship"' in owner("GET", f"/executions/{order}/step?at=ship").text
+    assert f'href="{path}?at=ship"' in owner("GET", f"/executions/{order}?at=ship").text
     text = owner("GET", f"{path}?at=ship").text
     assert '<input id="set.tries" name="set.tries" value="1"' in text
     assert owner("GET", f"{path}?at=none").status_code == 404
@@ -361,3 +360,144 @@ def test_two_clicks_at_once_make_one_fork(api: Api, order: str) -> None:
     before = len(api.engine.executions.list().items)
     assert len(set(asyncio.run(click_twice()))) == 1
     assert len(api.engine.executions.list().items) == before + 1
+
+
+INVOICES = """
+flowengine: 1
+id: invoices
+steps:
+  - id: each
+    map: {over: 12, concurrency: 1, join: {need: 10}}
+    python: "ledger:book"
+    with: {number: "${{ item }}"}
+"""
+LEDGER = """
+from pathlib import Path
+
+def book(number):
+    if number % 4 == 1 and not Path("fixed").exists():
+        raise ConnectionError(f"no answer about invoice {number}")
+    if number == 2:
+        raise ValueError(f"invoice {number}: the total differs")
+    return number
+"""
+
+
+def test_failures_are_grouped_by_cause_and_one_cause_is_retried(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text(LEDGER)
+    Path("invoices.yaml").write_text(INVOICES)
+    monkeypatch.syspath_prepend(tmp_path)
+    id = api.engine.run("invoices.yaml").execution
+    path, owner = f"/executions/{id}", Browser(api)
+    text = owner("GET", path).text
+    failures = words(text[text.index('id="failures"') : text.index('class="stack"')])
+    assert failures.index("of the 10 items needed have succeeded at each") < failures.index(
+        "ConnectionError : no answer about invoice … 2 steps each[1] , each[5] Retry 2…"
+    )
+    assert "ValueError : invoice 2: the total differs each[2] Retry 1…" in failures
+    [retry] = re.findall(rf'href="({path}/retry\?cause=\w+)">Retry 2', text)
+    asked = owner("GET", retry).text
+    assert "each[5]" in asked
+    assert "each[2]" not in asked
+    steps = html.unescape(re.findall(r'name="steps" value="([^"]+)"', asked)[0])
+    Path("fixed").touch()
+    form = {"form_token": owner.form_token(path), "steps": steps}
+    assert owner("POST", f"{path}/retry", form).status_code == 303
+    assert api.engine.resume(id).status == "succeeded"
+    assert owner("POST", f"{path}/retry", {**form, "steps": "["}).status_code == 422
+
+
+PAYMENT = """
+flowengine: 1
+id: payment
+inputs: {order: {type: string}}
+signals:
+  paid:
+    key: "${{ inputs.order }}"
+    data: {type: object, properties: {amount: {type: number}}, required: [amount]}
+  stop: {}
+steps:
+  - {id: pay, wait: {first: [{id: paid, signal: paid}, {id: stop, signal: stop}]}}
+outputs: {amount: "${{ steps.pay.output.data.amount }}"}
+"""
+
+
+def test_a_signal_that_is_waited_for_is_sent_with_its_form(api: Api) -> None:
+    Path("payment.yaml").write_text(PAYMENT)
+    id = api.engine.run("payment.yaml", {"order": "B1"}).execution
+    path, owner = f"/executions/{id}", Browser(api)
+    text = owner("GET", path).text
+    assert "waiting for a message &#39;paid&#39; or &#39;stop&#39; with key &#39;B1&#39;" in text
+    assert f'action="{path}/signals/stop"' in text
+    assert "/signals/" not in Browser(api, api.token("user:vera"))("GET", path).text
+    otto = Browser(api, api.token("user:otto"))  # who sees no content
+    assert f'action="{path}/signals/paid"' in otto("GET", path).text
+    form = {"form_token": owner.form_token(path), "signal.paid.data.amount": "much"}
+    refused = owner("POST", f"{path}/signals/paid", form)
+    assert refused.status_code == 422
+    assert 'value="much"' in refused.text
+    form["signal.paid.data.amount"] = "12.5"
+    assert owner("POST", f"{path}/signals/paid", form).headers["location"] == path
+    assert api.engine.resume(id).outputs == {"amount": 12.5}
+    assert owner("POST", f"{path}/signals/paid", form).status_code == 409
+
+
+POLL = """
+flowengine: 1
+id: poll
+state: {count: {type: integer, default: 0}}
+steps:
+  - id: before
+    group: [{id: look, python: "ledger:seen"}]
+    set: {count: 1}
+  - id: poll
+    python: "ledger:seen"
+    loop: {until: "${{ output }}", every: 1h, max: 5}
+"""
+
+
+def test_a_loop_between_two_rounds_waits_and_a_group_is_forked_with_changes(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text("def seen(): return False\n")
+    Path("poll.yaml").write_text(POLL)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, owner = "/executions/poll", Browser(api)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(api.engine.run, "poll.yaml", id="poll")
+        text, end = "", time.monotonic() + 30
+        idle = r'id="graph_step_poll" class="node is-idle'
+        while not re.search(idle, text) and time.monotonic() < end:
+            time.sleep(0.05)
+            text = owner("GET", path).text
+        form = owner("GET", f"{path}/fork?at=before").text
+        api.engine.executions.cancel("poll")
+        assert running.result(timeout=30).status == "cancelled"
+    assert "to begin round 2" in text
+    assert "try again" not in text
+    assert re.search(idle, text)
+    assert 'name="set.count" value="0"' in form
+    assert "before/look" in form
+
+
+def test_the_address_chooses_a_step_which_is_marked_in_the_graph_and_the_list(
+    api: Api, order: str
+) -> None:
+    text = Browser(api)("GET", f"/executions/{order}?at=ship").text
+    assert re.search(r'id="graph_step_ship" class="node is-bad lit"', text)
+    [chosen] = re.findall(r'<li class="on" aria-current="true">.*?</li>', text, re.DOTALL)
+    assert 'title="ship"' in chosen
+    assert 'class="failed"' in chosen  # its bar
+    assert f'href="/executions/{order}?at=fetch"' in text
+
+
+def test_the_history_marks_failures_waits_and_decisions(api: Api, order: str) -> None:
+    owner, path = Browser(api), f"/executions/{order}/history"
+    text = owner("GET", f"{path}?event=1").text
+    looks = re.findall(r'<rect class="part (\w+)"', text[: text.index('id="moment"')])
+    assert looks == ["bad", "you", "ok", "bad"]
+    assert re.search(r'id="graph_step_fetch" class="node is-\w+ lit"', text)
+    [following] = re.findall(r'href="(\?event=\d+)">Next mark', text)
+    assert "Ship to Ada?" in owner("GET", f"{path}{following}").text

@@ -169,7 +169,7 @@ async def _keys_act(page: Page, execution: str) -> None:
     await page.keyboard.press("?")
     await page.wait_for_selector("#keys", state="visible")
     await page.keyboard.press("Escape")
-    await page.goto(page.url + f"/{execution}/step?at=ask")
+    await page.goto(page.url + f"/{execution}?at=ask")
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await page.click(f'code[title="{execution}"]')
     assert await page.evaluate("navigator.clipboard.readText()") == execution
@@ -244,8 +244,11 @@ def test_each_view_is_accessible_and_fits_a_phone(
             f"/approvals/{hired.waits[0]['id']}",
         ),
         *("/approvals", "/bulk/approvals?all=on&choice=approve", f"/executions/{id}/fork?at=ship"),
-        *(f"/executions/{id}{view}" for view in ("/timeline", "/step?at=ship", "/step?at=fetch")),
+        *(f"/executions/{id}{view}" for view in ("/timeline", "?at=ship", "?at=fetch")),
+        f"/executions/{id}/retry",
         f"/executions/{folded}",
+        f"/executions/{folded}/cancel",
+        f"/executions/{id}/history",
         f"/executions/{id}/compare?with={id}",
     )
 

@@ -108,7 +108,9 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
         parser.add_argument(
             "--step",
             metavar="ADDRESS",
-            help="only the failures in this step. If there are none, the step itself runs again",
+            action="append",
+            help="only the failures in this step (may be repeated). If there are none, the step "
+            "itself runs again",
         )
         parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
         add_driving(parser)

@@ -64,8 +64,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
             at_work = _put_off if execution.put_off else _at_work
             found.append(at_work(_shown_address(view, unit), unit["attempt"], holder, id))
         elif unit["phase"] == "pause":
-            due = state["timers"][unit["timer"]]["due"]
-            found.append(_pause(_shown_address(view, unit), unit["attempt"], due, holder, id))
+            found.append(_pause(_shown_address(view, unit), state, unit, holder, id))
         elif unit["phase"] == "budget":
             found.append(budgets.waiting(host, execution.id, view, unit))
         elif unit["phase"] == "lock" and is_shared(unit["lock"]):
@@ -191,11 +190,16 @@ def _quarantined(host: Host, execution: str, holder: Owner | None, id: str) -> l
     ]
 
 
-def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) -> Reason:
-    at = format_time(due)
+def _pause(address: str, state: State, unit: Unit, holder: Owner | None, id: str) -> Reason:
+    """Return the reason of a pause, before another attempt or the next round of a loop."""
+    timer = state["timers"][unit["timer"]]
+    at = format_time(timer["due"])
+    then = f"to try again after attempt {unit['attempt']}"
+    if timer["arg"]:
+        then = f"to begin round {unit['round'] + 1}"
     reason: Reason = {
         "address": address,
-        "what": f"waiting until {at} to try again after attempt {attempt}",
+        "what": f"waiting until {at} {then}",
         "wakes": f"the time {at}",
         "due": at,
     }
@@ -273,6 +277,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["timers"] = timers
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
     if record["kind"] == "signal" and record.get("signals"):
+        reason["signals"] = [signal["signal"] for signal in record["signals"]]
         first = record["signals"][0]
         reason["command"] = _sending(execution.linked.graph, id, first.get("key"), first["signal"])
     if record["kind"] in DECIDABLE and (nobody := undecidable(record, host.settings)):
@@ -495,5 +500,6 @@ def _message(view: View, node: Node, id: str) -> Reason:
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "that message",
+        "signals": [*signals],
         "command": _sending(view.graph, id, key, signals[0]),
     }

@@ -74,7 +74,7 @@ def fork(
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     journal = read(host.store, old)
-    _check_not_undone(host, record, journal, at)
+    check_not_undone(host, record, journal, at)
     with Sound(f"what is stored of execution {old}"):
         found = past_of(host.flows, record.hash, journal, old, at)
     past, results = found.events, found.results
@@ -145,7 +145,7 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
     return [{**results[attempt], "unit": n} for n, attempt in beside.items() if attempt in results]
 
 
-def _check_not_undone(
+def check_not_undone(
     host: Host, record: ExecutionRecord, journal: Sequence[Event], at: str
 ) -> None:
     """Check that no fork has done already what a fork at a compensation does.

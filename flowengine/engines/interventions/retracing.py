@@ -78,7 +78,7 @@ class Held(NamedTuple):
 
 
 def retrace(
-    flows: LinkedFlows, hash: str, journal: Sequence[Event], step: str | None = None
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], steps: Sequence[str] = ()
 ) -> Held:
     """Return the state of a failed execution without the failures to retry.
 
@@ -86,7 +86,7 @@ def retrace(
         flows: The flows under which the journal was written.
         hash: Hash of the flow that the execution runs now.
         journal: All its events.
-        step: Address of the step to restart. None: everything that failed.
+        steps: Addresses of the steps to restart. Empty: everything that failed.
 
     Returns:
         The state, and the content of a `retry` event.
@@ -99,15 +99,15 @@ def retrace(
     past = look_back(flows, form, line(journal, len(journal) - 1))
     failures, unit = past.failures, None
     ended, dropped = len(past.events), set[int]()
-    if step is not None:
-        inside = [failure for failure in failures if within(failure.address, step)]
+    if steps:
+        inside = [f for f in failures if any(within(f.address, step) for step in steps)]
         if inside:
             failures = inside
         else:
-            unit, ended, own = _ended(flows, form, past, step)
+            unit, ended, own = _ended(flows, form, past, steps[0])
             dropped = {ended} if own else dropped
     back = min(ended, *(failure.number for failure in failures))
-    where = step or failures[0].address
+    where = steps[0] if steps else failures[0].address
     if undone := [addresses for number, addresses in past.undone if number >= back]:
         first = _first_begun(flows, form, past.events, set().union({where}, *undone))
         raise Conflict("it was compensated before it failed", hint=first)
@@ -192,13 +192,13 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> RetracedPast:
             note_runs(past.ran, advance(graph, state, event, None, blame))
         root = root or next(iter(state["scopes"]), 0)
         if state["undos"]:
-            past.undone.append((number, _being_undone(state)))
+            past.undone.append((number, being_undone(state)))
     for place in blame.raised(("scope", root)):
         past.failures.append(Failure(place, *blame.seen(place)))
     return past
 
 
-def _being_undone(state: State) -> set[str]:
+def being_undone(state: State) -> set[str]:
     """Return the addresses of the steps that are being undone, or are about to be."""
     addresses: set[str] = set()
     for undo in state["undos"].values():

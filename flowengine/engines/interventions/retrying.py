@@ -38,7 +38,7 @@ def retried(
     host: Host,
     driving: Driving,
     execution: str,
-    step: str | None,
+    steps: Sequence[str],
     flow: Flow | LoadedFlow | str | PathLike[str] | None,
     who: Actor,
     resources: Mapping[str, Any] | None = None,
@@ -50,7 +50,7 @@ def retried(
     linked = None if flow is None else _form(host, execution, flow)
     driven = driving.loaded(execution, resources)
     try:
-        retry(host, driven, step, linked, who)
+        retry(host, driven, steps, linked, who)
     except BaseException:
         host.keeper.release(driven.leases)
         raise
@@ -70,7 +70,7 @@ def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[s
 def retry(
     host: Host,
     execution: Execution,
-    step: str | None,
+    steps: Sequence[str],
     linked: LinkedFlow | None,
     who: Actor,
 ) -> None:
@@ -79,7 +79,7 @@ def retry(
     Args:
         host: Provides the store.
         execution: Loaded, with its lease. The request is added to its queue.
-        step: Address of the step to restart. None: everything that failed.
+        steps: Addresses of the steps to restart. Empty: everything that failed.
         linked: A fixed version of the flow to continue with. None: the one that failed.
         who: The actor.
 
@@ -87,28 +87,9 @@ def retry(
         Conflict: It has not failed, or it cannot be restarted in place.
         NotFound: No step exists at the address.
     """
-    status = execution.state["status"]
-    short = host.store.short_execution(execution.id)
-    if status != "failed":
-        standing = f"has {status}" if status == "succeeded" else f"is {status}"
-        raise Conflict(
-            f"execution {execution.id} {standing}; only a failed execution can be retried",
-            hint=Hint(f"flowengine show {short}"),
-        )
-    journal = read(host.store, execution.id)
-    try:
-        held = retrace(host.flows, execution.linked.hash, journal, step)
-    except Conflict as refused:
-        message = f"execution {execution.id} cannot be retried: {refused.message}"
-        how = again(host, host.store.execution(execution.id), lambda: journal)
-        command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
-        hint = Hint(f"flowengine show {short}")
-        if command is not None:
-            hint = Hint(f"start a new execution from there: {command}")
-        raise Conflict(message, hint=hint) from None
-    except NotFound as refused:
-        hint = Hint(f"see its steps: flowengine show {short}")
-        raise NotFound(f"{refused.message} in execution {execution.id}", hint=hint) from None
+    held = held_failures(
+        host, execution.id, execution.state["status"], execution.linked.hash, steps
+    )
     now = host.clock.now()
     event = event_of(held, now, execution.state["last"], who.user)
     queue = [event]
@@ -118,6 +99,43 @@ def retry(
     execution.put_back(held.state)
     queue += [{**late, "at": now} for late in held.late]
     execution.queue[:0] = queue
+
+
+def held_failures(host: Host, execution: str, status: str, hash: str, steps: Sequence[str]) -> Held:
+    """Return the state of an execution without the failures to retry.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        status: Of the execution.
+        hash: Of the flow that it runs.
+        steps: Addresses of the steps to restart. Empty: everything that failed.
+
+    Raises:
+        Conflict: It has not failed, or it cannot be restarted in place.
+        NotFound: No step exists at the address.
+    """
+    short = host.store.short_execution(execution)
+    if status != "failed":
+        standing = f"has {status}" if status == "succeeded" else f"is {status}"
+        raise Conflict(
+            f"execution {execution} {standing}; only a failed execution can be retried",
+            hint=Hint(f"flowengine show {short}"),
+        )
+    journal = read(host.store, execution)
+    try:
+        return retrace(host.flows, hash, journal, steps)
+    except Conflict as refused:
+        message = f"execution {execution} cannot be retried: {refused.message}"
+        how = again(host, host.store.execution(execution), lambda: journal)
+        command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
+        hint = Hint(f"flowengine show {short}")
+        if command is not None:
+            hint = Hint(f"start a new execution from there: {command}")
+        raise Conflict(message, hint=hint) from None
+    except NotFound as refused:
+        hint = Hint(f"see its steps: flowengine show {short}")
+        raise NotFound(f"{refused.message} in execution {execution}", hint=hint) from None
 
 
 def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who: Actor) -> Any:

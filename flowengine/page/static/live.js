@@ -3,6 +3,7 @@
 import { listen } from "./events.js";
 
 const POLL = 3000;
+const PLAY = 700; // between two events of the history
 const live = document.getElementById("live");
 const lost = document.getElementById("connection");
 const before = new WeakMap(); // part of the page → its content, as the server sent it last
@@ -144,6 +145,33 @@ function tellTimes() {
 // Shows the moment of an event while the slider moves. One request at a time, the newest wins.
 function scrub() {
   let busy = false;
+  let playing = null;
+  const play = document.querySelector("[data-play]");
+  play.hidden = false;
+  play.addEventListener("click", toggle);
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea, select, button, summary") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step) move(step);
+    else if (event.key === " ") toggle();
+    else return;
+    event.preventDefault();
+  });
+
+  function move(step) {
+    const from = scrubber.value;
+    scrubber.value = Number(from) + step;
+    if (scrubber.value !== from) scrubber.dispatchEvent(new Event("input"));
+    return scrubber.value !== from;
+  }
+
+  function toggle() {
+    clearInterval(playing);
+    if (playing === null && scrubber.value === scrubber.max) scrubber.value = -1;
+    playing = playing === null ? setInterval(() => { if (!busy && !move(1)) toggle(); }, PLAY) : null;
+    play.textContent = playing === null ? "Play" : "Stop";
+  }
+
   scrubber.addEventListener("input", async () => {
     if (busy) return;
     busy = true;
