@@ -208,7 +208,7 @@ def charts(items: Iterable[Mapping[str, Any]], now: int) -> Charts | None:
         outcomes,
         durations,
         format_time(first),
-        format_time(first + bars * unit),
+        format_time(now),
         duration(unit),
         [(status, f"{number:,} {status}") for status, number in counts.most_common()],
         most,

@@ -279,7 +279,7 @@ class Operated:
         for id in [execution] if execution else [*self._begun] if named not in self._asked else ():
             for wait in reversed(engine.approvals.list(execution=id, status="closed").items):
                 if wait["address"] == address:
-                    return wait["id"]
+                    return str(wait["id"])
         return self._asked.get(named, named)
 
     def _viewed(self, found: Any, one: Map) -> Any:

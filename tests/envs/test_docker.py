@@ -35,8 +35,7 @@ from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.building import Container
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.docker_host import host
-from flowengine_envs.sandboxes.mounts import check
+from flowengine_envs.sandboxes.mounts import check, host
 from flowengine_envs.sandboxes.processes import OWN_PROCESSES
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of

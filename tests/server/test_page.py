@@ -523,6 +523,16 @@ steps:
 """
 
 
+def test_colors_are_given_by_tokens(api: Api) -> None:
+    text = Browser(api)("GET", "/approvals").text
+    [address] = re.findall(r'href="(/static/\w+/page.css)"', text)
+    sheet = api.response("GET", address, token=None).text
+    [tokens] = re.findall(r":root \{.*?\n\}", sheet, re.DOTALL)
+    color = re.compile(r"#[0-9a-f]{3,8}(?=[;,) ])|(?:rgb|hsl|lab|lch|hwb)a?\(|:[^;{}]*\bwhite\b")
+    assert len(color.findall(tokens)) > 20
+    assert color.findall(sheet.replace(tokens, "")) == []
+
+
 def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
     execution, _ = waiting(api)
     text = Browser(api)("GET", f"/executions/{execution}").text

@@ -24,9 +24,11 @@ from flowengine.sdk.confined_files import (
     own_names,
 )
 from flowengine.sdk.environments import Request, Spec
-from flowengine_envs.sandboxes.docker_host import DEFAULT_HOST, host
 from flowengine_envs.workspaces.obeyed_files import obeyed, searched
 from flowengine_envs.workspaces.own_folder import OWN
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+"""Address of this machine's Docker daemon, unless `DOCKER_HOST` names another one."""
 
 
 def is_store(folder: Path) -> bool:
@@ -348,3 +350,8 @@ def _danger(real: Path, state: Path | None) -> str | None:
     except FileNotFoundError:
         return None
     return None if stat.S_ISDIR(mode) else "it is not a directory"
+
+
+def host() -> str:
+    """Return the address of the Docker daemon."""
+    return os.environ.get("DOCKER_HOST") or DEFAULT_HOST

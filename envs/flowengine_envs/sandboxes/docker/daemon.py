@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
-from flowengine_envs.sandboxes.docker_host import host
+from flowengine_envs.sandboxes.mounts import host
 
 if TYPE_CHECKING:
     from docker import DockerClient
