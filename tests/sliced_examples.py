@@ -4,7 +4,7 @@
     @given(graphs())
     def test_a_property(drawn: Drawn) -> None: ...
 
-has ten cases with 20 examples each. A normal run takes one of them.
+has twenty cases with 20 examples each. A normal run takes one of them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ style sheet of a page replaces them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from html import escape
 
 from flowengine.drawing.icons import ICONS, look_of
@@ -57,7 +57,7 @@ def svg(
     picture: Picture,
     prefix: str = "",
     link: Link = lambda box, groups: None,
-    lit: Collection[str] = (),
+    lit: str = "",
 ) -> str:
     """Return a picture as an SVG document.
 
@@ -65,7 +65,7 @@ def svg(
         picture: The picture. Without a title, none is drawn.
         prefix: Start of all ids, unique on a page with several pictures.
         link: Where boxes lead. Default: nowhere.
-        lit: Ids of the boxes that a style sheet emphasizes.
+        lit: Id of the box that a style sheet emphasizes. Empty: none.
     """
     laid = lay_out(picture.frame)
     width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
@@ -91,7 +91,7 @@ def _title(text: str, width: float) -> Iterator[str]:
 
 
 class _Drawer:
-    def __init__(self, prefix: str, link: Link, lit: Collection[str], *, is_run: bool) -> None:
+    def __init__(self, prefix: str, link: Link, lit: str, *, is_run: bool) -> None:
         self.prefix = prefix
         self.link = link
         self.lit = lit
@@ -153,7 +153,7 @@ class _Drawer:
         address = self.link(box, groups)
         tag = "g" if address is None else "a"
         href = "" if address is None else f' href="{escape(address)}"'
-        lit = " lit" if box.id in self.lit else ""
+        lit = " lit" if box.id == self.lit else ""
         yield f'<{tag} {name} class="node is-{look}{lit}"{href}><title>{_all_of(box)}</title>'
         fill, line = _COLORS[look]
         is_dashed = box.shape == "undo" or (self.is_run and box.status is None)

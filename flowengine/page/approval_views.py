@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -15,9 +14,9 @@ from pydantic import ValidationError
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.fields import MORE, faults_in, focused, with_file_names
+from flowengine.page.fields import MORE, shown_form, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.looks import LONGEST_TEXT
+from flowengine.page.looks import LONGEST_TEXT, now
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
 from flowengine.sdk.visible_text import printable_lines, shortened
@@ -98,12 +97,11 @@ def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[Any]]]:
 
     A day is 24 hours, since the server does not know the reader's zone.
     """
-    now = time.time() * 1000
 
     def group(wait: Any) -> str:
         if wait["status"] == "closed":
             return ""
-        left = parse_time(wait["due"]) - now if wait.get("due") else _DAY
+        left = parse_time(wait["due"]) - now() if wait.get("due") else _DAY
         return "Overdue" if left < 0 else "Within a day" if left < _DAY else "Later"
 
     return [(name, [*items]) for name, items in groupby(waits, group)]
@@ -234,7 +232,6 @@ def _approval(
     ids = [item["id"] for item in page["items"]]
     place = ids.index(wait["id"]) + 1 if wait["id"] in ids else 0
     fields = fields_of(wait, given)
-    faults = faults_in(error, fields)
     shown = {(field.key, field.original) for field in fields if field.name.startswith("edit.")}
     return PageView(
         "approval.html",
@@ -244,9 +241,7 @@ def _approval(
             "following": page["next"],
             "counts": _counts(call, filters),
             "next_id": ids[place] if place < len(ids) else "",
-            "fields": fields,
-            "faults": faults,
-            "focus": focused(fields, faults, given),
+            **shown_form(fields, error, given),
             "files_with": files_with(wait, given),
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": _decided(wait),

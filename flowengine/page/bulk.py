@@ -13,7 +13,7 @@ from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits
 from flowengine.page.approval_views import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.execution_views import frame
-from flowengine.page.fields import MORE, faults_in, focused
+from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import GIVES_RESULT, changes_in, inputs_of
 from flowengine.page.overview import grouped
 from flowengine.page.view import Noted, PageView, checked
@@ -234,40 +234,47 @@ def retry(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the form of a fork: what it does, the state before the step, and other versions."""
-    return _fork(call, given.get("at", ""), {}, None)
+    step = given.get("at", "")
+    return _fork(call, step, _plan_of(call, step), {}, None)
 
 
 def fork(call: ApiCall, given: dict[str, str]) -> PageView:
     """Record a fork that begins where a step started, and show it. A refused form stays."""
     step = given.get("from_step", "")
+    plan = _plan_of(call, step)
     if MORE in given:
-        return _fork(call, step, given, None)
+        return _fork(call, step, plan, given, None)
     try:
-        schemas, known = _state(call, step, call.engine.executions.plan(
-            call.path["execution"], "fork", step=step))  # fmt: skip
+        schemas, known = _state(call, step, plan)
         fields = {"from_step": step, "set": changes_in(schemas, known, given)}
         body = checked(ForkBody, {**fields, "flow": given.get("flow") or None})
         return _shown(executions.fork(call._replace(body=body)))
     except FlowEngineError as error:
-        return _fork(call, step, given, error)
+        return _fork(call, step, plan, given, error)
 
 
 def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
     """Show the form of a fork again, of which a file was refused."""
-    return _fork(call, given.get("from_step", ""), given, error)
+    step = given.get("from_step", "")
+    return _fork(call, step, _plan_of(call, step), given, error)
 
 
 def _fork(
-    call: ApiCall, step: str, given: dict[str, str], error: FlowEngineError | None
+    call: ApiCall,
+    step: str,
+    plan: InterventionPlan,
+    given: dict[str, str],
+    error: FlowEngineError | None,
 ) -> PageView:
-    plan = call.engine.executions.plan(call.path["execution"], "fork", step=step)
     schemas, known = _state(call, step, plan)
     versions = call.engine.flows.versions(call.flow)
     fields = inputs_of(schemas, known, given, group="set", optional=True)
-    faults = faults_in(error, fields)
-    form = {"fields": fields, "faults": faults, "focus": focused(fields, faults, given)}
-    form |= {"versions": versions, "flow": given.get("flow", "")}
-    return _intervention(call, "fork", plan, error, step=step, **form)
+    form = {**shown_form(fields, error, given), "flow": given.get("flow", "")}
+    return _intervention(call, "fork", plan, error, step=step, versions=versions, **form)
+
+
+def _plan_of(call: ApiCall, step: str) -> InterventionPlan:
+    return call.engine.executions.plan(call.path["execution"], "fork", step=step)
 
 
 def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, Any], Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from flowengine.errors import Conflict, FlowEngineError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.looks import duration
+from flowengine.page.looks import duration, now
 from flowengine.page.view import PageView, checked
 from flowengine.server import administration
 from flowengine.server.calls import ApiCall
@@ -46,14 +45,13 @@ def look(call: ApiCall, given: dict[str, str]) -> PageView:
 def _listed(call: ApiCall, execution: str | None, error: FlowEngineError | None) -> PageView:
     query = checked(OwnedQuery, {"execution": execution or None})
     items = administration.list_environments(call._replace(query=query))["items"]
-    now = int(time.time() * 1000)
     return PageView(
         "environments.html",
         {
             "items": [
                 {
                     **item,
-                    "age": duration(now - parse_time(item["since"])),
+                    "age": duration(now() - parse_time(item["since"])),
                     "opened_by": _opened_by(call, item["execution"]),
                 }
                 for item in items

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from flowengine.kernel.notation.addresses import NOTIFIES
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.page.approval_views import why_not
-from flowengine.page.looks import duration, waiting
+from flowengine.page.looks import duration, now, waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, moment
@@ -44,7 +43,7 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
     recent = listed(call, filters, None, LARGEST_PAGE)["items"] if is_live else []
-    context["charts"] = charts(recent, int(time.time() * 1000))
+    context["charts"] = charts(recent, now())
     return PageView("executions.html", {**context, "is_live": is_live, "most": LARGEST_PAGE})
 
 

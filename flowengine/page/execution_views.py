@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.approval_views import why_not
 from flowengine.page.flow_views import address_again, graph
-from flowengine.page.looks import badge, waiting
+from flowengine.page.looks import badge, now, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
 from flowengine.server import approvals, events, executions
@@ -380,7 +379,3 @@ def causes_of(error: Any) -> Iterator[Any]:
 def number_in(given: Mapping[str, str], name: str, default: int = 0) -> int:
     text = given.get(name, "")
     return int(text) if _NUMBER.fullmatch(text) else default
-
-
-def now() -> int:
-    return int(time.time() * 1000)

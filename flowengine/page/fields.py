@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from flowengine.engines.typed_text import by_type
 from flowengine.errors import FlowEngineError, InputError
@@ -173,7 +173,7 @@ class FormFaults(InputError):
         self.faults = faults
 
 
-def faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> dict[str, str]:
+def _faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> dict[str, str]:
     """Return the faults for which a form was refused: name of a field → why.
 
     An error of the engine names a field by its path, without the part of the form.
@@ -191,7 +191,29 @@ def faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> dic
     return {(names or [path])[0]: error.message}
 
 
-def focused(
+class ShownForm(TypedDict):
+    """Fields of a form, why some are refused, and the one with the focus."""
+
+    fields: Sequence[FormField]
+    faults: dict[str, str]
+    focus: str
+
+
+def shown_form(
+    fields: Sequence[FormField], error: FlowEngineError | None, given: Mapping[str, str]
+) -> ShownForm:
+    """Return a form as templates show it.
+
+    Args:
+        fields: Its fields.
+        error: Why it was refused.
+        given: What was sent.
+    """
+    faults = _faults_in(error, fields)
+    return {"fields": fields, "faults": faults, "focus": _focused(fields, faults, given)}
+
+
+def _focused(
     fields: Sequence[FormField], faults: Mapping[str, str], given: Mapping[str, str]
 ) -> str:
     """Return the name of the field to focus: the first with a fault, or that of a new row."""

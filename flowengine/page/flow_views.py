@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from difflib import unified_diff
 from itertools import islice, pairwise
@@ -21,9 +20,9 @@ from flowengine.flow.schedules import NoSchedule, Schedule
 from flowengine.kernel.notation.addresses import around
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newest, share_of
-from flowengine.page.fields import MORE, faults_in, focused
+from flowengine.page.fields import MORE, shown_form
 from flowengine.page.forms import entered_inputs, inputs_of
-from flowengine.page.looks import duration
+from flowengine.page.looks import duration, now
 from flowengine.page.view import PageView, checked
 from flowengine.server import executions
 from flowengine.server import flows as deployed_flows
@@ -62,7 +61,7 @@ def graph(
 
     picture = draw(flow.compiled, statuses)._replace(title="")
     drawn = {*picture.frame.ids()}
-    marked = [id for id in _boxes(lit) if id in drawn][-1:]
+    marked = next((id for id in reversed([*_boxes(lit)]) if id in drawn), "")
     return Markup(svg(picture, "graph_", link, marked))  # `svg` escapes every text and every id
 
 
@@ -227,14 +226,11 @@ def _flow(
     flow = deployed_flows.show_flow(call)
     fields = inputs_of(flow["inputs"], known, given)
     names = {field.key for field in fields}
-    faults = faults_in(error, fields)
     return PageView(
         "flow.html",
         {
             "flow": flow,
-            "fields": fields,
-            "faults": faults,
-            "focus": focused(fields, faults, given),
+            **shown_form(fields, error, given),
             "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
             "may_start": call.may(Right.START, flow["flow"]),
@@ -242,7 +238,7 @@ def _flow(
             "sees_content": call.may(Right.CONTENT, flow["flow"]),
             "versions": call.engine.flows.versions(flow["flow"]),
             "starts": [_with_times(item) for item in call.engine.flows.starts(flow["flow"])],
-            "charts": charts(newest(call, flow["flow"]), int(time.time() * 1000)),
+            "charts": charts(newest(call, flow["flow"]), now()),
             "counted": MOST_COUNTED,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),

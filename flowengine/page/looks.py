@@ -57,9 +57,14 @@ def between(start: str, end: str) -> str:
     return duration(parse_time(end) - parse_time(start))
 
 
+def now() -> int:
+    """Return the time (ms since 1970)."""
+    return int(time.time() * 1000)
+
+
 def is_past(text: str) -> bool:
     """Return whether a time has passed."""
-    return parse_time(text) < time.time() * 1000
+    return parse_time(text) < now()
 
 
 def short_id(id: str) -> Markup:

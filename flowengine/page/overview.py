@@ -16,10 +16,11 @@ from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.addresses import around
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.page.execution_views import causes_of, frame, now, number_in
-from flowengine.page.fields import MORE, FormField, faults_in, focused
+from flowengine.page.execution_views import causes_of, frame, number_in
+from flowengine.page.fields import MORE, ShownForm, shown_form
 from flowengine.page.flow_views import graph
 from flowengine.page.forms import entered_inputs, inputs_of
+from flowengine.page.looks import now
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked
 from flowengine.sdk.file_names import files_in
@@ -54,10 +55,8 @@ class SignalForm(NamedTuple):
     """A signal that continues an execution, with the fields of its data."""
 
     name: str
-    fields: list[FormField]
+    shown: ShownForm
     error: FlowEngineError | None
-    faults: dict[str, str]
-    focus: str
 
 
 def grouped(steps: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
@@ -219,9 +218,7 @@ def _with_forms(
                 texts = sent if is_sent else None
                 fields = inputs_of(_schemas(compiled, name), {}, texts, group=f"signal.{name}")
                 why = error if is_sent else None
-                faults = faults_in(why, fields)
-                focus = focused(fields, faults, texts or {})
-                forms.append(SignalForm(name, fields, why, faults, focus))
+                forms.append(SignalForm(name, shown_form(fields, why, texts or {}), why))
                 shown.add(name)
         yield reason, forms
 

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
@@ -35,7 +34,7 @@ from flowengine.page import (
     overview,
 )
 from flowengine.page.fields import files_of, kept_files
-from flowengine.page.looks import FILTERS, badge, between, icon, is_past
+from flowengine.page.looks import FILTERS, badge, between, icon, is_past, now
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
 from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
@@ -477,7 +476,7 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
 
 def _of_every_view(call: ApiCall) -> dict[str, Any]:
     """Return what every view has of the store: open approvals, and work that no worker takes."""
-    latest = time.time() * 1000 - _PATIENCE
+    latest = now() - _PATIENCE
     left = (due.since for due in call.engine.due() if call.may(Right.SEE, due.flow))
     left_since = next((format_time(since) for since in left if since < latest), "")
     return {"open_approvals": approval_views.open_approvals(call), "left_since": left_since}

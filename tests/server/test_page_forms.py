@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.errors import InputError
-from flowengine.page.fields import FormFaults, focused
+from flowengine.page.fields import FormFaults, shown_form
 from flowengine.page.forms import entered, entered_inputs, fields_of, inputs_of
 from tests.server.api import Api
 from tests.server.test_page import Browser
@@ -132,7 +132,7 @@ def test_all_faults_are_found_at_once_and_a_list_of_choices_has_boxes() -> None:
     sent = entered(form, {**given, **right, "form.day": "2026-11-27"})["form"]
     assert sent["drinks"] == ["milk"]
     fields = fields_of(form, {"more": "form.lines", "form.lines.count": "1"})
-    assert focused(fields, {}, {"more": "form.lines"}) == "form.lines.1.item"
+    assert shown_form(fields, None, {"more": "form.lines"})["focus"] == "form.lines.1.item"
 
 
 @pytest.mark.parametrize("count", ["-1", "99999", "x", "9" * 300, "٣"])

@@ -227,8 +227,8 @@ class FlowFiles:
             return None
         package, colon, inside = path.partition(":")
         # The literal word of the syntax, of which a directory is also a package to Python.
-        meant = "write its name before the colon: acme_flows:letters/lib.yaml"
-        meant = meant if package == "package" else ""
+        said = "write its name before the colon: acme_flows:letters/lib.yaml"
+        meant = said if package == "package" else ""
         if colon and "/" not in package:
             spec = find_module(package, file.folder)
             folders = list(spec.submodule_search_locations or ()) if spec is not None else []

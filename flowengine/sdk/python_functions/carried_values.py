@@ -188,7 +188,7 @@ def carrying(node: Node, own: bool) -> Node:
         case "timedelta":
             return {**before(_duration, inner), **ref}
         case "enum" | "literal" if members := _unreadable(node):
-            written = _written(partial(_carried_member, members)) if _has_bytes(members) else {}
+            written = _written(partial(_carried_member, members)) if has_bytes(members) else {}
             return {**before(_member(members), inner), **ref, **written}
         case "typed-dict":
             return {"extra_behavior": "allow", **node}
@@ -313,7 +313,8 @@ def _member(expected: list[Any]) -> Callable[[Any], Any]:
     return convert
 
 
-def _has_bytes(expected: list[Any]) -> bool:
+def has_bytes(expected: list[Any]) -> bool:
+    """Return whether members of an enumeration have bytes as values."""
     return any(isinstance(each, Enum) and isinstance(each.value, bytes) for each in expected)
 
 

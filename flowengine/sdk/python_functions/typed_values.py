@@ -41,6 +41,7 @@ from flowengine.sdk.python_functions.carried_values import (
     carrying,
     computed_names,
     each_node,
+    has_bytes,
     is_strict,
     put_in,
     with_one_form,
@@ -232,9 +233,9 @@ class _JsonSchemas(GenerateJsonSchema):
 
     def enum_schema(self, schema: Any) -> Node:
         """Return the schema of an enumeration, in which bytes are base64."""
-        values = [each.value for each in schema["members"]]
-        if not any(isinstance(each, bytes) for each in values):
+        if not has_bytes(schema["members"]):
             return super().enum_schema(schema)
+        values = [each.value for each in schema["members"]]
         shown = [_base64(each) if isinstance(each, bytes) else each for each in values]
         return {"title": schema["cls"].__name__, "enum": to_jsonable_python(shown)}
 
