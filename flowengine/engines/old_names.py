@@ -32,13 +32,17 @@ class Renamed(Generic[_Args, _Result]):
     Args:
         group: Name of the group.
         method: The method.
+
+    Attributes:
+        group: Name of the group.
+        name: Name of the method in it.
     """
 
     def __init__(self, group: str, method: Callable[Concatenate[Any, _Args], _Result]) -> None:
-        self._group = group
-        self._new = method.__name__
+        self.group = group
+        self.name = method.__name__
         self._old = ""
-        self.__doc__ = f"Deprecated: call `{group}.{self._new}`."
+        self.__doc__ = f"Deprecated: call `{group}.{self.name}`."
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Note the old name."""
@@ -54,5 +58,5 @@ class Renamed(Generic[_Args, _Result]):
         if owner is None:
             return self
         name = of.__name__
-        warn_renamed(f"{name}.{self._old}", f"{name}.{self._group}.{self._new}")
-        return getattr(getattr(owner, self._group), self._new)
+        warn_renamed(f"{name}.{self._old}", f"{name}.{self.group}.{self.name}")
+        return getattr(getattr(owner, self.group), self.name)

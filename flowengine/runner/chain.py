@@ -31,6 +31,7 @@ from flowengine.runner.work import ResumeOptions, RunOptions, Work
 from flowengine.sdk.argument_checks import check_keywords, check_kinds, check_methods, in_words
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
+from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
     from flowengine.engines.agent_events import AgentEvents
@@ -78,7 +79,7 @@ def _blocking(
 
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
         refuse_in_loop(None, f"await {name}_async()")
-        return asyncio.run(run(self, *args, **options))
+        return run_on_new_loop(run(self, *args, **options))
 
     return _named(call, prepare, name)
 

@@ -18,6 +18,7 @@ from flowengine.server.application import LARGEST_BODY, Application
 from flowengine.server.guard import PER_MINUTE, Hosts
 from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
 from flowengine.server.records import ServerRecords, server_folder
+from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -115,7 +116,7 @@ def serve(
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
             await server.serve(sockets=[listening])
 
-        asyncio.run(run())
+        run_on_new_loop(run())
     finally:
         records.close()
 

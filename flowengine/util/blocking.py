@@ -170,6 +170,20 @@ def off_loop(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> E
     return Either(partial(function, *args, **named), on_thread)
 
 
+def run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on an event loop of its own, and return its result.
+
+    Unlike `asyncio.run`, it leaves no coroutine for Python to warn of if it is interrupted (SIGINT)
+    while the loop is made.
+    """
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    finally:
+        work.close()
+
+
 def imported(name: str) -> Any:
     """Return a module that is completely imported, or None."""
     module = sys.modules.get(name)

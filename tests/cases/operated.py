@@ -22,6 +22,8 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import read, state_at
+from flowengine.engines.old_names import Renamed
+from flowengine.engines.renamed import RenamedMethods
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
@@ -257,7 +259,7 @@ class Operated:
             found = getattr(engine, what)(more.pop("flow", "flow.yaml"), given, **more)
             return asyncio.run(found) if what == "run_async" else found
         if isinstance(given, Mapping) and what not in WAITS:
-            return getattr(engine, what)(**given, **more)
+            return _operation(engine, what)(**given, **more)
         words = given if isinstance(given, list) else [given] if given is not None else []
         if what in WAITS:
             words = [self._wait(engine, words[0]), *words[1:]]
@@ -267,7 +269,7 @@ class Operated:
             words = words or ["flow.yaml"]
         if what == "load":
             return {**plain(flow := engine.load(*words)), "on_host": flow.on_host}
-        return getattr(engine, what)(*words, **more)
+        return _operation(engine, what)(*words, **more)
 
     def _wait(self, engine: Engine, named: str) -> str:
         """Return the ID of the wait at an address, `EXECUTION:ADDRESS` or a beginning of an ID."""
@@ -449,6 +451,14 @@ class Operated:
         from tests.command_line import flowengine
 
         return flowengine(*(words.split() if isinstance(words, str) else words), **options)
+
+
+def _operation(engine: Engine, name: str) -> Callable[..., Any]:
+    """Return a method of an engine or of one of its groups, which cases call by its old name."""
+    renamed = vars(RenamedMethods).get(name)
+    if isinstance(renamed, Renamed):
+        return getattr(getattr(engine, renamed.group), renamed.name)
+    return engine.executions.list if name == "executions" else getattr(engine, name)
 
 
 def seen(thing: Thing) -> dict[str, Any]:

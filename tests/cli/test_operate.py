@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -136,6 +138,22 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
         "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n"
     )
     assert "was running when its process ended" in flowengine("why", flowengine.newest()).out
+
+
+def test_an_interrupt_while_the_event_loop_is_made_is_told_in_one_line(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> asyncio.AbstractEventLoop:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio.events, "new_event_loop", interrupt)
+    text = "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60}, {id: b, run: sleep 60}]\n"
+    err = flowengine("run", flowengine.write("slow.yaml", text), code=130).err
+    gc.collect()  # Python would warn of a coroutine that was never awaited
+
+    assert steady(err).endswith(
+        "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n"
+    )
 
 
 def test_an_interrupt_waits_until_a_module_is_imported(flowengine: CommandLine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from difflib import unified_diff
@@ -22,6 +21,7 @@ from flowengine.errors import InputError
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
+from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -397,7 +397,7 @@ flowengine flows backfill report --since 30d --until 7d --at-once 4"""
             if session.is_served:
                 _record_there(session, arguments, since, until, tell)
             else:
-                asyncio.run(
+                run_on_new_loop(
                     session.engine.flows.backfill_async(
                         arguments.flow,
                         since,

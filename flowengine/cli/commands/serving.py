@@ -245,11 +245,10 @@ def _run_worker(arguments: Namespace, until: _Until) -> int:
         arguments: Those of `flowengine worker`.
         until: Runs it until something stops it.
     """
-    import asyncio
-
     from flowengine.cli.terminal.logs import taking_records
     from flowengine.engines.host import SystemClock
     from flowengine.telemetry.worker_log import WorkerLog
+    from flowengine.util.blocking import run_on_new_loop
 
     if arguments.quiet:
         log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
@@ -258,7 +257,7 @@ def _run_worker(arguments: Namespace, until: _Until) -> int:
     address = remote_store(arguments.store or "")
     with taking_records(log):
         try:
-            asyncio.run(
+            run_on_new_loop(
                 _work(arguments, log, until)
                 if address is None
                 else _remote(arguments, log, address, until)

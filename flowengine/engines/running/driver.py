@@ -21,6 +21,7 @@ from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import Append, ListedWait
 from flowengine.kernel.commands import Consult
+from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
@@ -215,9 +216,7 @@ class Driver(HostCarrier):
     def rested(self, execution: Execution) -> None:
         """Handle that an execution has ended or waits, and that its lease is released."""
         if self.may_have_environments(execution):
-            import asyncio
-
-            asyncio.run(self.give_back(execution))
+            run_on_new_loop(self.give_back(execution))
 
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Record in the journal which environments of an execution could not be closed."""

@@ -12,6 +12,7 @@ from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.work import Work
 from flowengine.errors import LeaseLost, StoreError
+from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -333,6 +334,6 @@ def drive_alone(host: Host, execution: Execution, left: Left) -> None:
             await local.close()
 
     try:
-        asyncio.run(drive())
+        run_on_new_loop(drive())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TextIO
 
 import anyio
@@ -13,6 +12,7 @@ from flowengine.server.guard import Hosts
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import mcp_server
 from flowengine.server.records import ServerRecords, server_folder
+from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,6 @@ def serve_stdio(
                 await server.run(read, write, server.create_initialization_options())
             application.close()
 
-        asyncio.run(run())
+        run_on_new_loop(run())
     finally:
         records.close()
