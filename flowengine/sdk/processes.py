@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +16,7 @@ from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 # Cleanup at the end of the process, for managers and environments opened without one.
 
@@ -507,6 +507,7 @@ def scratch_folder() -> Iterator[Path]:
 def make_scratch() -> Path:
     """Create a temporary directory, to be removed by `remove_scratch`."""
     import tempfile
+    from pathlib import Path
 
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -563,6 +564,7 @@ def _locked(path: Path) -> int | None:
 
 def _existing() -> list[Path]:
     import tempfile
+    from pathlib import Path
 
     try:
         with os.scandir(tempfile.gettempdir()) as entries:

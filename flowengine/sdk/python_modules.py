@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import importlib
 import importlib.util
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -58,8 +56,10 @@ def is_missing(error: BaseException) -> bool:
         return isinstance(error, FunctionNotFound) or isinstance(
             error.__context__, FunctionNotFound
         )
-    frames = walk_tb(error.__traceback__)
-    return any(frame.f_code is _import.__code__ for frame, _ in frames)
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code is not _import.__code__:
+        entry = entry.tb_next
+    return entry is not None
 
 
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
@@ -377,5 +377,7 @@ def parse(source: str | bytes, filename: str = "<unknown>", mode: str = "exec") 
     parse at once raise a `SystemError` (https://github.com/python/cpython/issues/106905). So does
     one in which a finalizer parses, as Python does to print the finalizer's error.
     """
+    import ast
+
     with _PARSING, CollectedLater():
         return ast.parse(source, filename, mode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
 
 from flowengine.errors import NotFound, UsageError
 
@@ -145,7 +144,7 @@ def check_no_pipe(path: str | os.PathLike[str]) -> None:
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(path: str | Path) -> None:
+def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory with all its content, without following links.
 
     This works at any depth, because nested directories are moved up first, and with any
@@ -195,7 +194,7 @@ def _clear(name: str, top: int) -> list[str]:
     return moved
 
 
-def _open(name: str | Path, above: int | None) -> int:
+def _open(name: str | os.PathLike[str], above: int | None) -> int:
     """Open a directory, and make it readable and writable for us."""
     handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
     try:

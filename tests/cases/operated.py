@@ -456,9 +456,13 @@ class Operated:
 def _operation(engine: Engine, name: str) -> Callable[..., Any]:
     """Return a method of an engine or of one of its groups, which cases call by its old name."""
     renamed = vars(RenamedMethods).get(name)
+    group: object = engine
     if isinstance(renamed, Renamed):
-        return getattr(getattr(engine, renamed.group), renamed.name)
-    return engine.executions.list if name == "executions" else getattr(engine, name)
+        group, name = getattr(engine, renamed.group), renamed.name
+    method: Callable[..., Any] = (
+        getattr(group, name) if name != "executions" else engine.executions.list
+    )
+    return method
 
 
 def seen(thing: Thing) -> dict[str, Any]:
