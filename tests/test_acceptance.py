@@ -43,7 +43,7 @@ ROWS = [
     for line in TABLE.splitlines()
     if re.match(r"\| [A-Z]\d", line)
 ]
-LAST = {"D": 14, "E": 115, "F": 101, "M": 90, "P": 19, "S": 92, "T": 102, "V": 62, "W": 85}
+LAST = {"D": 14, "E": 115, "F": 101, "G": 15, "M": 90, "P": 19, "S": 92, "T": 102, "V": 62, "W": 85}
 """Number of the last row per letter."""
 UNUSED = {
     "F": [9, 18, 19, *range(26, 30), 39, *range(46, 50), *range(55, 60), *range(63, 70)],

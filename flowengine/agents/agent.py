@@ -6,10 +6,11 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast
 
 from pydantic import (
     BaseModel,
@@ -20,18 +21,30 @@ from pydantic import (
     model_validator,
 )
 from pydantic import ValidationError as InvalidFields
+from typing_extensions import TypeVar
 
+from flowengine.agents.agent_mistakes import check_fields, wrong_values
 from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, environment_names, is_tool
 from flowengine.agents.first_messages import VARIABLE
 from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
-from flowengine.sdk.argument_checks import check_keywords, in_words
+from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.schema_forms import is_plain
-from flowengine.sdk.validation_messages import predicate
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+    from flowengine.engines.agent_events import StreamPart
+    from flowengine.engines.engine import Engine
+    from flowengine.runner.chain import Runner
+    from flowengine.runner.work import RunOptions
+
+Out = TypeVar("Out", default=Any)
+"""The type of an agent's answers, if `returns` is a class."""
 
 TURNS = 30
 LAST = ("fail", "answer")
@@ -65,14 +78,8 @@ Termination = Literal[
 
 Instructions = str | Callable[..., str]
 
-INSTEAD = {
-    "examples": "put them before the user's message: run(agent, [*examples, message])",
-    "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
-}
-"""Replacements for fields that agents have in other libraries."""
 
-
-class Agent(AgentWithTools):
+class Agent(AgentWithTools, Generic[Out]):
     """A model with instructions and tools.
 
     A tool is a Python function, with its type hints as the schema. A tool that returns an agent, or
@@ -81,6 +88,16 @@ class Agent(AgentWithTools):
     `case_not_resolved` among its tools ends by calling one of them, any other agent by a reply
     without calls.
     """
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, /, *positional: Any, **fields: Any) -> None:
+            if positional:
+                raise UsageError(
+                    "an agent is given its fields by name",
+                    hint=f"write Agent(name={in_words(positional[0])}, instructions='…')",
+                )
+            super().__init__(**fields)
 
     model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
     """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
@@ -105,7 +122,10 @@ class Agent(AgentWithTools):
     repeats: int = Field(default=3, ge=0)
     """Number of identical failures of the same call, in a row, after which the model is warned. If
     the model repeats the call, its work ends. 0: unlimited."""
-    returns: Any = None
+    if TYPE_CHECKING:
+        returns: TypeForm[Out] = cast("TypeForm[Out]", None)  # a union would lose `A | B`
+    else:
+        returns: Any = None
     """Form of the answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
     instance the response contains. None: text."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
@@ -129,14 +149,11 @@ class Agent(AgentWithTools):
         """Reject unknown fields, suggesting the one that was probably meant, and wrong values."""
         if not isinstance(given, dict):
             return handler(given)
-        for name in given.keys() - cls.model_fields.keys():
-            if name in INSTEAD:
-                raise UsageError(f"an agent has no {name!r}", hint=INSTEAD[name])
-        check_keywords("an agent", given, cls.model_fields)
+        check_fields(given, cls.model_fields)
         try:
             return handler(given)
         except InvalidFields as error:
-            raise _told(error, given) from None
+            raise wrong_values(error, given, default=cls.model_fields["name"].default) from None
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
@@ -208,24 +225,73 @@ class Agent(AgentWithTools):
         Raises:
             UsageError: `returns` has no JSON Schema.
         """
-        if self.returns is None or isinstance(self.returns, dict):
-            return self.returns
+        returns: Any = self.returns
+        if returns is None or isinstance(returns, dict):
+            return returns
         from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
         from flowengine.sdk.python_functions.schema_forms import with_distinct_members
 
         try:
-            schema = schema_of(self.returns)
-            return with_distinct_members(schema, lambda: computed_fields([self.returns]))
+            schema = schema_of(returns)
+            return with_distinct_members(schema, lambda: computed_fields([returns]))
         except UsageError as error:
             raise UsageError(
                 f"agent {self.name!r}: returns: {error.message}", hint=error.hint
             ) from None
         except Exception as error:
             raise UsageError(
-                f"agent {self.name!r}: returns: {in_words(self.returns)} has no JSON Schema: "
-                f"{error}",
+                f"agent {self.name!r}: returns: {in_words(returns)} has no JSON Schema: {error}",
                 hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
             ) from None
+
+    def run(
+        self,
+        messages: str | list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        max_turns: int | Mapping[str, Any] = TURNS,
+        execute_tools: bool = True,
+        *,
+        engine: Engine | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Response[Out]:
+        """Run the agent until it answers, or its work ends in another way.
+
+        Args:
+            messages: The user's message, or the conversation so far.
+            context_variables: As for `Runner.run`, like the following arguments.
+            max_turns: Maximum model calls.
+            execute_tools: Whether calls are run.
+            engine: Keeps the run in its store. Default: an engine in memory for this run.
+            **options: See `RunOptions`.
+
+        Returns:
+            The response. After a handoff, its output has the form that the other agent returns.
+
+        Raises:
+            UsageError: The agent cannot be run, and no model was called.
+            AgentRunFailed: The execution failed.
+        """
+        return _runner(engine).run(
+            self, messages, context_variables, max_turns, execute_tools, **options
+        )
+
+    async def run_async(
+        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+    ) -> Response[Out]:
+        """Run the agent like `run`, on the running event loop."""
+        return await _runner(engine).run_async(self, messages, **options)
+
+    def stream(
+        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+    ) -> Iterator[StreamPart]:
+        """Run the agent like `run`, and yield the parts of the run, as `Runner.stream` does."""
+        return _runner(engine).stream(self, messages, **options)
+
+    def stream_async(
+        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+    ) -> AsyncGenerator[StreamPart, None]:
+        """Run the agent like `stream`, on the running event loop."""
+        return _runner(engine).stream_async(self, messages, **options)
 
     def as_tool(
         self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS
@@ -267,31 +333,10 @@ class Agent(AgentWithTools):
             ) from misfit
 
 
-def _told(error: InvalidFields, given: Mapping[str, Any]) -> UsageError:
-    """Return the error for fields of an agent that have values of other types."""
-    wanted: dict[str, dict[str, None]] = {}
-    values: dict[str, Any] = {}
-    hint = None
-    for each in error.errors(include_url=False):
-        field, *inside = each["loc"]
-        value, place = each["input"], str(field)
-        text = "must be an Agent" if each["type"] == "model_type" else predicate(each)
-        if inside and isinstance(inside[0], int):
-            place = f"{field}[{inside[0]}]"
-            if not isinstance(given[str(field)], Sequence):  # an agent is a series of its fields
-                text, value, place = "must be a list", given[str(field)], str(field)
-        if text == "must be a list":
-            hint = hint or f"write it in a list: {field}=[…]"
-        elif text == "must be an Agent" and isinstance(value, str):
-            hint = hint or "give the Agent itself, not its name"
-        wanted.setdefault(place, {})[text] = None
-        values.setdefault(place, value)
-    faults = [
-        f"{place} {' or '.join(texts).replace(' or must be', ' or')}, not {in_words(values[place])}"
-        for place, texts in wanted.items()
-    ]
-    name = given.get("name", Agent.model_fields["name"].default)
-    return UsageError(f"agent {in_words(name)}: {'; '.join(faults)}", hint=hint)
+def _runner(engine: Engine | None) -> Runner:
+    """Return the runner, from a layer above this one, which is imported for the first run."""
+    runner: Runner = import_module("flowengine.runner").Runner(engine)
+    return runner
 
 
 def typed_answer(type: Any, value: Any) -> Any:
@@ -359,7 +404,7 @@ class Result(BaseModel):
     image: bytes | str | list[bytes | str] | None = None
 
 
-class Response(BaseModel):
+class Response(BaseModel, Generic[Out]):
     """The response of a run. If the run waits, its progress so far.
 
     As JSON, it has the name of the agent, and the context variables without live objects.
@@ -371,7 +416,7 @@ class Response(BaseModel):
         context_variables: Their current values, live objects included.
         history: All messages, including those of the caller.
         termination: Why the run ended. Empty while it waits.
-        result: The answer, or the argument of `case_resolved`. None while the run waits.
+        output: The answer, or the argument of `case_resolved`. None while the run waits.
         reason: Why the run did not end as `resolved`.
         usage: Tokens and cost of all model calls, and under `models` those of each model.
         execution: Id of the execution, for `Engine.executions.show`.
@@ -386,7 +431,10 @@ class Response(BaseModel):
     context_variables: dict[str, Any] = Field(default_factory=dict)
     history: list[dict[str, Any]] = Field(default_factory=list)
     termination: Termination = ""
-    result: Any = None
+    if TYPE_CHECKING:
+        output: Out = cast("Out", None)
+    else:
+        output: Any = None
     reason: str = ""
     usage: dict[str, Any] = Field(default_factory=dict)
     execution: str = ""
@@ -396,9 +444,14 @@ class Response(BaseModel):
     def _name_of(self, agent: Agent | None) -> str | None:
         return None if agent is None else agent.name
 
-    @field_serializer("result", when_used="json")
-    def _plain_result(self, result: Any) -> Any:
-        return json.loads(json.dumps(to_plain(result, number_keys=True), default=plain))
+    @property
+    def result(self) -> Out:
+        """Another name of `output`."""
+        return self.output
+
+    @field_serializer("output", when_used="json")
+    def _plain_output(self, output: Any) -> Any:
+        return json.loads(json.dumps(to_plain(output, number_keys=True), default=plain))
 
     @field_serializer("context_variables", when_used="json")
     def _data_of(self, variables: dict[str, Any]) -> dict[str, Any]:

@@ -304,9 +304,10 @@ class _Writer:
         return {"python": self.references.instructions(text, key, more)}
 
     def _returns_type(self, agent: Agent) -> Plain:
-        if agent.returns is None or isinstance(agent.returns, Mapping):
+        returns: Any = agent.returns
+        if returns is None or isinstance(returns, Mapping):
             return None
-        return self.references.type(agent.returns, f"{self.ids[agent.name]}.returns")
+        return self.references.type(returns, f"{self.ids[agent.name]}.returns")
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.parsing.command_table import works_there
+from flowengine.cli.parsing.python_objects import flow_named
 from flowengine.cli.process import ProcessEnd
 from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, NotFound, UsageError
@@ -64,7 +65,8 @@ class CliSession:
                 )
             from flowengine.engines.flows import load
 
-            load(make)  # an invalid flow leaves nothing behind
+            # An invalid flow leaves nothing behind.
+            load(flow_named(make) if isinstance(make, str) else make)
         self.engine = Engine(
             store if by_name else "",
             durability=arguments.durability,

@@ -291,7 +291,7 @@ def _check_flow(flow: Any) -> None:
 
         raise UsageError(
             f"{in_words(flow)} is not a flow",
-            hint="give a Flow, or the path of a flow file; an agent is run by Runner(engine).run",
+            hint="give a Flow, or the path of a file; an agent is run by agent.run(…, engine=…)",
         )
 
 

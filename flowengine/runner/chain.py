@@ -58,13 +58,24 @@ def _named(method: _Method, prepare: Callable[..., Work], name: str) -> _Method:
     return method
 
 
+def _prepared(
+    prepare: _Prepare[_Args], runner: Runner, /, *args: _Args.args, **options: _Args.kwargs
+) -> Work:
+    if not isinstance(runner, Runner):
+        raise UsageError(
+            "a run needs a runner, and the method of the class was called",
+            hint="write Runner().run(agent, messages), or agent.run(messages)",
+        )
+    return prepare(runner, *args, **options)
+
+
 def _awaited(
     prepare: _Prepare[_Args], name: str
 ) -> Callable[Concatenate[Runner, _Args], Coroutine[Any, Any, Response]]:
     """Return a coroutine method that runs agents."""
 
     async def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
-        work = prepare(self, *args, **options)
+        work = _prepared(prepare, self, *args, **options)
         async with self._engine_of(work) as engine:
             return self._checked(work, await work.run(engine))
 
@@ -92,7 +103,7 @@ def _streamed(
     async def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> AsyncGenerator[StreamPart, None]:
-        work = prepare(self, *args, **options)
+        work = _prepared(prepare, self, *args, **options)
         async with (
             self._engine_of(work) as engine,
             aclosing(stream_async(engine, work)) as parts,

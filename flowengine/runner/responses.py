@@ -273,7 +273,7 @@ def response(
         agent=agent,
         context_variables=run["context"],
         termination=ended,
-        result=agent.answer(run["result"]) if agent and ended == "resolved" else run["result"],
+        output=agent.answer(run["result"]) if agent and ended == "resolved" else run["result"],
         reason=run["reason"] or "",
         execution=result.execution,
         usage=_usage(engine, result.execution),
@@ -318,9 +318,9 @@ def _answer(reply: Response, conversation: Conversation) -> None:
     end: Any = conversation.end
     reply.termination = end["outcome"] or "max_turns"
     reply.reason = end["reason"] or ""
-    reply.result = conversation.text if end["value"] is None else end["value"]
+    reply.output = conversation.text if end["value"] is None else end["value"]
     if reply.agent is not None and reply.termination == "resolved":
-        reply.result = reply.agent.answer(reply.result)
+        reply.output = reply.agent.answer(reply.output)
     if end["no_progress"]:
         reply.termination = "no_progress"
     _end_with_answer(reply)
@@ -341,8 +341,8 @@ def _end_with_answer(reply: Response) -> None:
     end = ended_by_word(content)
     if end is not None:
         reply.history[-1] = reply.messages[-1] = {**last, "content": end.reason}
-        if reply.result == content:  # the last text of a case that was not resolved
-            reply.result = end.reason
+        if reply.output == content:  # the last text of a case that was not resolved
+            reply.output = end.reason
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:

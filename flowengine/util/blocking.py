@@ -171,7 +171,7 @@ def off_loop(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> E
 
 
 def run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on an event loop of its own, and return its result.
+    """Run a coroutine on a new event loop, and return its result.
 
     Unlike `asyncio.run`, it leaves no coroutine for Python to warn of if it is interrupted (SIGINT)
     while the loop is made.

@@ -285,7 +285,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "say it in handoffs, or give its as_tool()",
     ),
     "agent 'Agent': returns: <object object> has no JSON Schema: Unable to generate": (
-        lambda: Agent(returns=object()),
+        lambda: Agent(returns=object()),  # type: ignore[arg-type]
         "give a type of data, or a JSON Schema as a dict",
     ),
     "servers must be a dict, not 5": (
@@ -306,7 +306,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "the Agent 'Ada' is not a flow": (
         lambda: Engine(None).run(ADA),  # type: ignore[arg-type]
-        "give a Flow, or the path of a flow file; an agent is run by Runner(engine).run",
+        "give a Flow, or the path of a file; an agent is run by agent.run(…, engine=…)",
     ),
     "inputs must be a dict, not a list": (
         lambda: Engine(None).run(ONE, ["a"]),  # type: ignore[arg-type]

@@ -79,8 +79,8 @@ class Photo(BaseModel):
 def test_results_of_any_type_are_json(returns: Any, answer: Any, result: Any) -> None:
     with using(ScriptedModel([{"text": json.dumps(answer)}])):
         response = Runner().run(Agent(name="A", model="scripted/x", returns=returns), "go")
-    assert json.loads(response.model_dump_json())["result"] == result
-    assert response.model_dump(mode="json", by_alias=True)["result"] == result
+    assert json.loads(response.model_dump_json())["output"] == result
+    assert response.model_dump(mode="json", by_alias=True)["output"] == result
 
 
 def test_responses_and_parts_are_json() -> None:
@@ -93,7 +93,7 @@ def test_responses_and_parts_are_json() -> None:
     response = parts[-1].response
     assert response is not None
     data = json.loads(response.model_dump_json())
-    assert (data["agent"], data["result"]) == ("A", {"name": "Oslo"})
+    assert (data["agent"], data["output"]) == ("A", {"name": "Oslo"})
     assert data["context_variables"] == {"user": "ana"}
     assert data["messages"] == response.messages
     assert response.model_dump(mode="json") == data

@@ -11,6 +11,7 @@ import flowengine
 from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.python_objects import names_python, object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import show_outcome
@@ -47,7 +48,7 @@ flowengine chat --resume 01k8xq7mf4jb"""
             "file",
             metavar="FILE",
             nargs="?",
-            help="a file that declares agents (default: the built-in assistant)",
+            help="a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
         )
         parser.add_argument("--agent", metavar="NAME", help="which of its agents")
         parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
@@ -109,8 +110,13 @@ flowengine chat --resume 01k8xq7mf4jb"""
 
 def _conversation(arguments: Namespace) -> Flow:
     """Return the flow of a new conversation."""
-    from flowengine.flow.building.conversation import conversation
+    from flowengine.flow.building.conversation import conversation, conversation_with
 
+    if names_python(arguments.file):
+        from flowengine.agents.agent import Agent
+
+        folder = os.path.dirname(os.path.abspath(arguments.file))
+        return conversation_with(object_of(arguments.file, Agent, "agent"), folder)
     return conversation(arguments.file, arguments.agent, lazy=arguments.lazy)
 
 

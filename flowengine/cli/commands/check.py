@@ -6,12 +6,14 @@ from argparse import ArgumentParser, Namespace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.parsing.python_objects import flow_named
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flowengine.flow.compile import CheckResult
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -74,9 +76,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check one file, report its errors and warnings, and return them with the exit code."""
     if path.endswith("policies.yaml"):
         return _check_policies(path, arguments)
-    from flowengine.flow.compile import check_file
-
-    flow, diagnostics, report = check_file(path)
+    flow, diagnostics, report = _checked(path)
     if report and not arguments.json:
         err_text(report)
     if any(not finding.is_warning for finding in diagnostics):
@@ -90,6 +90,21 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         for why in [] if flow is None else _empty_groups(flow):
             err(f"{paint('warning:', 'yellow')} {path}: {why}")
     return 3 if diagnostics and arguments.strict else 0, diagnostics
+
+
+def _checked(path: str) -> CheckResult:
+    from flowengine.errors import FlowFileError
+    from flowengine.flow.compile import CheckResult, check_file
+    from flowengine.flow.source.diagnostics import render
+
+    named = flow_named(path)
+    if isinstance(named, str):
+        return check_file(named)
+    try:
+        flow, _, diagnostics, _ = named.compile()
+    except FlowFileError as error:
+        return CheckResult(None, error.diagnostics, error.message)
+    return CheckResult(flow, diagnostics, render(diagnostics, {}))
 
 
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:

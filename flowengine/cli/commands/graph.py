@@ -8,6 +8,7 @@ from os.path import isfile
 from typing import Any
 
 from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.parsing.python_objects import flow_named, names_python
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
@@ -88,10 +89,10 @@ def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
         NotFound: There is none of them with this name.
     """
     what = arguments.what
-    if isfile(what):
+    if isfile(what) or names_python(what):
         from flowengine.engines.flows import load
 
-        return drawn(load(what), plumbing=arguments.plumbing)
+        return drawn(load(flow_named(what)), plumbing=arguments.plumbing)
     try:
         with CliSession(arguments) as session:
             return _kept(session, what, stack)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.python_objects import flow_named
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
@@ -35,7 +36,7 @@ echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
         parser.add_argument(
             "flow",
             metavar="FLOW",
-            help="a flow file, or a deployed flow: ID, ID@VERSION or its hash",
+            help="a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash",
         )
         parser.add_argument(
             "-i",
@@ -157,7 +158,8 @@ def load(session: CliSession, name: str) -> LoadedFlow:
 
     Args:
         session: Its store keeps deployed flows, and caches compiled ones.
-        name: `ID`, `ID@VERSION` or the hash of a deployed flow, or the path of a file. With a
+        name: `ID`, `ID@VERSION` or the hash of a deployed flow, the path of a file, or
+            `FILE.py:NAME`. With a
             server, a deployed flow, which the server loads.
 
     Returns:
@@ -167,7 +169,7 @@ def load(session: CliSession, name: str) -> LoadedFlow:
         return cast("LoadedFlow", name)
     if read.is_deployed(name):
         return session.engine.flows.find(name)
-    flow = session.engine.load(name)
+    flow = session.engine.load(flow_named(name))
     if not session.arguments.quiet:
         for warning in flow.warnings:
             err(one_line_of(warning))

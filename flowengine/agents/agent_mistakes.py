@@ -1,0 +1,107 @@
+"""Messages for agents that are declared with wrong fields, such as those of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError as InvalidFields
+
+from flowengine.errors import UsageError
+from flowengine.sdk.argument_checks import check_keywords, in_words
+from flowengine.sdk.validation_messages import predicate
+
+_RETURNS = "it is called 'returns' here: Agent(returns=City)"
+_INSTRUCTIONS = "it is called 'instructions' here: Agent(instructions='…')"
+_SETTINGS = "settings for the provider are one mapping: Agent(settings={'temperature': 0})"
+_SERVERS = "add servers with Agent(…).use_mcp({'name': {'command': ['…']}})"
+_BEFORE = "checks are one list: Agent(checks=[{'before': function}])"
+_AFTER = "checks are one list: Agent(checks=[{'after': function}])"
+_HANDOFFS = "agents that it can hand off to are in 'handoffs': Agent(handoffs=[other])"
+_OBJECTS = (
+    "name the parameter of your functions in 'environments', and give the object to the run: "
+    "Agent(environments=['deps']), then agent.run('…', runtime_resources={'deps': deps})"
+)
+_HOOKS = (
+    "rules about calls are policies: agent.run('…', policies=[{'deny': 'pay'}]). Checks of prompts "
+    "and answers are in 'checks'"
+)
+_TURNS = "it belongs to a run: agent.run('…', max_turns=10)"
+_SESSION = "conversations are sessions: agent.run('…', session='ana', engine=Engine())"
+_MODEL = "it is called 'model' here: Agent(model='openai/gpt-5')"
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("output_type", "result_type", "output_schema", "response_format", "response_model",
+         "output_pydantic"),
+        _RETURNS,
+    ),
+    **dict.fromkeys(
+        ("system_prompt", "instruction", "prompt", "system_message", "system", "backstory"),
+        _INSTRUCTIONS,
+    ),
+    **dict.fromkeys(
+        ("model_settings", "generate_content_config", "model_kwargs", "temperature", "max_tokens",
+         "top_p", "seed"),
+        _SETTINGS,
+    ),
+    **dict.fromkeys(("mcp_servers", "toolsets", "mcp"), _SERVERS),
+    **dict.fromkeys(("input_guardrails", "before_model_callback"), _BEFORE),
+    **dict.fromkeys(("output_guardrails", "after_model_callback", "output_validators"), _AFTER),
+    **dict.fromkeys(("sub_agents", "agents", "members", "team"), _HANDOFFS),
+    **dict.fromkeys(("deps_type", "deps", "context_schema", "dependencies"), _OBJECTS),
+    **dict.fromkeys(("hooks", "callbacks", "middleware", "capabilities"), _HOOKS),
+    **dict.fromkeys(
+        ("max_turns", "max_iterations", "max_iter", "max_steps", "recursion_limit"), _TURNS
+    ),
+    **dict.fromkeys(("memory", "session", "checkpointer"), _SESSION),
+    **dict.fromkeys(("llm", "model_name", "model_client", "llm_config"), _MODEL),
+    "handoff_description": "it is called 'description' here: Agent(description='…')",
+    "tool": "it is called 'tools' here: Agent(tools=[function])",
+    "retries": "it is called 'retry' here: Agent(retry=3)",
+    "usage_limits": "it belongs to a run: agent.run('…', budget={'tokens': 50_000})",
+    "examples": "put them before the user's message: run(agent, [*examples, message])",
+    "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
+}  # fmt: skip
+"""Names of fields in other libraries → what to write here."""
+
+
+def check_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check the names of the fields of an agent.
+
+    Raises:
+        UsageError: A field has its name in another library. The hint has the name here.
+        TypeError: A field is unknown.
+    """
+    names = set(known)
+    for name in given:
+        if name not in names and name in _ELSEWHERE:
+            raise UsageError(f"an agent has no {name!r}", hint=_ELSEWHERE[name])
+    check_keywords("an agent", given, names)
+
+
+def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str) -> UsageError:
+    """Return the error for fields of an agent that have values of other types."""
+    wanted: dict[str, dict[str, None]] = {}
+    values: dict[str, Any] = {}
+    hint = None
+    for each in error.errors(include_url=False):
+        field, *inside = each["loc"]
+        value, place = each["input"], str(field)
+        text = "must be an Agent" if each["type"] == "model_type" else predicate(each)
+        if inside and isinstance(inside[0], int):
+            place = f"{field}[{inside[0]}]"
+            if not isinstance(given[str(field)], Sequence):  # an agent is a series of its fields
+                text, value, place = "must be a list", given[str(field)], str(field)
+        if text == "must be a list":
+            hint = hint or f"write it in a list: {field}=[…]"
+        elif text == "must be an Agent" and isinstance(value, str):
+            hint = hint or "give the Agent itself, not its name"
+        wanted.setdefault(place, {})[text] = None
+        values.setdefault(place, value)
+    faults = [
+        f"{place} {' or '.join(texts).replace(' or must be', ' or')}, not {in_words(values[place])}"
+        for place, texts in wanted.items()
+    ]
+    return UsageError(
+        f"agent {in_words(given.get('name', default))}: {'; '.join(faults)}", hint=hint
+    )

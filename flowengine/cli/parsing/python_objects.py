@@ -1,0 +1,80 @@
+"""Flows and agents of a Python file, which the command line names as `FILE.py:NAME`."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from flowengine.errors import FlowEngineError, UsageError
+
+if TYPE_CHECKING:
+    from flowengine.flow.building.flow import Flow
+
+_Wanted = TypeVar("_Wanted")
+_PLACE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?", re.DOTALL)
+
+
+def names_python(word: str) -> bool:
+    """Return whether a word of the command line means a Python file, or an object of one."""
+    return _PLACE.fullmatch(word) is not None and not os.path.isdir(word)
+
+
+def flow_named(word: str) -> Flow | str:
+    """Return the flow of a Python file that a word names. Other words are returned."""
+    if not names_python(word):
+        return word
+    from flowengine.flow.building.flow import Flow
+
+    return object_of(word, Flow, "flow")
+
+
+def object_of(word: str, kind: type[_Wanted], noun: str) -> _Wanted:
+    """Import a Python file, and return an object of it.
+
+    Args:
+        word: `FILE.py:NAME`, or `FILE.py` if it has one object of the kind.
+        kind: The class that the object has.
+        noun: What to call it in messages: `flow`.
+
+    Raises:
+        UsageError: The file does not exist or cannot be imported, or has no such object.
+    """
+    from flowengine.sdk.argument_checks import in_words
+    from flowengine.sdk.exception_text import describe
+    from flowengine.sdk.near_words import did_you_mean
+    from flowengine.sdk.python_modules import FunctionNotFound, import_module_of
+
+    found = _PLACE.fullmatch(word)
+    assert found is not None
+    file, name = found["file"], found["name"]
+    folder, last = os.path.split(os.path.abspath(file))
+    module_name = last.removesuffix(".py")
+    if not os.path.isfile(file):
+        raise UsageError(f"there is no file {file}", hint="name an existing file: FILE.py:NAME")
+    if not module_name.isidentifier():
+        raise UsageError(f"{last} is not the name of a module", hint="rename it, such as app.py")
+    try:
+        module = import_module_of(f"{module_name}:{name or noun}", folder)
+    except FlowEngineError:
+        raise
+    except FunctionNotFound as error:
+        raise UsageError(f"{file} cannot be imported: {error}") from None
+    except Exception as error:
+        raise UsageError(f"{file} cannot be imported: {describe(error)}") from error
+    fitting = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+    different = {id(value): key for key, value in reversed(fitting.items())}
+    if not name and len(different) == 1:
+        return next(iter(fitting.values()))
+    if name in fitting:
+        return fitting[name]
+    several = ", ".join(f"{file}:{key}" for key in reversed(different.values()))
+    if not name:
+        message = f"{file} has several {noun}s" if fitting else f"{file} has no {noun}"
+    elif hasattr(module, name):
+        message = f"{file}:{name} is {in_words(getattr(module, name))}, not a {noun}"
+    else:
+        message = f"{file} has no {name!r}"
+    close = did_you_mean(name, fitting) if name else None
+    hint = f"name one of them: {several}" if several else f"define one at the top of {last}"
+    raise UsageError(message, hint=close or hint)
