@@ -24,7 +24,13 @@ from pydantic import ValidationError as InvalidFields
 from typing_extensions import TypeVar
 
 from flowengine.agents.agent_mistakes import check_fields, wrong_values
-from flowengine.agents.agent_tools import AgentAsTool, AgentWithTools, environment_names, is_tool
+from flowengine.agents.agent_tools import (
+    AgentAsTool,
+    AgentWithTools,
+    environment_names,
+    is_tool,
+    takes_deps,
+)
 from flowengine.agents.first_messages import VARIABLE
 from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.errors import UsageError
@@ -39,15 +45,16 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from flowengine.engines.agent_events import StreamPart
-    from flowengine.engines.engine import Engine
-    from flowengine.runner.chain import Runner
-    from flowengine.runner.work import RunOptions
+    from flowengine.runner.work import AgentRunOptions
 
 Out = TypeVar("Out", default=Any)
-"""The type of an agent's answers, if `returns` is a class."""
+"""The type of an agent's answers."""
+Deps = TypeVar("Deps", default=Any)
+"""The class of the object that its functions take."""
 
 TURNS = 30
 LAST = ("fail", "answer")
+_DATA = (str, int, float, bool, bytes, list, dict, tuple, set)
 
 
 def turn_limit(spec: int | Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +86,7 @@ Termination = Literal[
 Instructions = str | Callable[..., str]
 
 
-class Agent(AgentWithTools, Generic[Out]):
+class Agent(AgentWithTools, Generic[Out, Deps]):
     """A model with instructions and tools.
 
     A tool is a Python function, with its type hints as the schema. A tool that returns an agent, or
@@ -128,6 +135,9 @@ class Agent(AgentWithTools, Generic[Out]):
         returns: Any = None
     """Form of the answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
     instance the response contains. None: text."""
+    deps: type[Deps] | None = None
+    """The class of an object that a run is given as `deps`. Tools, checks and instructions receive
+    it through a parameter of this class. It is never stored, and the model never sees it."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
     """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
     the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
@@ -171,6 +181,11 @@ class Agent(AgentWithTools, Generic[Out]):
         """
         if not self.name.strip():
             raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
+        if self.deps in _DATA:
+            raise UsageError(
+                f"agent {self.name!r}: deps is {in_words(self.deps)}, whose values models give",
+                hint="write a class with what the functions need: Agent(deps=Deps)",
+            )
         with self._named():
             self.answer_schema()
             self.check_tools()
@@ -219,6 +234,17 @@ class Agent(AgentWithTools, Generic[Out]):
         values = [value for check in checks for value in check.values()]
         return [value for value in (*values, reduce) if is_tool(value)]
 
+    def deps_parameters(self) -> list[str]:
+        """Return the names of the parameters that receive `deps`, of all functions."""
+        asked = [self.instructions] if callable(self.instructions) else []
+        functions = (*self.tools, *self.helper_functions, *asked)
+        return [
+            name
+            for function in functions
+            if not isinstance(function, AgentAsTool)
+            for name in takes_deps(self.deps, function)
+        ]
+
     def answer_schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the answer, or None for text.
 
@@ -247,22 +273,16 @@ class Agent(AgentWithTools, Generic[Out]):
     def run(
         self,
         messages: str | list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        max_turns: int | Mapping[str, Any] = TURNS,
-        execute_tools: bool = True,
         *,
-        engine: Engine | None = None,
-        **options: Unpack[RunOptions],
+        deps: Deps | None = None,
+        **options: Unpack[AgentRunOptions],
     ) -> Response[Out]:
         """Run the agent until it answers, or its work ends in another way.
 
         Args:
             messages: The user's message, or the conversation so far.
-            context_variables: As for `Runner.run`, like the following arguments.
-            max_turns: Maximum model calls.
-            execute_tools: Whether calls are run.
-            engine: Keeps the run in its store. Default: an engine in memory for this run.
-            **options: See `RunOptions`.
+            deps: The object for parameters of the class `Agent(deps=…)`.
+            **options: See `AgentRunOptions`.
 
         Returns:
             The response. After a handoff, its output has the form that the other agent returns.
@@ -271,27 +291,44 @@ class Agent(AgentWithTools, Generic[Out]):
             UsageError: The agent cannot be run, and no model was called.
             AgentRunFailed: The execution failed.
         """
-        return _runner(engine).run(
-            self, messages, context_variables, max_turns, execute_tools, **options
-        )
+        response: Response[Out] = _runner(options).run(self, messages, deps=deps, **options)
+        return response
 
     async def run_async(
-        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+        self,
+        messages: str | list[dict[str, Any]],
+        *,
+        deps: Deps | None = None,
+        **options: Unpack[AgentRunOptions],
     ) -> Response[Out]:
         """Run the agent like `run`, on the running event loop."""
-        return await _runner(engine).run_async(self, messages, **options)
+        run = _runner(options).run_async(self, messages, deps=deps, **options)
+        response: Response[Out] = await run
+        return response
 
     def stream(
-        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+        self,
+        messages: str | list[dict[str, Any]],
+        *,
+        deps: Deps | None = None,
+        **options: Unpack[AgentRunOptions],
     ) -> Iterator[StreamPart]:
         """Run the agent like `run`, and yield the parts of the run, as `Runner.stream` does."""
-        return _runner(engine).stream(self, messages, **options)
+        parts: Iterator[StreamPart] = _runner(options).stream(self, messages, deps=deps, **options)
+        return parts
 
     def stream_async(
-        self, messages: str | list[dict[str, Any]], *, engine: Engine | None = None, **options: Any
+        self,
+        messages: str | list[dict[str, Any]],
+        *,
+        deps: Deps | None = None,
+        **options: Unpack[AgentRunOptions],
     ) -> AsyncGenerator[StreamPart, None]:
         """Run the agent like `stream`, on the running event loop."""
-        return _runner(engine).stream_async(self, messages, **options)
+        parts: AsyncGenerator[StreamPart, None] = _runner(options).stream_async(
+            self, messages, deps=deps, **options
+        )
+        return parts
 
     def as_tool(
         self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS
@@ -333,10 +370,13 @@ class Agent(AgentWithTools, Generic[Out]):
             ) from misfit
 
 
-def _runner(engine: Engine | None) -> Runner:
-    """Return the runner, from a layer above this one, which is imported for the first run."""
-    runner: Runner = import_module("flowengine.runner").Runner(engine)
-    return runner
+def _runner(options: Any) -> Any:
+    """Return the runner, from a layer above this one, which is imported for the first run.
+
+    Args:
+        options: The arguments of the run. Its engine is taken out.
+    """
+    return import_module("flowengine.runner").Runner(options.pop("engine", None))
 
 
 def typed_answer(type: Any, value: Any) -> Any:
@@ -352,7 +392,11 @@ def typed_answer(type: Any, value: Any) -> Any:
 
 
 def instructions_of(
-    name: str, instructions: Any, description: str, context_variables: Mapping[str, Any]
+    name: str,
+    instructions: Any,
+    description: str,
+    context_variables: Mapping[str, Any],
+    objects: Mapping[str, Any] = {},
 ) -> str:
     """Return the instructions of an agent for its next turn.
 
@@ -361,6 +405,7 @@ def instructions_of(
         instructions: Text, or a function that returns it.
         description: Description of the context variables, possibly empty.
         context_variables: Their current values.
+        objects: Objects for parameters with their names. Another one gets the variables.
 
     Returns:
         The text.
@@ -372,7 +417,12 @@ def instructions_of(
     if callable(instructions):
         try:
             takes = inspect.signature(instructions).parameters
-            text = instructions(dict(context_variables)) if takes else instructions()
+            given = {name: objects[name] for name in takes if name in objects}
+            first = next((name for name in takes if name not in given), None)
+            if given and first is not None:
+                text = instructions(**given, **{first: dict(context_variables)})
+            else:
+                text = instructions(*[dict(context_variables)] * (first is not None), **given)
         except Exception as error:
             raise ValidationError(
                 f"the instructions of agent {name!r} raised {describe(error)}",

@@ -18,10 +18,7 @@ _SERVERS = "add servers with Agent(…).use_mcp({'name': {'command': ['…']}})"
 _BEFORE = "checks are one list: Agent(checks=[{'before': function}])"
 _AFTER = "checks are one list: Agent(checks=[{'after': function}])"
 _HANDOFFS = "agents that it can hand off to are in 'handoffs': Agent(handoffs=[other])"
-_OBJECTS = (
-    "name the parameter of your functions in 'environments', and give the object to the run: "
-    "Agent(environments=['deps']), then agent.run('…', runtime_resources={'deps': deps})"
-)
+_OBJECTS = "it is called 'deps' here: Agent(deps=Deps), then agent.run('…', deps=Deps(…))"
 _HOOKS = (
     "rules about calls are policies: agent.run('…', policies=[{'deny': 'pay'}]). Checks of prompts "
     "and answers are in 'checks'"
@@ -48,7 +45,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("input_guardrails", "before_model_callback"), _BEFORE),
     **dict.fromkeys(("output_guardrails", "after_model_callback", "output_validators"), _AFTER),
     **dict.fromkeys(("sub_agents", "agents", "members", "team"), _HANDOFFS),
-    **dict.fromkeys(("deps_type", "deps", "context_schema", "dependencies"), _OBJECTS),
+    **dict.fromkeys(("deps_type", "context_schema", "dependencies"), _OBJECTS),
     **dict.fromkeys(("hooks", "callbacks", "middleware", "capabilities"), _HOOKS),
     **dict.fromkeys(
         ("max_turns", "max_iterations", "max_iter", "max_steps", "recursion_limit"), _TURNS

@@ -481,7 +481,26 @@ class FlowEnvironments:
 
 def environment_names(agent: AgentWithTools, function: Any) -> list[str]:
     """Return the names of a function's parameters that receive environments."""
-    return [*agent.environment_names, *_resources(function)]
+    own = takes_deps(getattr(agent, "deps", None), function)
+    return [*agent.environment_names, *_resources(function), *own]
+
+
+def takes_deps(deps: type | None, function: Any) -> list[str]:
+    """Return the names of a function's parameters of the class `deps`, or of one above it."""
+    if deps is None:
+        return []
+    hints = resolved_hints(function)
+    names = [source.name for source in given_parameters(function)]
+    return [name for name in names if _is_above(hints.get(name), deps)]
+
+
+def _is_above(hint: Any, deps: type) -> bool:
+    if not isinstance(hint, type) or hint is object:
+        return False
+    try:
+        return issubclass(deps, hint)
+    except TypeError:  # a protocol that cannot be checked
+        return False
 
 
 def _own(function: Any) -> dict[str, dict[str, Any]]:

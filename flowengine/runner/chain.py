@@ -248,8 +248,7 @@ class Runner:
                 "there is no engine that has kept a run", hint="give one: Runner(Engine(…))"
             )
         agents = (agent, *options.get("agents", ()))
-        objects = options.get("runtime_resources")
-        return Work.of(self.engine, self.logger, execution, agents, context_variables, objects)
+        return Work.of(self.engine, self.logger, execution, agents, context_variables, options)
 
     # What Python says of wrong arguments names a method that exists.
     _new.__qualname__, _kept.__qualname__ = "Runner.run", "Runner.resume"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
@@ -17,7 +17,7 @@ from flowengine.engines.host import RandomIds
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
-from flowengine.sdk.argument_checks import check_kind
+from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
 
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 # Arguments of the methods that run agents, and the validation of their inputs.
 
 
-class ResumeOptions(TypedDict, total=False):
-    """Arguments of every method that resumes a run."""
-
+class _CommonOptions(TypedDict, total=False):
     agents: Sequence[Agent]
     """Further agents that the agent can hand off to, besides those used by its functions."""
     runtime_resources: Mapping[str, Any] | None
@@ -43,9 +41,15 @@ class ResumeOptions(TypedDict, total=False):
     are never stored."""
 
 
-class RunOptions(ResumeOptions, total=False):
-    """Arguments of every method that starts a run."""
+class ResumeOptions(_CommonOptions, total=False):
+    """Arguments of every method that resumes a run."""
 
+    deps: Any
+    """The object for parameters of the class that agents name as `deps`. It is never stored, so a
+    run that another process resumes is given it again."""
+
+
+class _StartOptions(_CommonOptions, total=False):
     model: str | None
     """Overrides the model of every agent."""
     id: str | None
@@ -60,6 +64,23 @@ class RunOptions(ResumeOptions, total=False):
     """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
     labels: Mapping[str, str]
     """Labels of the execution, for searches."""
+
+
+class RunOptions(ResumeOptions, _StartOptions, total=False):
+    """Arguments of every method of `Runner` that starts a run."""
+
+
+class AgentRunOptions(_StartOptions, total=False):
+    """Arguments of every method of `Agent` that starts a run."""
+
+    context_variables: dict[str, Any] | None
+    """Data and live objects for functions, invisible to the model."""
+    max_turns: int | Mapping[str, Any]
+    """Maximum model calls: a number (30), or `{"count": 10, "last": "answer"}`."""
+    execute_tools: bool
+    """If false, the run ends after the first reply, without running its calls."""
+    engine: Engine | None
+    """The engine whose store keeps the run. Default: an engine in memory for this run."""
 
 
 def check_inputs(messages: Any, context_variables: Any) -> None:
@@ -193,6 +214,39 @@ SESSION = "session"
 """The label that contains the name of a session."""
 
 
+def _objects(agents: Collection[Agent], options: ResumeOptions) -> Mapping[str, Any]:
+    """Return the objects for functions, with `deps` under the name of each parameter that takes it.
+
+    Raises:
+        UsageError: An agent needs `deps`, and there are none, or none of its class.
+    """
+    given = options.get("runtime_resources") or {}
+    deps, taking = options.get("deps"), dict[str, Any]()
+    if deps is not None and all(agent.deps is None for agent in agents):
+        kind = type(deps).__name__
+        raise UsageError(
+            "deps are given, and no agent takes them", hint=f"write Agent(deps={kind})"
+        )
+    for agent in agents:
+        if agent.deps is None:
+            continue
+        if not isinstance(deps, agent.deps):
+            wanted = agent.deps.__name__
+            what = "none are given" if deps is None else f"{in_words(deps)} is given"
+            raise UsageError(
+                f"agent {agent.name!r} takes deps of the class {wanted!r}, and {what}",
+                hint=f"write deps={wanted}(…)",
+            )
+        taking |= dict.fromkeys(agent.deps_parameters(), deps)
+    check_kind("runtime_resources", given, dict)
+    if twice := taking.keys() & given.keys():
+        raise UsageError(
+            f"runtime_resources has {min(twice)!r}, and a parameter of this name takes deps",
+            hint="give it once",
+        )
+    return {**given, **taking}
+
+
 class _Images:
     """The images of messages, stored once the execution exists."""
 
@@ -233,7 +287,6 @@ class Work:
 
     def __post_init__(self) -> None:
         self.flow = self.described.flow
-        check_kind("runtime_resources", self.resources, dict)
         twice = self.live.keys() & self.resources.keys()
         if twice:
             raise UsageError(
@@ -261,7 +314,7 @@ class Work:
         live = {key: variable for key, variable in variables.items() if not is_plain(variable)}
         plain = {key: variable for key, variable in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
-        resources = options.get("runtime_resources") or {}
+        resources = _objects(described.agents.values(), options)
         return cls(logger, described, id, inputs, live, resources, options.get("labels") or {})
 
     @classmethod
@@ -272,7 +325,7 @@ class Work:
         execution: str,
         agents: Sequence[Agent],
         context_variables: Mapping[str, Any] | None,
-        resources: Mapping[str, Any] | None,
+        options: ResumeOptions,
     ) -> Self:
         """Return a run from the store of an engine."""
         shown = engine.executions.show(execution)
@@ -281,7 +334,8 @@ class Work:
         }
         described = flows.described(agents, chat=SESSION in shown["labels"])
         id, inputs = shown["execution"], shown["inputs"]
-        return cls(logger, described, id, inputs, live, resources or {}, begun=True)
+        resources = _objects(described.agents.values(), options)
+        return cls(logger, described, id, inputs, live, resources, begun=True)
 
     async def run(self, engine: Engine) -> Response:
         """Start or continue the run, and return its response."""

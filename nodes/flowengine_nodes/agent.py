@@ -365,10 +365,9 @@ async def _with_instructions(
     from flowengine_nodes.python import context_variables
 
     name, variables = agent.get("called", agent["name"]), context_variables(context)
+    more, objects = written.get("then", ""), context.resources
 
     def text() -> str:
-        return instructions_of(
-            name, function_of(context, written), written.get("then", ""), variables
-        )
+        return instructions_of(name, function_of(context, written), more, variables, objects)
 
     return {**input, "instructions": await context.on_thread(text)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -33,6 +33,9 @@ def test_an_agent_runs_by_its_own_methods() -> None:
         parts = list(agent.stream("How many?"))
         parts_awaited = asyncio.run(_parts(agent))
 
+    assert_type(blocking.output, City)
+    assert_type(awaited.output, City)
+    assert_type(Agent(returns=City | None), Agent[City | None, Any])
     assert blocking.output == City("Oslo", 3)
     assert blocking.result is blocking.output
     assert blocking.messages[1]["content"].find("3") >= 0
@@ -123,7 +126,7 @@ MISTAKES: dict[str, tuple[Made, str, str]] = {
             "input_guardrails": "Agent(checks=[{'before': function}])",
             "output_guardrails": "Agent(checks=[{'after': function}])",
             "sub_agents": "Agent(handoffs=[other])",
-            "deps_type": "runtime_resources={'deps': deps}",
+            "deps_type": "Agent(deps=Deps)",
             "hooks": "policies=[",
             "middleware": "policies=[",
             "max_iterations": "agent.run('…', max_turns=10)",

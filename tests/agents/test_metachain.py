@@ -535,7 +535,7 @@ def test_runs_are_checked_before_anything_is_sent(
     [
         (
             "model_override",
-            "a run of agents has no 'model_override'; it is one of: agents, budget, id, ",
+            "a run of agents has no 'model_override'; it is one of: agents, budget, deps, ",
         ),
         ("modle", "a run of agents has no 'modle'; did you mean 'model'?"),
     ],
