@@ -170,6 +170,15 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         self.check()
         return self
 
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield what tells agents apart, for `repr`."""
+        yield from (("name", self.name), ("model", self.model))
+        given = (*self.tools, *self.ready)
+        tools = [getattr(tool, "name", None) or getattr(tool, "__name__", "…") for tool in given]
+        yield from (("tools", tools),) if tools else ()
+        handoffs = [agent.name for agent in self.handoffs]
+        yield from (("handoffs", handoffs),) if handoffs else ()
+
     def check(self) -> None:
         """Check the functions of the agent, which may have changed since its creation.
 
@@ -493,6 +502,16 @@ class Response(BaseModel, Generic[Out]):
     @field_serializer("agent", when_used="json")
     def _name_of(self, agent: Agent | None) -> str | None:
         return None if agent is None else agent.name
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the outcome, for `repr`. The messages would fill pages."""
+        if self.waits:
+            yield "waits", [wait.get("title") or wait.get("type") for wait in self.waits]
+        else:
+            yield from (("output", self.output), ("termination", self.termination))
+        if self.agent is not None:
+            yield "agent", self.agent.name
+        yield from (("messages", len(self.messages)), ("execution", self.execution))
 
     @property
     def result(self) -> Out:

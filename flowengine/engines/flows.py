@@ -39,6 +39,9 @@ class LoadedFlow(NamedTuple):
     warnings: list[dict[str, Any]] = []  # noqa: RUF012 - never mutated
     """The warnings of the check: `{file, line, column, code, message, hint}` each."""
 
+    def __repr__(self) -> str:
+        return f"<loaded flow {self.id}>"
+
     @property
     def hash(self) -> str:
         """Return the structural hash, which is the same for files with the same meaning."""

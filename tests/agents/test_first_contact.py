@@ -9,7 +9,7 @@ from typing import Any, assert_type
 
 import pytest
 
-from flowengine import Agent, AgentRunFailed, Engine, Response, Runner, UsageError
+from flowengine import Agent, AgentRunFailed, Engine, Flow, Response, Runner, UsageError, load
 from flowengine.testing import call, scripted
 
 
@@ -69,6 +69,22 @@ def test_a_type_in_brackets_is_for_type_checkers_only() -> None:
     with scripted('{"name": "Oslo", "people": 3}'):
         response: Response[City] = agent.run("Where?")
     assert response.output.people == 3
+
+
+def test_objects_are_shown_in_one_line() -> None:
+    other = Agent(name="Billing", model="scripted/a")
+    agent = Agent(name="Clerk", model="scripted/a", tools=[add], handoffs=[other])
+    flow = Flow("shop")
+    flow.step("a", output=1)
+    with scripted("Hello."):
+        response = agent.run("Hi.")
+    assert repr(agent) == (
+        "Agent(name='Clerk', model='scripted/a', tools=['add'], handoffs=['Billing'])"
+    )
+    assert repr(response).startswith(
+        "Response(output='Hello.', termination='resolved', agent='Clerk', messages=1, execution='"
+    )
+    assert repr(load(flow)) == "<loaded flow shop>"
 
 
 # Scripted replies
