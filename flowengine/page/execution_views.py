@@ -13,7 +13,7 @@ from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.approval_views import why_not
-from flowengine.page.flow_views import address_again, graph
+from flowengine.page.flow_views import address_again, graph, titles_of
 from flowengine.page.looks import badge, now, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
@@ -350,9 +350,10 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         info: At least the id, the flow and the status of the execution.
         is_live: Whether the view is kept current until the execution has ended.
     """
-    waits = info.get("waits", ())
+    waits, flow = info.get("waits", ()), call.engine.executions.flow_of(info["execution"])
     return {
         "info": info,
+        "titles": titles_of(flow),
         "state": waiting(waits, any(not why_not(call, wait) for wait in waits))
         if info["status"] == "waiting"
         else badge(info["status"]),
@@ -360,7 +361,7 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         "may_decide": call.may(Right.DECIDE, info["flow"]),
         "may_operate": call.may(Right.OPERATE, info["flow"]),
         "base": f"/executions/{quote(info['execution'])}",
-        "has_agents": has_agents(call.engine.executions.flow_of(info["execution"])),
+        "has_agents": has_agents(flow),
         "has_ended": info["status"] in ENDED,
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),

@@ -180,6 +180,7 @@ def templates() -> Environment:
         between=between,
         icon=icon,
         shown_title=shown_title,
+        titled=flow_views.titled,
         static=static,
         is_past=is_past,
         closed_as=approval_views.closed_as,
