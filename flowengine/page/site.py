@@ -34,7 +34,7 @@ from flowengine.page import (
     overview,
 )
 from flowengine.page.fields import files_of, kept_files
-from flowengine.page.looks import FILTERS, badge, between, icon, is_past, now
+from flowengine.page.looks import FILTERS, badge, between, duration, icon, is_past, now
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
 from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
@@ -178,6 +178,7 @@ def templates() -> Environment:
     environment.globals.update(
         badge=badge,
         between=between,
+        duration=duration,
         icon=icon,
         shown_title=shown_title,
         titled=flow_views.titled,

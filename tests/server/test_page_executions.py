@@ -501,3 +501,64 @@ def test_the_history_marks_failures_waits_and_decisions(api: Api, order: str) ->
     assert re.search(r'id="graph_step_fetch" class="node is-\w+ lit"', text)
     [following] = re.findall(r'href="(\?event=\d+)">Next mark', text)
     assert "Ship to Ada?" in owner("GET", f"{path}{following}").text
+
+
+TITLED = """
+flowengine: 1
+id: titled
+steps:
+  - id: read
+    title: Read <invoices>
+    map: {over: 2, on_item_error: continue}
+    python: "ledger:read"
+  - {id: plain, python: "ledger:read"}
+"""
+
+
+def test_steps_are_named_by_their_titles(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text("def read(): raise ValueError('no')\n")
+    Path("titled.yaml").write_text(TITLED)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, owner = f"/executions/{api.engine.run('titled.yaml').execution}", Browser(api)
+    for view, address in (
+        ("", ""), ("", "[0]"), ("?at=read[1]", "[1]"), ("/timeline", ""), ("/history", ""),
+        ("/fork?at=read[0]", "[0]"),
+    ):  # fmt: skip
+        title = f"Read &lt;invoices&gt; {address}".strip()
+        shown = f'{title} <code title="read{address}" class="id">read{address}</code>'
+        assert shown in owner("GET", path + view).text, view
+    assert '<code title="plain">plain</code>' in owner("GET", path).text
+
+
+SLOW = """
+flowengine: 1
+id: slow
+steps: [{id: work, python: "ledger:work"}, {id: ask, approval: {title: Go on?}}]
+"""
+
+
+def test_bars_of_what_runs_grow_until_it_has_ended(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text(
+        "import time\nfrom pathlib import Path\n"
+        "def work():\n    while not Path('go').exists(): time.sleep(0.01)\n"
+    )
+    Path("slow.yaml").write_text(SLOW)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, owner = "/executions/slow", Browser(api)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(api.engine.run, "slow.yaml", id="slow")
+        text, end = "", time.monotonic() + 30
+        while 'class="running"' not in text and time.monotonic() < end:
+            time.sleep(0.05)
+            text = owner("GET", path).text
+        Path("go").touch()
+        [wait] = running.result(timeout=30).waits
+    [rate, width] = re.findall(r'data-(?:rate|width)="([\d.]+)"', text)
+    assert float(rate) > 0
+    assert float(width) > 0
+    api.engine.approvals.approve(wait["id"])
+    assert "data-rate" not in owner("GET", path).text
