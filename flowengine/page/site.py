@@ -38,6 +38,7 @@ from flowengine.page.looks import FILTERS, badge, between, duration, icon, is_pa
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
 from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.calls import subject_of
@@ -188,6 +189,7 @@ def templates() -> Environment:
         in_groups=approval_views.in_groups,
         form_fields=form_fields,
         files_of=files_of,
+        size_text=size_text,
     )
     return environment
 
