@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.executions.linked_flows import read, running, state_at, unit_at, walk
 from flowengine.engines.interventions.fork import check_not_undone
-from flowengine.engines.interventions.fork_points import form_then, past_of
+from flowengine.engines.interventions.fork_points import past_of
 from flowengine.engines.interventions.retracing import being_undone, within
 from flowengine.engines.interventions.retrying import held_failures
 from flowengine.engines.results import InterventionPlan
@@ -20,6 +20,7 @@ from flowengine.kernel.view import View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
@@ -62,21 +63,20 @@ def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:
     """
     record, journal = host.store.execution(execution), read(host.store, execution)
     check_not_undone(host, record, journal, at)
-    past = past_of(host.flows, record.hash, journal, execution, at)
-    state = _state_at(host, form_then(journal, past.events, record.hash), past.events)[1]
-    values = {key: cell[0] for key, cell in state["vars"].items()}
-    if at.endswith(COMPENSATION):
-        return InterventionPlan({at: ""}, len(past.kept), state=values)
-    kept = past.kept | {address for address, _ in past.results if not within(address, at)}
-    again: dict[str, str] = {}
-    seen: list[Observation] = []
-    for moment in walk(host.flows, record.hash, journal, seen):
+    acted: dict[str, str] = {}
+
+    def note(moment: Moment, seen: Sequence[Observation]) -> None:
         for step in seen:
             node = moment.graph.node(step.step)
-            if _acts(node) and step.address not in kept:
-                again[step.address] = _effect(node)
-        seen.clear()
-    return InterventionPlan(again, len(past.kept), state=values)
+            if _acts(node):
+                acted[step.address] = _effect(node)
+
+    past = past_of(host.flows, record.hash, journal, execution, at, note)
+    if at.endswith(COMPENSATION):
+        return InterventionPlan({at: ""}, len(past.kept), state=past.values)
+    kept = past.kept | {address for address, _ in past.results if not within(address, at)}
+    again = {address: effect for address, effect in acted.items() if address not in kept}
+    return InterventionPlan(again, len(past.kept), state=past.values)
 
 
 def planned_cancellation(host: Host, execution: str) -> InterventionPlan:
