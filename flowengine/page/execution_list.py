@@ -42,7 +42,9 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     others = {name: value for name, value in filters.items() if name != "status"}
     context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
-    recent = listed(call, filters, None, LARGEST_PAGE)["items"] if is_live else []
+    recent = [*page["items"]] if is_live else []
+    if is_live and page["next"]:
+        recent += listed(call, filters, page["next"], LARGEST_PAGE - LIMIT)["items"]
     context["charts"] = charts(recent, now())
     return PageView("executions.html", {**context, "is_live": is_live, "most": LARGEST_PAGE})
 

@@ -42,7 +42,9 @@ def titles_of(flow: Any) -> dict[str, str]:
     names: dict[str, set[str]] = {}
     for step in flow.compiled["steps"]:
         names.setdefault(step["id"], set()).add(step_name(step))
-    return {id: min(several) for id, several in names.items() if several != {id} and len(several) == 1}
+    return {
+        id: min(several) for id, several in names.items() if several != {id} and len(several) == 1
+    }
 
 
 def titled(titles: Mapping[str, str], address: str) -> str:
