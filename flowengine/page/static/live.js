@@ -66,9 +66,10 @@ async function refresh() {
   let page = await fetched(rest(live) ?? location.href);
   const whole = rest(page?.getElementById("live"));
   if (whole) page = await fetched(whole);
-  for (const part of page ? [live, document.getElementById("left")] : []) {
-    const next = page.getElementById(part.id);
-    if (next) replace(part, next);
+  for (const id of page ? ["live", "left"] : []) {
+    const part = document.getElementById(id);
+    const next = page.getElementById(id);
+    if (next && !part.contains(scrubber)) replace(part, next); // which moves the history itself
   }
 }
 
