@@ -180,6 +180,12 @@ class ForkPast(NamedTuple):
     values: dict[str, Any]
     """The state of the flow by then."""
 
+    @property
+    def outdated(self) -> list[str]:
+        """Addresses of the steps whose results are kept although they were undone later."""
+        undone = {address for address in self.undone if address not in self.kept}
+        return sorted({address.removesuffix(COMPENSATION) for address in undone} & self.kept)
+
 
 def past_of(
     flows: LinkedFlows,
@@ -187,7 +193,7 @@ def past_of(
     journal: Sequence[Event],
     execution: str,
     at: str,
-    note: Callable[[Moment, Sequence[Observation]], None] | None = None,
+    note: Callable[[Moment, Sequence[Observation], bool], None] | None = None,
 ) -> ForkPast:
     """Return the past of a fork at a step.
 
@@ -197,7 +203,8 @@ def past_of(
         journal: All its events.
         execution: Its id.
         at: Address of the step.
-        note: Receives each moment of the whole journal with its observations.
+        note: Receives each moment of the whole journal with its observations, and whether it is
+            after the start of the step.
 
     Raises:
         NotFound: No step with that address has started.
@@ -212,7 +219,7 @@ def past_of(
             undone += moment.event.get("undone", ())
         new, looked_at = seen[looked_at:], len(seen)
         if note is not None:
-            note(moment, new)
+            note(moment, new, search.is_over)
         if not search.is_over:
             search.look(moment, new)
             until = looked_at
