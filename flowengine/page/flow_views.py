@@ -41,7 +41,8 @@ def titles_of(flow: Any) -> dict[str, str]:
     """
     names: dict[str, set[str]] = {}
     for step in flow.compiled["steps"]:
-        names.setdefault(step["id"], set()).add(step_name(step))
+        if step["body"] >= 0:  # not a compensation, which has the id of the step that it undoes
+            names.setdefault(step["id"], set()).add(step_name(step))
     return {
         id: min(several) for id, several in names.items() if several != {id} and len(several) == 1
     }

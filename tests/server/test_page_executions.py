@@ -599,6 +599,8 @@ def test_interventions_tell_what_is_compensated_and_cleaned_up(
     text = owner("GET", undone).text
     [fork] = re.findall(r'href="([^"]+)">Continue in a fork', text)
     assert "/retry" not in text
+    assert re.search(r"<title>Book a flight\. [^<]*succeeded</title>", text)
+    assert "2 succeeded" not in text[text.index("<svg xmlns") : text.index('id="steps"')]
     assert "Runs again, and may take effect twice: 4" in words(owner("GET", fork).text)
     again = words(owner("GET", f"{undone}/fork?at=book/pay").text)
     assert "Kept, although they were compensated: 1" in again
