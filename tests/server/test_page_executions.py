@@ -537,15 +537,20 @@ flowengine: 1
 id: slow
 steps: [{id: work, python: "ledger:work"}, {id: ask, approval: {title: Go on?}}]
 """
+WORK = """
+import time
+from pathlib import Path
+
+def work():
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
 
 
 def test_bars_of_what_runs_grow_until_it_has_ended(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ledger.py").write_text(
-        "import time\nfrom pathlib import Path\n"
-        "def work():\n    while not Path('go').exists(): time.sleep(0.01)\n"
-    )
+    (tmp_path / "ledger.py").write_text(WORK)
     Path("slow.yaml").write_text(SLOW)
     monkeypatch.syspath_prepend(tmp_path)
     path, owner = "/executions/slow", Browser(api)
