@@ -24,6 +24,7 @@ from tests.server.served import Served
 from tests.server.test_page import FORM, HOSTILE, NESTED, write_long
 from tests.server.test_page_conversations import CHAT
 from tests.server.test_page_executions import SLOW, WORK, ordered
+from tests.server.test_page_inbox import with_files
 
 WIDTHS = (768, 1400)
 AXE = Path(__file__).parents[1] / "page_checks/node_modules/axe-core/axe.min.js"
@@ -256,7 +257,9 @@ def test_each_view_is_accessible_and_fits_a_phone(
     (tmp_path / "nested.yaml").write_text(NESTED)
     folded = engine.run("nested.yaml").execution
     id = ordered(served.api, tmp_path, monkeypatch)
+    filed, inputs = with_files(engine, tmp_path)
     views = (
+        f"/approvals/{filed}?file={inputs['list']['sha256']}",
         *(
             "/executions",
             "/deploy",

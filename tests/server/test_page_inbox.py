@@ -7,10 +7,12 @@ import json
 import re
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from flowengine import Engine
 from flowengine.page import approval_views
 from tests.server.api import Api
 from tests.server.test_page import FORM, HOSTILE, Browser, waiting, words
@@ -177,9 +179,8 @@ PIXEL = (
 )
 
 
-def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
-    api: Api, tmp_path: Path
-) -> None:
+def with_files(engine: Engine, folder: Path) -> tuple[str, Any]:
+    """Return an approval with a picture, a table and a text, and the inputs of its execution."""
     files = {
         "picture": ("scan.png", b64decode(PIXEL)),
         "list": ("parcels.csv", b"parcel,kg\n<script>alert(1)</script>,2\n"),
@@ -187,12 +188,19 @@ def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
     }
     inputs = {}
     for name, (file, content) in files.items():
-        (tmp_path / file).write_bytes(content)
-        kept = api.engine.store.hold_artifact(tmp_path / file, file)
-        inputs[name] = {"path": str(api.engine.store.fetch_artifact(kept.sha256)), **kept._asdict()}
-    (tmp_path / "ship.yaml").write_text(SHIP)
-    [wait] = api.engine.run(tmp_path / "ship.yaml", inputs).waits
-    owner, path = Browser(api), f"/approvals/{wait['id']}"
+        (folder / file).write_bytes(content)
+        kept = engine.store.hold_artifact(folder / file, file)
+        inputs[name] = {"path": str(engine.store.fetch_artifact(kept.sha256)), **kept._asdict()}
+    (folder / "ship.yaml").write_text(SHIP)
+    [wait] = engine.run(folder / "ship.yaml", inputs).waits
+    return wait["id"], inputs
+
+
+def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
+    api: Api, tmp_path: Path
+) -> None:
+    wait, inputs = with_files(api.engine, tmp_path)
+    owner, path = Browser(api), f"/approvals/{wait}"
     text = owner("GET", path).text
     assert f'artifacts/{inputs["picture"]["sha256"]}" alt="scan.png"' in text
     assert "Careful &lt;script&gt;" in text
