@@ -24,7 +24,7 @@ class ChoiceEffect(NamedTuple):
     label: str
     needs_comment: bool
     follows: str
-    """In words: `continues with Book the trip`. Empty: the flow does not tell."""
+    """In words: `continues with Book the trip`. Empty: unknown."""
 
 
 def effects(flow: CompiledFlow, wait: Mapping[str, Any]) -> list[ChoiceEffect]:
@@ -72,7 +72,7 @@ def _handled(flow: CompiledFlow, step: StepSpec, error: str) -> str:
         if error not in handler.get("types", [error]):
             continue
         if "when" in handler:
-            return ""  # only the kernel can tell
+            return ""  # only the kernel knows
         do, follows = handler.get("do", "raise"), f"fails with {error}"
         if do == "next":
             follows = _leads_to(flow, step, handler["to"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -22,6 +23,8 @@ _LONGEST_BEGINNING = 4 * LONGEST_TEXT
 _STRUCTURED = frozenset({".csv", ".tsv", ".html", ".htm", ".eml", ".ipynb", ".rtf", ".xml"})
 """Endings of texts whose structure the reader of documents shows."""
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
+_PLACE = re.compile("^<!-- (.+) -->$", re.MULTILINE)
+"""Marks the beginning of a page or slide, as a comment in HTML."""
 _READER = {
     "kind": "documents",
     "scope": "session",
@@ -100,4 +103,4 @@ def _converted(path: str, name: str) -> str:
     with manager().use(_READER) as reader:
         document = reader.read(Path(path).read_bytes(), name)
     notes = "".join(f"\n\n*{note}*" for note in document.notes)
-    return str(document.markdown) + notes
+    return _PLACE.sub(r"*\1*", document.markdown) + notes

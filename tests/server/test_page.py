@@ -459,9 +459,12 @@ def test_the_chart_of_a_list_is_read_again_once_the_list_has_changed(
     monkeypatch.setattr(execution_list, "LIMIT", 2)
     read: list[int] = []
     listed = execution_list.listed
-    monkeypatch.setattr(
-        execution_list, "listed", lambda *given: (read.append(1), listed(*given))[1]
-    )
+
+    def counted(*given: Any) -> Any:
+        read.append(1)
+        return listed(*given)
+
+    monkeypatch.setattr(execution_list, "listed", counted)
     ids = [api.engine.run(api.flows[1], {"order": name}).execution for name in "abcd"]
     owner, reads = Browser(api), []
     for change in (None, None, ids[0], None):
