@@ -34,8 +34,8 @@ _LONGEST = 300
 """Characters of the content of an approval."""
 _PICKED = "pick."
 _ALL = "all"
-_MOST_TOLD = 20
-"""Executions of which the preview tells how many steps run again."""
+_MOST_PLANNED = 20
+"""Executions for which the preview has the numbers of steps."""
 _HIDDEN = "there is none that you may see"
 
 
@@ -60,7 +60,7 @@ def plan_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     if _ALL in given:
         page = listed(call, filters_in(given), None, MOST)
         ids, more = [item["execution"] for item in page["items"]], page["next"] is not None
-    items = [_execution(call, do, id, tells=len(ids) <= _MOST_TOLD) for id in ids]
+    items = [_execution(call, do, id, is_planned=len(ids) <= _MOST_PLANNED) for id in ids]
     context = {"items": items, "do": do, "more": more, "most": MOST}
     return PageView("bulk_executions.html", context)
 
@@ -134,8 +134,8 @@ def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) 
     return PageView("bulk_results.html", context, is_kept=True, noted=tuple(noted))
 
 
-def _execution(call: ApiCall, do: Any, id: str, *, tells: bool) -> PlannedOperation:
-    """Return what would happen to an execution. `tells`: with the numbers of its steps."""
+def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedOperation:
+    """Return what would happen to an execution, with the numbers of its steps if it is planned."""
     try:
         flow = flow_of_execution(call.engine, call.principal, id)
     except NotFound:
@@ -148,7 +148,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, tells: bool) -> PlannedOperat
         why_not = "it has ended"
     elif do == "retry" and status != "failed":
         why_not = "it has not failed"
-    elif tells:
+    elif is_planned:
         try:
             about = _in_numbers(call.engine.executions.plan(flow.id, do))
         except FlowEngineError as error:

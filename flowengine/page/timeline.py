@@ -48,7 +48,7 @@ class Bar(NamedTuple):
     what: str
     """What it stands for, with its duration."""
     grows: bool
-    """Whether it ends where the axis does, so that it may go on."""
+    """Whether it ends where the axis does, so that it may still run."""
 
 
 class AxisCut(NamedTuple):

@@ -227,12 +227,15 @@ async def _recording(served: Served, execution: str, target: Path) -> Path:
         for number in range(last + 1):
             label = page.locator("label[for=event]", has_text=f"After event {number} of")
             await label.wait_for()
-            moments.append(Image.open(BytesIO(await page.screenshot())))
+            shown = await page.screenshot(animations="disabled")
+            moments.append(Image.open(BytesIO(shown)).convert("RGB"))
             await page.keyboard.press("ArrowRight")
     times = [*[_PACE] * last, _REST]
     made = target / "history.webp"
     first, *rest = moments
-    first.save(made, save_all=True, append_images=rest, duration=times, loop=0, quality=60)
+    # Only the first one is a whole picture, and the others are the differences.
+    size: dict[str, Any] = {"quality": 50, "kmin": 99, "kmax": 100}
+    first.save(made, save_all=True, append_images=rest, duration=times, loop=0, **size)
     return made
 
 

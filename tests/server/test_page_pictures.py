@@ -18,7 +18,7 @@ SIZES = {
     "phone": PHONE,
 }
 LARGEST = 100_000
-LARGEST_RECORDING = 1_000_000
+LARGEST_RECORDING = 300_000
 
 
 def size_of(picture: Path) -> tuple[int, int]:
