@@ -55,6 +55,9 @@ docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in bu
 	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
 	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
 
+pictures: $(READY)  ## Make the pictures of the page that the documentation shows, and the recording.
+	$(BIN)/python -m tests.server.page_pictures
+
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)
 

@@ -22,6 +22,7 @@ BINARY = {
     ".png",
     ".db",
     ".xz",
+    ".webp",
     ".woff2",
 }
 LONGEST_FUNCTION = 70

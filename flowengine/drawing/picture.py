@@ -104,6 +104,11 @@ class Picture(NamedTuple):
     frame: ScopeFrame
 
 
+def step_name(step: StepSpec) -> str:
+    """Return the name of a step for people: its title, or else its id."""
+    return step.get("title") or step["id"]
+
+
 def draw(
     flow: CompiledFlow,
     statuses: Statuses | None = None,
@@ -204,7 +209,7 @@ class _Drawer:
     def box(self, step: StepSpec) -> Box:
         runs_flow = step["action"] == "flow"
         frame = self.frame(step["child"]) if "child" in step and not runs_flow else None
-        lines = [cut(step.get("title", "")) or step["id"], *self.notes.of(step)]
+        lines = [cut(step_name(step)), *self.notes.of(step)]
         status, counts = None, Counter[str]()
         if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
             counts = self.statuses.get(step["id"], counts)
@@ -215,7 +220,7 @@ class _Drawer:
 
     def undo(self, step: StepSpec) -> Box:
         how = self.steps[step["compensate"]]
-        lines = [f"undo {step['id']}", self.notes.action(how)]
+        lines = [cut(f"undo {step_name(step)}"), self.notes.action(how)]
         return Box(f"undo_{self.id(step)}", "undo", lines, None, None)
 
     def arrows(self, step: StepSpec, body: int) -> Iterator[Arrow]:

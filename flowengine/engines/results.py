@@ -236,6 +236,8 @@ class InterventionPlan(NamedTuple):
     undone: tuple[str, ...] = ()
     """Steps that are compensated."""
     cleanup: tuple[str, ...] = ()
-    """Steps of `finally` that run."""
+    """Steps of `finally` that run, inner ones first."""
+    outdated: tuple[str, ...] = ()
+    """Of a fork: steps whose results are kept although they were compensated later."""
     state: dict[str, Any] = {}  # noqa: RUF012 - a default that nothing changes
     """Of a fork: the state right before its step."""

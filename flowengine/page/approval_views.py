@@ -14,9 +14,11 @@ from pydantic import ValidationError
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import parse_time
+from flowengine.page.choices import effects
 from flowengine.page.fields import MORE, shown_form, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
 from flowengine.page.looks import LONGEST_TEXT, now
+from flowengine.page.previews import FilePreview, previews
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
 from flowengine.sdk.visible_text import printable_lines, shortened
@@ -57,7 +59,7 @@ def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
             "items": page["items"],
             "next": following,
             "filters": filters,
-            "counts": _counts(call, filters),
+            "counts": _counts(call, filters, None if given.get("after") else page),
             "claimable": {wait["id"] for wait in page["items"] if _is_claimable(call, wait)},
             "is_live": not given.get("after"),
         },
@@ -80,16 +82,26 @@ def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit
     return approvals.list_approvals(call._replace(query=query))
 
 
-def _counts(call: ApiCall, filters: Mapping[str, str]) -> FlowCounts | None:
-    """Return how many open approvals of each flow the list has. None: it has closed ones."""
+def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> FlowCounts | None:
+    """Return how many open approvals of each flow the list has. None: it has closed ones.
+
+    Args:
+        call: The request.
+        filters: Those of the list.
+        first: Its first page, if it was read.
+    """
     if "status" in filters:
         return None
     others = {name: value for name, value in filters.items() if name != "flow"}
-    page = waits_of(call, others, None, _MOST_COUNTED)
-    counts = Counter(wait["flow"] for wait in page["items"])
+    read = first if first and others == filters else {"items": [], "next": None}
+    items, following = [*read["items"]], read["next"]
+    if following or read is not first:
+        page = waits_of(call, others, following, _MOST_COUNTED - len(items))
+        items, following = items + page["items"], page["next"]
+    counts = Counter(wait["flow"] for wait in items)
     if "flow" in filters:
         counts[filters["flow"]] += 0  # the chosen one is shown
-    return FlowCounts(counts.most_common(), "+" if page["next"] else "")
+    return FlowCounts(counts.most_common(), "+" if following else "")
 
 
 def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[Any]]]:
@@ -127,7 +139,7 @@ def _is_claimable(call: ApiCall, wait: Any) -> bool:
 
 def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the question, and the form with which it is decided. Opening it decides nothing."""
-    return _approval(call, {}, filters_of(given), None)
+    return _approval(call, {}, filters_of(given), None, given.get("file", ""))
 
 
 def decide(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -216,7 +228,11 @@ def _handed_over(call: ApiCall, given: dict[str, str], act: Callable[[ApiCall], 
 
 
 def _approval(
-    call: ApiCall, given: dict[str, str], filters: dict[str, str], error: FlowEngineError | None
+    call: ApiCall,
+    given: dict[str, str],
+    filters: dict[str, str],
+    error: FlowEngineError | None,
+    file: str = "",
 ) -> PageView:
     """Show an approval.
 
@@ -225,6 +241,7 @@ def _approval(
         given: The fields of its form, as submitted.
         filters: Those of the list from which the user came.
         error: Why the form was refused.
+        file: The digest of the file to read.
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
@@ -239,7 +256,7 @@ def _approval(
             "wait": wait,
             "items": page["items"],
             "following": page["next"],
-            "counts": _counts(call, filters),
+            "counts": _counts(call, filters, page),
             "next_id": ids[place] if place < len(ids) else "",
             **shown_form(fields, error, given),
             "files_with": files_with(wait, given),
@@ -249,8 +266,8 @@ def _approval(
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": reason,
             "others": _others(call, wait),
-            "files": files_in([wait.get("attachments"), wait.get("subject")]),
-            "sees_content": call.may(Right.CONTENT, wait["flow"]),
+            "files": _files(call, wait, file),
+            "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
             "error": error,
             "hint": None if error is None else error.hint_for("page"),
@@ -258,6 +275,14 @@ def _approval(
         },
         200 if error is None else status_of(error),
     )
+
+
+def _files(call: ApiCall, wait: Any, wanted: str) -> list[FilePreview]:
+    """Return the files of an approval, for those who may download them."""
+    if not call.may(Right.CONTENT, wait["flow"]):
+        return []
+    of_execution = call._replace(path={"execution": wait["execution"]})
+    return previews(of_execution, files_in([wait.get("attachments"), wait.get("subject")]), wanted)
 
 
 def _others(call: ApiCall, wait: Any) -> list[Any]:

@@ -34,6 +34,8 @@ _LONGEST = 300
 """Characters of the content of an approval."""
 _PICKED = "pick."
 _ALL = "all"
+_MOST_PLANNED = 20
+"""Executions for which the preview has the numbers of steps."""
 _HIDDEN = "there is none that you may see"
 
 
@@ -58,7 +60,7 @@ def plan_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     if _ALL in given:
         page = listed(call, filters_in(given), None, MOST)
         ids, more = [item["execution"] for item in page["items"]], page["next"] is not None
-    items = [_execution(call, do, id) for id in ids]
+    items = [_execution(call, do, id, is_planned=len(ids) <= _MOST_PLANNED) for id in ids]
     context = {"items": items, "do": do, "more": more, "most": MOST}
     return PageView("bulk_executions.html", context)
 
@@ -132,22 +134,41 @@ def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) 
     return PageView("bulk_results.html", context, is_kept=True, noted=tuple(noted))
 
 
-def _execution(call: ApiCall, do: str, id: str) -> PlannedOperation:
+def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedOperation:
+    """Return what would happen to an execution, with the numbers of its steps if it is planned."""
     try:
         flow = flow_of_execution(call.engine, call.principal, id)
     except NotFound:
         return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
     item = call.engine.executions.summary(flow.id)
-    status, why_not = item["status"], ""
+    status, why_not, about = item["status"], "", ""
     if not call.may(Right.OPERATE, flow.flow):
         why_not = f"you lack the right to operate the flow {flow.flow}"
     elif do == "cancel" and status in ENDED:
         why_not = "it has ended"
     elif do == "retry" and status != "failed":
         why_not = "it has not failed"
+    elif is_planned:
+        try:
+            about = _in_numbers(call.engine.executions.plan(flow.id, do))
+        except FlowEngineError as error:
+            why_not = error.message
     return PlannedOperation(
-        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", "", why_not
+        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", about, why_not
     )
+
+
+def _in_numbers(plan: InterventionPlan) -> str:
+    """Return how many steps an intervention would run again, stop and compensate."""
+    twice = sum(effect == "once" for effect in plan.again.values())
+    parts = (
+        (len(plan.again), "run again"),
+        (twice, "may take effect twice"),
+        (len(plan.stopped), "stopped"),
+        (len(plan.undone), "compensated"),
+        (len(plan.cleanup), "clean up"),
+    )
+    return ", ".join(f"{number} {what}" for number, what in parts if number)
 
 
 def _wait(call: ApiCall, id: str) -> Any:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from flowengine.engines.results import ENDED, is_found_by
 from flowengine.kernel.notation.addresses import NOTIFIES
@@ -21,6 +22,9 @@ from flowengine.server.models import LARGEST_PAGE, CountsQuery, ExecutionsQuery,
 _FILTERS = ("search", "flow", "status", "label", "since", "for", "notifications")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = (*sorted(DECIDABLE), "signal", "timer", "state", "worker")
+_MOST_KEPT = 20
+_KEPT: WeakKeyDictionary[Any, dict[Any, tuple[Any, list[Any]]]] = WeakKeyDictionary()
+"""Store → user and filters → the state of a list, and the executions of its chart."""
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
 
@@ -28,7 +32,7 @@ _MOST_WAITS = 3
 def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show executions, newest first, or the one whose id begins with the text to search for."""
     filters = filters_in(given)
-    page = listed(call, filters, given.get("after"))
+    page = listed(call, filters, given.get("after"), LIMIT)
     match = [item["execution"] for item in page["items"]]
     if [*filters] == ["search"] and len(match) == 1 and match[0].startswith(filters["search"]):
         return PageView("", {}, redirect=f"/executions/{match[0]}")
@@ -42,9 +46,36 @@ def list_executions(call: ApiCall, given: dict[str, str]) -> PageView:
     others = {name: value for name, value in filters.items() if name != "status"}
     context = {"page": page, "filters": filters, "others": others, "awaited": awaited, **counts}
     is_live = not given.get("after")
-    recent = listed(call, filters, None, LARGEST_PAGE)["items"] if is_live else []
-    context["charts"] = charts(recent, now())
+    context["charts"] = charts(_ended(call, filters, page, counts) if is_live else [], now())
     return PageView("executions.html", {**context, "is_live": is_live, "most": LARGEST_PAGE})
+
+
+def _ended(call: ApiCall, filters: dict[str, str], page: Any, counts: Any) -> list[Any]:
+    """Return those of the newest executions of a list that have ended, for its chart.
+
+    They are read again once the numbers of the list or its first page are others.
+
+    Args:
+        call: The request.
+        filters: Those of the list.
+        page: Its first page.
+        counts: The number of executions with each status.
+    """
+    kept = _KEPT.setdefault(call.engine.store, {})
+    name = call.principal, *filters.items()
+    state = counts, [(item["execution"], item["status"]) for item in page["items"]]
+    found = kept.get(name)
+    if found is None or found[0] != state:
+        items = [*page["items"]]
+        if page["next"]:
+            items += listed(call, filters, page["next"], LARGEST_PAGE - LIMIT)["items"]
+        ended = [item for item in items if item["status"] in ENDED and item.get("ended_at")]
+        times = ("status", "started_at", "ended_at")
+        found = state, [{key: item[key] for key in times} for item in ended]
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        kept[name] = found
+    return found[1]
 
 
 def filters_in(given: Mapping[str, str]) -> dict[str, str]:
@@ -52,7 +83,7 @@ def filters_in(given: Mapping[str, str]) -> dict[str, str]:
     return {name: given[name].strip() for name in _FILTERS if given.get(name, "").strip()}
 
 
-def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int = LIMIT) -> Any:
+def listed(call: ApiCall, filters: dict[str, str], after: str | None, limit: int) -> Any:
     """Return a page of executions: all, or those with an approval for the user, oldest first."""
     if filters.get("for") == "me":
         query = checked_query(

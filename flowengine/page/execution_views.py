@@ -13,8 +13,8 @@ from flowengine.engines.results import ENDED, Update
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.approval_views import why_not
-from flowengine.page.flow_views import address_again, graph
-from flowengine.page.looks import badge, now, waiting
+from flowengine.page.flow_views import address_again, graph, titles_of
+from flowengine.page.looks import badge, duration, now, waiting
 from flowengine.page.timeline import timeline
 from flowengine.page.view import PageView, checked_query
 from flowengine.server import approvals, events, executions
@@ -57,6 +57,10 @@ class ToolCallEntry:
         self.error = ""
         self.address = ""
         """Address of the step that ran it. Empty: none has begun."""
+        self.begun = 0
+        """When it began to run (ms), after an approval."""
+        self.took = ""
+        """How long it ran. Empty: it has not ended, or has not run."""
 
 
 class ConversationEntry(NamedTuple):
@@ -77,16 +81,40 @@ class ConversationEntry(NamedTuple):
     """Whether it reports an error."""
 
 
+class AgentWork:
+    """What an agent did in a conversation: its turns, or its calls of one tool."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.failed = 0
+        self.ms = 0
+        self.usage: dict[str, float] = dict.fromkeys(_COUNTED, 0)
+
+    def add(self, ms: int, usage: Mapping[str, float], *, failed: bool = False) -> None:
+        """Count one more."""
+        self.number += 1
+        self.failed += failed
+        self.ms += ms
+        for name, amount in usage.items():
+            self.usage[name] += amount
+
+
 class ConversationView:
     """The conversation of the agents that run in one step."""
 
     def __init__(self) -> None:
         self.entries: list[ConversationEntry] = []
-        self.usage: dict[str, float] = dict.fromkeys(_COUNTED, 0)
-        """Of all turns."""
-        self.turns = 0
+        self.turns = AgentWork()
+        self.work: dict[str, dict[str, AgentWork]] = {}
+        """Agent → tool → its calls, and the turns of the agent, whose tool is empty."""
+        self.begun: dict[str, int] = {}
+        """Address of a turn → when its model was called (ms)."""
         self.calls: dict[str, ToolCallEntry] = {}
         """Id → the last call with this id."""
+
+    def of(self, agent: str, tool: str = "") -> AgentWork:
+        """Return the work of an agent."""
+        return self.work.setdefault(agent, {}).setdefault(tool, AgentWork())
 
 
 def has_agents(flow: Any) -> bool:
@@ -106,15 +134,18 @@ def conversations(engine: Engine, execution: str) -> dict[str, ConversationView]
     for seen, spec in current_observations(engine, execution):
         _add_messages(views, seen, spec)
         for part in events.of(Update(execution, "step", {}, seen)):
-            _add(views, part, format_time(seen.at))
+            _add(views, part, seen.at)
     return {address: value for address, value in views.items() if value.entries}
 
 
 def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: Any) -> None:
-    """Add the messages of users, and reductions of the conversation."""
+    """Add the messages of users, reductions of the conversation, and when turns begin."""
+    one = _at(views, _around(seen.address))
+    if seen.status == "running" and spec.get("kind") == TURN:
+        one.begun[seen.address] = seen.at
     if seen.status != "succeeded":
         return
-    at, one = format_time(seen.at), _at(views, _around(seen.address))
+    at = format_time(seen.at)
     if spec.get("kind") == OFFER and isinstance(seen.output, Mapping):
         for message in seen.output.get("messages", ()):
             if message.get("role") == "user":
@@ -128,10 +159,11 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
         one.entries.append(ConversationEntry("note", "", at, note))
 
 
-def _add(views: dict[str, ConversationView], part: StreamPart, at: str) -> None:
+def _add(views: dict[str, ConversationView], part: StreamPart, now: int) -> None:
     """Add what an agent did."""
+    at = format_time(now)
     if part.kind == "reply":
-        _add_reply(_at(views, _around(part.step)), part, at)
+        _add_reply(_at(views, _around(part.step)), part, now)
     elif part.kind == "handoff":
         note = ConversationEntry("note", part.agent, at, f"{part.agent} hands off to {part.to}.")
         _at(views, _around(part.step)).entries.append(note)
@@ -143,29 +175,33 @@ def _add(views: dict[str, ConversationView], part: StreamPart, at: str) -> None:
         _at(views, _around(part.step)).entries.append(note)
     elif part.kind in ("tool_call", "tool_result"):
         above = _around(part.step) if part.kind == "tool_result" else _around(_around(part.step))
-        call = _at(views, above).calls.get(part.call)
+        one = _at(views, above)
+        call = one.calls.get(part.call)
         if call is None:
             return
         if part.kind == "tool_call":
-            call.address = part.step
+            call.address, call.begun = part.step, call.begun or now
             call.called_with = None if part.arguments == call.arguments else part.arguments
         else:
             call.result, call.error = part.result, part.error
+            ms = now - call.begun if call.begun else 0
+            call.took = duration(ms) if call.begun else ""
+            one.of(part.agent, call.tool).add(ms, {}, failed=bool(call.error))
 
 
-def _add_reply(conversation: ConversationView, part: StreamPart, at: str) -> None:
+def _add_reply(conversation: ConversationView, part: StreamPart, now: int) -> None:
     reply = part.reply
     calls = [ToolCallEntry(call.id, call.tool, call.arguments) for call in reply.calls]
     conversation.calls |= {call.id: call for call in calls}
-    conversation.turns += 1
     usage = {name: reply.usage.get(name, 0) for name in _COUNTED}
-    for name, amount in usage.items():
-        conversation.usage[name] += amount
+    ms = now - conversation.begun.pop(part.step, now)
+    for turns in (conversation.turns, conversation.of(part.agent)):
+        turns.add(ms, usage)
     conversation.entries.append(
         ConversationEntry(
             "reply",
             part.agent,
-            at,
+            format_time(now),
             reply.text,
             reply.reasoning,
             calls,
@@ -350,9 +386,10 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         info: At least the id, the flow and the status of the execution.
         is_live: Whether the view is kept current until the execution has ended.
     """
-    waits = info.get("waits", ())
+    waits, flow = info.get("waits", ()), call.engine.executions.flow_of(info["execution"])
     return {
         "info": info,
+        "titles": titles_of(flow),
         "state": waiting(waits, any(not why_not(call, wait) for wait in waits))
         if info["status"] == "waiting"
         else badge(info["status"]),
@@ -360,7 +397,7 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         "may_decide": call.may(Right.DECIDE, info["flow"]),
         "may_operate": call.may(Right.OPERATE, info["flow"]),
         "base": f"/executions/{quote(info['execution'])}",
-        "has_agents": has_agents(call.engine.executions.flow_of(info["execution"])),
+        "has_agents": has_agents(flow),
         "has_ended": info["status"] in ENDED,
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),

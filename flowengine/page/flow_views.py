@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 
 from flowengine.drawing.icons import look_of
-from flowengine.drawing.picture import Box, Statuses, draw
+from flowengine.drawing.picture import Box, Statuses, draw, step_name
 from flowengine.drawing.svg import svg
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule
-from flowengine.kernel.notation.addresses import around
+from flowengine.kernel.notation.addresses import around, steps_in
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.execution_list import MOST_COUNTED, charts, durations, newest, share_of
 from flowengine.page.fields import MORE, shown_form
@@ -31,7 +31,29 @@ from flowengine.server.models import FlowsQuery, StartBody, TriggerBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
-# The graph of a flow, as the page embeds it.
+# The names of steps, and the graph of a flow, as the page embeds it.
+
+
+def titles_of(flow: Any) -> dict[str, str]:
+    """Return step id → title of the steps of a flow that have one.
+
+    Steps of several flows with the same id have none, unless it is the same.
+    """
+    names: dict[str, set[str]] = {}
+    for step in flow.compiled["steps"]:
+        if step["body"] >= 0:  # not a compensation, which has the id of the step that it undoes
+            names.setdefault(step["id"], set()).add(step_name(step))
+    return {
+        id: min(several) for id, several in names.items() if several != {id} and len(several) == 1
+    }
+
+
+def titled(titles: Mapping[str, str], address: str) -> str:
+    """Return the title of the step at an address, with its item and round. Empty: it has none."""
+    outer = [len(place) + 1 for place in around(address)[:-1] if address[len(place)] == "/"]
+    last = address[max(outer, default=0) :]
+    id = steps_in(last)[0]
+    return f"{titles[id]} {last[len(id) :]}".rstrip() if id in titles else ""
 
 
 def graph(

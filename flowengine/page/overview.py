@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from hashlib import sha256
-from shlex import quote
+from shlex import quote, split
 from typing import Any, NamedTuple
 from urllib.parse import quote as quoted
 
@@ -181,6 +181,7 @@ def _overview(
             "level": level,
             "time": time,
             "at": at,
+            "fork": _fork(call, info),
             "can_retry": _is_retried(info) and call.may(Right.OPERATE, info["flow"]),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
         },
@@ -234,6 +235,18 @@ def _schemas(compiled: Any, signal: str) -> dict[str, Any]:
 def _is_retried(info: Mapping[str, Any]) -> bool:
     """Return whether an execution is continued by a retry, and not by a fork."""
     return str(info.get("command")).startswith("flowengine retry ")
+
+
+def _fork(call: ApiCall, info: Mapping[str, Any]) -> str:
+    """Return the address of the fork that continues a failed execution, for those who may fork.
+
+    Empty: there is none.
+    """
+    words = split(str(info.get("command")))
+    if words[:2] != ["flowengine", "fork"] or not call.may(Right.OPERATE, info["flow"]):
+        return ""
+    forked, at = call.engine.executions.find(words[2]), words[words.index("--from-step") + 1]
+    return f"/executions/{quoted(forked)}/fork?at={quoted(at)}"
 
 
 def _commands(info: Mapping[str, Any], groups: list[FailureGroup]) -> dict[str, str]:

@@ -34,10 +34,11 @@ from flowengine.page import (
     overview,
 )
 from flowengine.page.fields import files_of, kept_files
-from flowengine.page.looks import FILTERS, badge, between, icon, is_past, now
+from flowengine.page.looks import FILTERS, badge, between, duration, icon, is_past, now
 from flowengine.page.sent_forms import Form, SentFile, form_fields, once, read_form
 from flowengine.page.static_files import STATIC, static, static_files, static_version
 from flowengine.page.view import PageView
+from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.calls import subject_of
@@ -178,14 +179,17 @@ def templates() -> Environment:
     environment.globals.update(
         badge=badge,
         between=between,
+        duration=duration,
         icon=icon,
         shown_title=shown_title,
+        titled=flow_views.titled,
         static=static,
         is_past=is_past,
         closed_as=approval_views.closed_as,
         in_groups=approval_views.in_groups,
         form_fields=form_fields,
         files_of=files_of,
+        size_text=size_text,
     )
     return environment
 

@@ -47,6 +47,8 @@ class Bar(NamedTuple):
     status: str
     what: str
     """What it stands for, with its duration."""
+    grows: bool
+    """Whether it ends where the axis does, so that it may still run."""
 
 
 class AxisCut(NamedTuple):
@@ -67,6 +69,8 @@ class Timeline(NamedTuple):
     start: str
     end: str
     took: str
+    rate: float
+    """Length by which the axis grows in a second. 0: nothing runs at its end."""
     views: dict[str, tuple[int, int]]
     """Name → start and end of another part: `Zoom in`, `Later`, …"""
 
@@ -81,15 +85,15 @@ class Axis:
     """
 
     def __init__(self, start: int, end: int, busy: Iterable[tuple[int, int]]) -> None:
-        self._end = max(end, start + 1)
-        self._gaps = _long_gaps(start, self._end, busy)
-        rest = self._end - start - sum(stop - begin for begin, stop in self._gaps)
+        self.end = max(end, start + 1)
+        self._gaps = _long_gaps(start, self.end, busy)
+        rest = self.end - start - sum(stop - begin for begin, stop in self._gaps)
         self._scale = (WIDTH - _CUT * len(self._gaps)) / max(rest, 1)
         self._start = start
 
     def __call__(self, at: int) -> float:
         """Return the place of a time."""
-        at = min(max(at, self._start), self._end)
+        at = min(max(at, self._start), self.end)
         place, before = 0.0, self._start
         for begin, stop in self._gaps:
             if at <= begin:
@@ -98,6 +102,12 @@ class Axis:
             place += _CUT * (min(at, stop) - begin) / (stop - begin)
             before = stop
         return place + max(at - before, 0) * self._scale
+
+    @property
+    def rate(self) -> float:
+        """Its length of a second. 0 if it ends in a gap."""
+        ends_in_gap = bool(self._gaps) and self._gaps[-1][1] == self.end
+        return 0.0 if ends_in_gap else self._scale * 1000
 
     def cuts(self) -> list[AxisCut]:
         """Return the gaps that are cut out."""
@@ -138,7 +148,7 @@ def timeline(
     }
     views = _views(start - zero, end - zero, last - zero)
     times = (format_time(start), format_time(end), duration(end - start))
-    return Timeline(level, bars, axis.cuts(), *times, views)
+    return Timeline(level, bars, axis.cuts(), *times, axis.rate if end == now else 0.0, views)
 
 
 def _with_inner(rows: Iterable[FoldRow]) -> Iterator[FoldRow]:
@@ -239,7 +249,8 @@ def _bar(axis: Axis, span: BarSpan) -> Bar:
     x = axis(span.start)
     width = max(axis(span.end) - x, _THINNEST)
     what = f"{span.what}, {duration(span.end - span.start)}"
-    return Bar(round(min(x, WIDTH - width), 1), round(width, 1), span.status, what)
+    x = round(min(x, WIDTH - width), 1)
+    return Bar(x, round(width, 1), span.status, what, grows=span.end >= axis.end)
 
 
 def _views(start: int, end: int, last: int) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Make the pictures that the documentation shows: `python -m tests.server.page_pictures`."""
+"""Make the pictures and the recording that the documentation shows: `make pictures`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from playwright.async_api import async_playwright
+from PIL import Image
+from playwright.async_api import Page, async_playwright
 
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
@@ -26,6 +29,9 @@ from tests.server.served import Served
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 WIDTH, HEIGHT = 1400, 900
 PHONE = (390, 844)
+RECORDING = (1100, 960)
+_PACE, _REST = 450, 3000
+"""Milliseconds that a moment of the recording is shown, and the last one."""
 EXPENSE = Path(__file__).parents[2] / "examples" / "expense"
 GROUPS = "groups: {managers: [owner]}\n"
 TRIP = """
@@ -52,6 +58,52 @@ steps:
       subject: {to: "${{ inputs.to }}", cost: "${{ inputs.cost }}"}
       edit: [cost]
   - {id: pay, call: book, with: {a: 5, b: 6}}
+"""
+RELEASE = """
+flowengine: 1
+id: release
+title: Release ${{ inputs.version }} of the shop
+inputs: {version: {type: string}}
+tools:
+  work: {python: "tools:add", effect: idempotent}
+  scan: {python: "shop:scan", effect: idempotent}
+steps:
+  - {id: build, title: Build the images, call: work, with: {a: 1, b: 2}}
+  - id: check
+    title: Checks
+    parallel:
+      - {id: unit, title: Unit tests, map: {over: 4}, call: work, with: {a: 1, b: 2}}
+      - {id: browsers, title: Browser tests, map: {over: 3}, call: work, with: {a: 1, b: 2}}
+      - id: scan
+        title: Scan for vulnerabilities
+        call: scan
+        retry: {attempts: 2, delay: 1s, jitter: none}
+  - id: decide
+    title: Release to production
+    approval:
+      title: Release ${{ inputs.version }} to production?
+      assignees: ["user:owner"]
+      choices:
+        - {id: approve, label: Release}
+        - {id: reject, label: Do not release, comment: required}
+    next: {outcome: {approve: canary, reject: withdraw}}
+  - {id: canary, title: Canary, call: work, with: {a: 1, b: 2}}
+  - id: roll_out
+    title: Roll out by region
+    map: {over: 3, concurrency: 1}
+    call: work
+    with: {a: 1, b: 2}
+    next: end
+  - {id: withdraw, title: Withdraw the images, call: work, with: {a: 1, b: 2}, next: end}
+"""
+SHOP = """
+tries = []
+
+def scan():
+    tries.append(1)
+    if len(tries) == 1:
+        raise ConnectionError("the scanner does not answer")
+    return {"findings": 0}
 """
 AGENT = """
 first: {instructions: You add., tools: [add]}
@@ -91,6 +143,8 @@ def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
     (folder / "tools.py").write_text(TOOLS)
     (folder / "trip.yaml").write_text(TRIP)
     (folder / "agents.yaml").write_text(flow(AGENT))
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "release.yaml").write_text(RELEASE)
     register(NAME, ScriptedModel(SAID))
     try:
         talk = engine.run("agents.yaml", {"q": "How much are both invoices?"}).execution
@@ -114,6 +168,10 @@ def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
         if "phone" in names or not names:
             phone = {"phone": f"/approvals/{_expense(served)}"}
             made += asyncio.run(_pictures(served, phone, target, PHONE))
+        if "history" in names or not names:
+            [wait] = engine.run("release.yaml", {"version": "4.18"}, id="release").waits
+            engine.approvals.approve(wait["id"])
+            made.append(asyncio.run(_recording(served, "/executions/release", target)))
         return made
     finally:
         unregister(NAME)
@@ -131,11 +189,10 @@ def _expense(served: Served) -> str:
     return wait["id"]
 
 
-async def _pictures(
-    served: Served, views: dict[str, str], target: Path, size: tuple[int, int]
-) -> list[Path]:
+@asynccontextmanager
+async def _opened(served: Served, size: tuple[int, int]) -> AsyncIterator[Page]:
+    """Return a browser's page whose user has signed in."""
     width, height = size
-    made = []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=installation.browser(None), args=["--no-sandbox"]
@@ -145,11 +202,40 @@ async def _pictures(
         await page.fill("#token", LOCAL)
         await page.click("main button")
         await page.wait_for_url("**/approvals")
+        yield page
+        await browser.close()
+
+
+async def _pictures(
+    served: Served, views: dict[str, str], target: Path, size: tuple[int, int]
+) -> list[Path]:
+    made = []
+    async with _opened(served, size) as page:
         for name, path in views.items():
             await page.goto(served.url + path)
             made.append(target / f"{name}.png")
             await page.screenshot(path=made[-1])
-        await browser.close()
+    return made
+
+
+async def _recording(served: Served, execution: str, target: Path) -> Path:
+    """Record how the history moves from the first event to the last one."""
+    moments = []
+    async with _opened(served, RECORDING) as page:
+        await page.goto(f"{served.url}{execution}/history?event=0")
+        last = int(await page.get_attribute("#event", "max") or 0)
+        for number in range(last + 1):
+            label = page.locator("label[for=event]", has_text=f"After event {number} of")
+            await label.wait_for()
+            shown = await page.screenshot(animations="disabled")
+            moments.append(Image.open(BytesIO(shown)).convert("RGB"))
+            await page.keyboard.press("ArrowRight")
+    times = [*[_PACE] * last, _REST]
+    made = target / "history.webp"
+    first, *rest = moments
+    # Only the first one is a whole picture, and the others are the differences.
+    size: dict[str, Any] = {"quality": 50, "kmin": 99, "kmax": 100}
+    first.save(made, save_all=True, append_images=rest, duration=times, loop=0, **size)
     return made
 
 

@@ -15,7 +15,7 @@ from starlette.datastructures import URL
 
 from flowengine.engines.inspection import glance
 from flowengine.journal.reading import HistoryPort
-from flowengine.page import site
+from flowengine.page import execution_list, site
 from flowengine.page.approval_views import closed_as
 from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
@@ -451,6 +451,30 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
     api.engine.approvals.approve(wait)
     text = owner("GET", "/executions?flow=tells").text
     assert "1 succeeded" in words(text[text.index('class="charted flat"') :])
+
+
+def test_the_chart_of_a_list_is_read_again_once_the_list_has_changed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution_list, "LIMIT", 2)
+    read: list[int] = []
+    listed = execution_list.listed
+
+    def counted(*given: Any) -> Any:
+        read.append(1)
+        return listed(*given)
+
+    monkeypatch.setattr(execution_list, "listed", counted)
+    ids = [api.engine.run(api.flows[1], {"order": name}).execution for name in "abcd"]
+    owner, reads = Browser(api), []
+    for change in (None, None, ids[0], None):
+        if change is not None:
+            api.engine.executions.cancel(change)
+        read.clear()
+        text = owner("GET", "/executions").text
+        reads.append(len(read))
+    assert reads == [2, 1, 2, 1]
+    assert "1 cancelled" in words(text[text.index('class="charted flat"') :])
 
 
 def test_work_that_no_worker_takes_is_told_to_those_who_see_it(

@@ -14,7 +14,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.flows import NAME, TOOLS, call, flow
 from tests.agents.test_asked_calls import ASKING
 from tests.server.api import Api
-from tests.server.test_page import HOSTILE, Browser
+from tests.server.test_page import HOSTILE, Browser, words
 
 TWO = """
 first:
@@ -66,6 +66,14 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     assert "100 tokens in, 20 out, 0.2500 USD" in text
     [add, boom] = re.findall(r"<summary><code>(?:add|boom)</code>.*?</details>", text, re.DOTALL)
     assert "&#34;b&#34;: 2" in add
+    assert re.search(r'<span class="meta">(?:&lt; 0.1 s|\d+\.\d s)</span></summary>', add)
+    table = words(text[text.index("<tbody>") : text.index("</table>")])
+    took = r"(?:&lt; )?[\d.]+ s"
+    rows = (
+        *("first 2 240 0.5000", "add 1", "boom 1, 1 failed", "transfer_to_second 1"),
+        "second 1 120 0.2500",
+    )
+    assert re.fullmatch(" ".join(f"{re.escape(row)} {took}" for row in rows), table), table
     assert '<pre tabindex="0">3</pre>' in add
     assert 'class="status bad failed"' in boom
     [step] = re.findall(r'href="([^"]+)">Its step', add)

@@ -501,3 +501,133 @@ def test_the_history_marks_failures_waits_and_decisions(api: Api, order: str) ->
     assert re.search(r'id="graph_step_fetch" class="node is-\w+ lit"', text)
     [following] = re.findall(r'href="(\?event=\d+)">Next mark', text)
     assert "Ship to Ada?" in owner("GET", f"{path}{following}").text
+
+
+TITLED = """
+flowengine: 1
+id: titled
+steps:
+  - id: read
+    title: Read <invoices>
+    map: {over: 2, on_item_error: continue}
+    python: "ledger:read"
+  - {id: plain, python: "ledger:read"}
+"""
+
+
+def test_steps_are_named_by_their_titles(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text("def read(): raise ValueError('no')\n")
+    Path("titled.yaml").write_text(TITLED)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, owner = f"/executions/{api.engine.run('titled.yaml').execution}", Browser(api)
+    for view, address in (
+        ("", ""), ("", "[0]"), ("?at=read[1]", "[1]"), ("/timeline", ""), ("/history", ""),
+        ("/fork?at=read[0]", "[0]"),
+    ):  # fmt: skip
+        title = f"Read &lt;invoices&gt; {address}".strip()
+        shown = f'{title} <code title="read{address}" class="id">read{address}</code>'
+        assert shown in owner("GET", path + view).text, view
+    assert '<code title="plain">plain</code>' in owner("GET", path).text
+
+
+SLOW = """
+flowengine: 1
+id: slow
+steps: [{id: work, python: "ledger:work"}, {id: ask, approval: {title: Go on?}}]
+"""
+WORK = """
+import time
+from pathlib import Path
+
+def work():
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_bars_of_what_runs_grow_until_it_has_ended(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ledger.py").write_text(WORK)
+    Path("slow.yaml").write_text(SLOW)
+    monkeypatch.syspath_prepend(tmp_path)
+    path, owner = "/executions/slow", Browser(api)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(api.engine.run, "slow.yaml", id="slow")
+        text, end = "", time.monotonic() + 30
+        while 'class="running"' not in text and time.monotonic() < end:
+            time.sleep(0.05)
+            text = owner("GET", path).text
+        Path("go").touch()
+        [wait] = running.result(timeout=30).waits
+    [rate, width] = re.findall(r'data-(?:rate|width)="([\d.]+)"', text)
+    assert float(rate) > 0
+    assert float(width) > 0
+    api.engine.approvals.approve(wait["id"])
+    assert "data-rate" not in owner("GET", path).text
+
+
+BOOKING = """
+flowengine: 1
+id: booking
+inputs: {wait: {type: boolean, default: false}, undo: {type: boolean, default: false}}
+steps:
+  - id: book
+    group:
+      - {id: flight, title: Book a flight, python: "agency:go", compensate: {python: "agency:go"}}
+      - {id: ask, when: "${{ inputs.wait }}", approval: {title: Go on?}}
+      - {id: pay, python: "agency:pay"}
+    finally: [{id: tidy, python: "agency:go"}]
+on_error:
+  - {when: "${{ inputs.undo }}", compensate: true}
+  - {type: Cancelled, compensate: true}
+finally: [{id: report, python: "agency:go"}]
+"""
+
+
+def test_interventions_tell_what_is_compensated_and_cleaned_up(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agency.py").write_text(
+        "from pathlib import Path\ndef go(): return 1\n"
+        "def pay():\n    if not Path('paid').exists(): raise ValueError('no money')\n"
+    )
+    Path("booking.yaml").write_text(BOOKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    owner = Browser(api)
+    undone, failed, open_ = (
+        f"/executions/{api.engine.run('booking.yaml', given).execution}"
+        for given in ({"undo": True}, {}, {"wait": True})
+    )
+    text = owner("GET", undone).text
+    [fork] = re.findall(r'href="([^"]+)">Continue in a fork', text)
+    assert "/retry" not in text
+    assert re.search(r"<title>Book a flight\. [^<]*succeeded</title>", text)
+    assert "2 succeeded" not in text[text.index("<svg xmlns") : text.index('id="steps"')]
+    assert "Runs again, and may take effect twice: 4" in words(owner("GET", fork).text)
+    again = words(owner("GET", f"{undone}/fork?at=book/pay").text)
+    assert "Kept, although they were compensated: 1" in again
+    assert re.search(r"twice: 3 [^.]*\. book/pay , book/finally/tidy , finally/report ", again)
+
+    bulk = f"/bulk/executions?do=retry&pick.{failed[12:]}=on&pick.{undone[12:]}=on"
+    assert "3 run again, 3 may take effect twice" in words(owner("GET", bulk).text)
+    assert "it was compensated before it failed" in owner("GET", bulk).text
+    asked = words(owner("GET", f"{failed}/retry").text)
+    assert "1 step is not repeated" in asked
+    assert re.search(r"twice: 3 [^.]*\. book/pay , book/finally/tidy , finally/report ", asked)
+    before = [*api.engine.executions.events(failed[12:])]
+    Path("paid").touch()
+    form = {"form_token": owner.form_token(failed)}
+    assert owner("POST", f"{failed}/retry", form).status_code == 303
+    assert api.engine.resume(failed[12:]).status == "succeeded"
+    new = [*api.engine.executions.events(failed[12:], from_seq=len(before))]
+    ran = dict.fromkeys(event["address"] for event in new if "address" in event)
+    assert [*ran] == ["book/pay", "book/finally/tidy", "finally/report"]
+
+    asked = words(owner("GET", f"{open_}/cancel").text)
+    assert re.search(r"Compensated: 1 [^.]*\. Book a flight book/flight ", asked)
+    assert re.search(r"Cleans up: 2 [^.]*\. book/finally/tidy , finally/report ", asked)
+    bulk = f"/bulk/executions?do=cancel&pick.{open_[12:]}=on"
+    assert "1 compensated, 2 clean up" in words(owner("GET", bulk).text)

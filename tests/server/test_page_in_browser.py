@@ -23,7 +23,8 @@ from tests.server.arriving_page import replies_are_shown_as_they_arrive
 from tests.server.served import Served
 from tests.server.test_page import FORM, HOSTILE, NESTED, write_long
 from tests.server.test_page_conversations import CHAT
-from tests.server.test_page_executions import ordered
+from tests.server.test_page_executions import SLOW, WORK, ordered
+from tests.server.test_page_inbox import with_files
 
 WIDTHS = (768, 1400)
 AXE = Path(__file__).parents[1] / "page_checks/node_modules/axe-core/axe.min.js"
@@ -59,6 +60,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await _long_execution_is_filled_in(page, served, tmp_path)
             await replies_are_shown_as_they_arrive(page, served, tmp_path)
             await _a_message_is_sent_with_return(page, served, tmp_path)
+            await _bars_of_what_runs_grow(page, served, tmp_path)
             await _seven_tabs_share_one_stream(page, served)
             page, more = await signed_in(browser, served, scripts=True)
             await _keys_act(page, first.execution)
@@ -136,6 +138,26 @@ async def _a_message_is_sent_with_return(page: Page, served: Served, folder: Pat
         assert await said.count() == 1
     finally:
         unregister(NAME)
+
+
+async def _bars_of_what_runs_grow(page: Page, served: Served, folder: Path) -> None:
+    """Without an event, on an axis that grows with them."""
+    (folder / "ledger.py").write_text(WORK)
+    (folder / "slow.yaml").write_text(SLOW)
+    engine = served.api.engine
+    running = asyncio.create_task(asyncio.to_thread(engine.run, "slow.yaml", id="slow"))
+    try:
+        await asyncio.to_thread(until, lambda: engine.executions.list(flow="slow").items)
+        await page.goto(f"{served.url}/executions/slow")
+        await page.locator("rect[data-width]").wait_for(state="attached")
+        grown = page.locator('svg.bars:not([viewBox="0 0 1000 20"])').first
+        await grown.wait_for(state="attached")
+        bar = page.locator("rect[data-width]").first
+        width = await bar.get_attribute("width")
+        assert float(width or 0) > float(await bar.get_attribute("data-width") or 0)
+    finally:
+        (folder / "go").touch()
+        await running
 
 
 async def _seven_tabs_share_one_stream(page: Page, served: Served) -> None:
@@ -235,7 +257,9 @@ def test_each_view_is_accessible_and_fits_a_phone(
     (tmp_path / "nested.yaml").write_text(NESTED)
     folded = engine.run("nested.yaml").execution
     id = ordered(served.api, tmp_path, monkeypatch)
+    filed, inputs = with_files(engine, tmp_path)
     views = (
+        f"/approvals/{filed}?file={inputs['list']['sha256']}",
         *(
             "/executions",
             "/deploy",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from flowengine import Engine
 from flowengine.page import approval_views
 from tests.server.api import Api
 from tests.server.test_page import FORM, HOSTILE, Browser, waiting, words
@@ -146,6 +151,69 @@ def test_the_body_of_an_approval_is_markdown_that_can_do_nothing(
     page = ben("GET", f"/approvals/{wait['id']}").text
     [prose] = re.findall(r'<div class="prose">(.*?)</div>', page, re.DOTALL)
     assert shown in prose
+
+
+SHIP = """
+flowengine: 1
+id: ship
+inputs: {picture: {format: file}, list: {format: file}, note: {format: file}}
+steps:
+  - id: ask
+    approval:
+      title: Ship it?
+      assignees: ["user:owner"]
+      attachments: ["${{ inputs.picture }}", "${{ inputs.list }}", "${{ inputs.note }}"]
+      choices:
+        - {id: approve, label: Ship}
+        - hold
+        - {id: reject, comment: required}
+        - {id: give_up, counts_as: reject}
+    on_error: [{type: Rejected, next: undo}]
+    next: {outcome: {approve: ship, hold: end, give_up: undo}}
+  - {id: ship, title: Ship the <parcel>, next: end}
+  - {id: undo, title: Send back}
+"""
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
+    "gg=="
+)
+
+
+def with_files(engine: Engine, folder: Path) -> tuple[str, Any]:
+    """Return an approval with a picture, a table and a text, and the inputs of its execution."""
+    files = {
+        "picture": ("scan.png", b64decode(PIXEL)),
+        "list": ("parcels.csv", b"parcel,kg\n<script>alert(1)</script>,2\n"),
+        "note": ("note.txt", f"Careful {HOSTILE}".encode()),
+    }
+    inputs = {}
+    for name, (file, content) in files.items():
+        (folder / file).write_bytes(content)
+        kept = engine.store.hold_artifact(folder / file, file)
+        inputs[name] = {"path": str(engine.store.fetch_artifact(kept.sha256)), **kept._asdict()}
+    (folder / "ship.yaml").write_text(SHIP)
+    [wait] = engine.run(folder / "ship.yaml", inputs).waits
+    return wait["id"], inputs
+
+
+def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
+    api: Api, tmp_path: Path
+) -> None:
+    wait, inputs = with_files(api.engine, tmp_path)
+    owner, path = Browser(api), f"/approvals/{wait}"
+    text = owner("GET", path).text
+    assert f'artifacts/{inputs["picture"]["sha256"]}" alt="scan.png"' in text
+    assert "Careful &lt;script&gt;" in text
+    assert "<table>" not in text
+    [link] = re.findall(r'href="(\?[^"]*file=[^"]+)">Preview', text)
+    text = owner("GET", path + link.replace("&amp;", "&")).text
+    assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td>" in text
+    assert "<script>alert" not in text
+    dock = html.unescape(words(text[text.index('class="dock"') : text.index("<dialog")]))
+    assert dock.endswith(
+        "Ship continues with Ship the <parcel>. Hold leads to the end. "
+        "Reject needs a comment and continues with Send back. Give up continues with Send back."
+    ), dock
 
 
 def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> None:

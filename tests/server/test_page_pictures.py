@@ -18,6 +18,7 @@ SIZES = {
     "phone": PHONE,
 }
 LARGEST = 100_000
+LARGEST_RECORDING = 300_000
 
 
 def size_of(picture: Path) -> tuple[int, int]:
@@ -31,17 +32,28 @@ def size_of(picture: Path) -> tuple[int, int]:
 def test_pictures_are_made_from_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    made = make(tmp_path, tmp_path / "made", ["inbox", "conversation", "phone"])
-    assert {one.stem for one in made} == {"inbox", "conversation", "phone"}
+    made = make(tmp_path, tmp_path / "made", ["inbox", "conversation", "phone", "history"])
+    assert {one.stem for one in made} == {"inbox", "conversation", "phone", "history"}
+    check_recording(made.pop())
     for picture in made:
         assert size_of(picture) == SIZES[picture.stem]
         assert picture.stat().st_size < LARGEST
 
 
+def check_recording(file: Path) -> None:
+    content = file.read_bytes()
+    assert content[:4] + content[8:12] == b"RIFFWEBP"
+    assert content.count(b"ANMF") > 10
+    assert len(content) < LARGEST_RECORDING
+
+
 def test_each_picture_is_shown_with_a_description() -> None:
-    text = (DOCS / "server.md").read_text() + (DOCS.parent / "README.md").read_text()
-    shown = dict(re.findall(r"!\[([^\]]{10,})\]\((?:docs/)?pictures/(\w+)\.png\)", text))
-    assert {*shown.values()} == {*SIZES} == {one.stem for one in PICTURES.iterdir()}
+    readme, server = (DOCS.parent / "README.md").read_text(), (DOCS / "server.md").read_text()
+    shown = dict(re.findall(r"!\[([^\]]{10,})\]\((?:docs/)?pictures/([\w.]+)\)", readme + server))
+    names = {"history.webp", *(f"{name}.png" for name in SIZES)}
+    assert {*shown.values()} == names == {one.name for one in PICTURES.iterdir()}
+    assert "pictures/history.webp" in readme
+    check_recording(PICTURES / "history.webp")
     for name, size in SIZES.items():
         picture = PICTURES / f"{name}.png"
         assert size_of(picture) == size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event, unpack_flow
 from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
 from flowengine.util.garbage import CollectedLater
@@ -424,9 +425,11 @@ def _straight(event: Any) -> dict[str, Any]:
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:
     """Return the active unit at an address, or None."""
-    view = View(graph, state)
+    view, id = View(graph, state), steps_in(address)[-1]
     for number, unit in state["units"].items():
-        if view.address(unit) == address:
+        act = view.act_of(unit)
+        # An address takes longer than its last id, which all but compensations and cleanups have.
+        if ("address" in act or view.node(act).id == id) and view.address(unit) == address:
             return number
     return None
 

@@ -175,13 +175,12 @@ def check_not_undone(
 
 def _warnings(record: ExecutionRecord, past: ForkPast, now: int) -> list[Any]:
     """Return a warning if steps that had succeeded before a fork begins were undone later."""
-    undone = {address for address in past.undone if address not in past.kept}
-    steps = {address.removesuffix(COMPENSATION) for address in undone} & past.kept
     message = (
         f"the fork keeps results that execution {record.id} has undone: "
-        f"{', '.join(sorted(steps))}; if it compensates, they are undone again"
+        f"{', '.join(past.outdated)}; if it compensates, they are undone again"
     )
-    return [{"type": "warning", "at": now, "about": "fork", "message": message}] if steps else []
+    warning = {"type": "warning", "at": now, "about": "fork", "message": message}
+    return [warning] if past.outdated else []
 
 
 def _whole(view: View) -> list[int]:

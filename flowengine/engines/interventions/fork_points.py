@@ -177,12 +177,34 @@ class ForkPast(NamedTuple):
     """Addresses of the compensations that have succeeded, then or later, or before a fork."""
     ended: dict[str, Ended]
     """The end of the attempt of the compensation that the fork repeats, as a field of its event."""
+    values: dict[str, Any]
+    """The state of the flow by then."""
+
+    @property
+    def outdated(self) -> list[str]:
+        """Addresses of the steps whose results are kept although they were undone later."""
+        undone = {address for address in self.undone if address not in self.kept}
+        return sorted({address.removesuffix(COMPENSATION) for address in undone} & self.kept)
 
 
 def past_of(
-    flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
+    flows: LinkedFlows,
+    hash: str,
+    journal: Sequence[Event],
+    execution: str,
+    at: str,
+    note: Callable[[Moment, Sequence[Observation], bool], None] | None = None,
 ) -> ForkPast:
     """Return the past of a fork at a step.
+
+    Args:
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
+        journal: All its events.
+        execution: Its id.
+        at: Address of the step.
+        note: Receives each moment of the whole journal with its observations, and whether it is
+            after the start of the step.
 
     Raises:
         NotFound: No step with that address has started.
@@ -195,10 +217,13 @@ def past_of(
     for moment in walk(flows, hash, journal, seen):
         if moment.event["type"] == "retry":
             undone += moment.event.get("undone", ())
+        new, looked_at = seen[looked_at:], len(seen)
+        if note is not None:
+            note(moment, new, search.is_over)
         if not search.is_over:
-            search.look(moment, seen[looked_at:])
-            looked_at = until = len(seen)
-        elif not compensates:
+            search.look(moment, new)
+            until = looked_at
+        elif not compensates and note is None:
             break
     if search.found is None:
         raise NotFound(
@@ -213,7 +238,7 @@ def past_of(
         for _ in walk(flows, hash, events, before):
             pass
     kept = {step.address for step in before if step.status == "succeeded"}
-    return ForkPast(events, results, kept, undone, _end(seen[until:], at))
+    return ForkPast(events, results, kept, undone, _end(seen[until:], at), search.values)
 
 
 def _end(later: Sequence[Observation], at: str) -> dict[str, Ended]:
@@ -237,6 +262,7 @@ class _Search:
         self._at = at
         self.found: tuple[list[Any], Results] | None = None
         """The past and the later results, as in `ForkPast`."""
+        self.values: dict[str, Any] = {}
         self.is_over = False
 
     def look(self, moment: Moment, seen: Sequence[Observation]) -> None:
@@ -258,12 +284,17 @@ class _Search:
         if unit is not None and moment.state["units"][unit]["phase"] == "lock":
             if self.found is None:
                 past = line(self._journal, moment.number)
+                self._keep_values(moment)
                 self.found = past, _results(moment, self._journal)
             return
         past = line(self._journal, moment.number)
+        self._keep_values(moment)
         if self.found is None and not at.endswith(COMPENSATION):
             past[-1] = with_holds(past[-1], {"at": at})
         self.found, self.is_over = (past, _results(moment, self._journal)), True
+
+    def _keep_values(self, moment: Moment) -> None:
+        self.values = {key: cell[0] for key, cell in moment.state["vars"].items()}
 
 
 def check_same_past(

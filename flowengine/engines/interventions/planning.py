@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import COMPENSATION
-from flowengine.engines.executions.linked_flows import read, running, state_at, unit_at, walk
+from flowengine.engines.executions.linked_flows import (
+    line,
+    read,
+    running,
+    state_at,
+    unit_at,
+    walk,
+)
 from flowengine.engines.interventions.fork import check_not_undone
-from flowengine.engines.interventions.fork_points import form_then, past_of
-from flowengine.engines.interventions.retracing import being_undone, within
+from flowengine.engines.interventions.fork_points import past_of
+from flowengine.engines.interventions.retracing import being_undone, event_of, within
 from flowengine.engines.interventions.retrying import held_failures
 from flowengine.engines.results import InterventionPlan
 from flowengine.errors import Conflict
@@ -18,13 +25,16 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.state.records import State
+
+_OVER = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 
 def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> InterventionPlan:
@@ -46,11 +56,30 @@ def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> Intervent
         unit = unit_at(held.graph, held.state, address)
         step = None if unit is None else view.act_of(held.state["units"][unit])
         again[address] = "" if step is None else _effect(view.node(step))
-    seen: list[Observation] = []
-    for _ in walk(host.flows, record.hash, read(host.store, execution), seen):
+    # What succeeded after the failure, as steps of `finally`, is discarded and runs again.
+    past = read(host.store, execution)
+    event = event_of(held, held.state["now"], 0, "")
+    valid: list[Observation] = []
+    for _ in walk(host.flows, record.hash, line([*past, event], len(past))[:-1], valid):
         pass
-    done = {step.address for step in seen if step.status == "succeeded"}
+    done = {step.address for step in valid if step.status == "succeeded"}
+    for address, effect in _succeeded(host, record.hash, past).items():
+        if address not in done and not address.endswith(COMPENSATION):
+            again.setdefault(address, effect)
     return InterventionPlan(again, len(done))
+
+
+def _succeeded(host: Host, hash: str, journal: Sequence[Any]) -> dict[str, str]:
+    """Return the steps of a journal that have succeeded → the effect of their calls."""
+    found: dict[str, str] = {}
+    seen: list[Observation] = []
+    for moment in walk(host.flows, hash, journal, seen):
+        for step in seen:
+            node = moment.graph.node(step.step)
+            if step.status == "succeeded" and _acts(node):
+                found[step.address] = _effect(node)
+        seen.clear()
+    return found
 
 
 def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:
@@ -62,21 +91,24 @@ def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:
     """
     record, journal = host.store.execution(execution), read(host.store, execution)
     check_not_undone(host, record, journal, at)
-    past = past_of(host.flows, record.hash, journal, execution, at)
-    state = _state_at(host, form_then(journal, past.events, record.hash), past.events)[1]
-    values = {key: cell[0] for key, cell in state["vars"].items()}
-    if at.endswith(COMPENSATION):
-        return InterventionPlan({at: ""}, len(past.kept), state=values)
-    kept = past.kept | {address for address, _ in past.results if not within(address, at)}
-    again: dict[str, str] = {}
-    seen: list[Observation] = []
-    for moment in walk(host.flows, record.hash, journal, seen):
+    is_undo, acted = at.endswith(COMPENSATION), dict[str, str]()
+
+    def note(moment: Moment, seen: Sequence[Observation], is_later: bool) -> None:
         for step in seen:
             node = moment.graph.node(step.step)
-            if _acts(node) and step.address not in kept:
-                again[step.address] = _effect(node)
-        seen.clear()
-    return InterventionPlan(again, len(past.kept), state=values)
+            if not _acts(node) or (step.address.endswith(COMPENSATION) and not is_undo):
+                continue
+            if is_later or within(step.address, at) or step.status not in _OVER:
+                acted[step.address] = _effect(node)
+            else:
+                acted.pop(step.address, None)
+
+    past = past_of(host.flows, record.hash, journal, execution, at, note)
+    kept = {*past.kept, *(past.undone if is_undo else ())}
+    kept |= {address for address, _ in past.results if not within(address, at)}
+    again = {address: effect for address, effect in acted.items() if address not in kept - {at}}
+    outdated = () if is_undo else tuple(past.outdated)
+    return InterventionPlan(again, len(past.kept), outdated=outdated, state=past.values)
 
 
 def planned_cancellation(host: Host, execution: str) -> InterventionPlan:
@@ -92,14 +124,25 @@ def planned_cancellation(host: Host, execution: str) -> InterventionPlan:
         return InterventionPlan()
     graph, state = _state_at(host, record.hash, journal)
     stopped = tuple(address for address, _ in running(graph, state).values())
+    due = [*_cleanups(graph, state)]
     now = max(host.clock.now(), state["now"])
     commands = advance(
         graph, state, {"type": "cancel", "at": now, "reason": "", "by": "", "now": False}
     )
     undone = being_undone(state)
-    begun = (command.address for command in commands if isinstance(command, Run))
-    cleanup = tuple(address for address in begun if not address.endswith(COMPENSATION))
+    begun = [command.address for command in commands if isinstance(command, Run)]
+    begun = [address for address in begun if not address.endswith(COMPENSATION)]
+    cleanup = tuple(dict.fromkeys([*begun, *reversed(due)]))
     return InterventionPlan(stopped=stopped, undone=tuple(sorted(undone)), cleanup=cleanup)
+
+
+def _cleanups(graph: Graph, state: State) -> Iterator[str]:
+    """Yield the addresses of the steps of `finally` of the open scopes, outer ones first."""
+    for scope in state["scopes"].values():
+        final = graph.body(scope["body"]).final
+        if final >= 0:
+            for step in graph.body(graph.node(final).child).steps:
+                yield f"{scope['path']}finally/{graph.node(step).id}"
 
 
 def _state_at(host: Host, hash: str, journal: Sequence[Any]) -> tuple[Graph, State]:

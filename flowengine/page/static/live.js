@@ -8,6 +8,7 @@ const live = document.getElementById("live");
 const lost = document.getElementById("connection");
 const before = new WeakMap(); // part of the page → its content, as the server sent it last
 const tags = new Map(); // address → the tag of its content that was fetched last
+let drawn = performance.now(); // when the server drew the bars that are shown
 const scrubber = document.querySelector("[data-scrub]");
 const UNITS = [["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
@@ -16,6 +17,7 @@ const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle:
 if (live) before.set(live, content(live));
 if (live && "execution" in live.dataset) follow(live.dataset.execution);
 else if (rest(live)) refreshed();
+if (live && "execution" in live.dataset) setInterval(grow, 1000);
 if (live && "poll" in live.dataset) setInterval(poll, POLL);
 else if (live) setTimeout(poll, POLL + 1000); // no event tells that no worker is there
 if (scrubber) scrub();
@@ -64,9 +66,10 @@ async function refresh() {
   let page = await fetched(rest(live) ?? location.href);
   const whole = rest(page?.getElementById("live"));
   if (whole) page = await fetched(whole);
-  for (const part of page ? [live, document.getElementById("left")] : []) {
-    const next = page.getElementById(part.id);
-    if (next) replace(part, next);
+  for (const id of page ? ["live", "left"] : []) {
+    const part = document.getElementById(id);
+    const next = page.getElementById(id);
+    if (next && !part.contains(scrubber)) replace(part, next); // which moves the history itself
   }
 }
 
@@ -79,6 +82,7 @@ function replace(old, next) {
   const shown = content(next);
   if ((before.get(old) ?? content(old)) === shown) return;
   before.set(old, shown);
+  drawn = performance.now();
   replaceParts(old, next);
   tellTimes();
   old.dispatchEvent(new Event("refreshed"));
@@ -139,6 +143,18 @@ function tellTimes() {
     one.title ||= exact.format(at);
     const text = "precise" in one.dataset ? exact.format(at) : relative.format(Math.trunc(seconds / size), unit);
     if (one.textContent !== text) one.textContent = text;
+  }
+}
+
+// Lets the bars of what runs grow until the next event, on an axis that grows with them.
+function grow() {
+  const seconds = (performance.now() - drawn) / 1000;
+  for (const chart of live.querySelectorAll("[data-rate]")) {
+    const more = chart.dataset.rate * seconds;
+    chart.setAttribute("viewBox", `0 0 ${1000 + more} 20`);
+    for (const bar of chart.querySelectorAll("[data-width]")) {
+      bar.setAttribute("width", Number(bar.dataset.width) + more);
+    }
   }
 }
 
