@@ -55,6 +55,7 @@ def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
 )
 def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
     result, address = asked(api, text)
+    assert "<strong>Approve</strong> makes the call." in Browser(api)("GET", address).text
     approve(Browser(api), address)
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 

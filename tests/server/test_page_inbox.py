@@ -209,6 +209,8 @@ def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
     text = owner("GET", path + link.replace("&amp;", "&")).text
     assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td>" in text
     assert "<script>alert" not in text
+    hidden = Browser(api, api.token("user:otto"))("GET", f"{path}{link.replace('&amp;', '&')}")
+    assert not any(name in hidden.text for name in ("scan.png", "Careful", "alert(1)"))
     dock = html.unescape(words(text[text.index('class="dock"') : text.index("<dialog")]))
     assert dock.endswith(
         "Ship continues with Ship the <parcel>. Hold leads to the end. "
