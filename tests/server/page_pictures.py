@@ -22,7 +22,7 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
-from tests.agents.flows import NAME, TOOLS, call, flow
+from tests.agents.flows import NAME, call
 from tests.server.api import LOCAL
 from tests.server.served import Served
 
@@ -39,13 +39,14 @@ flowengine: 1
 id: trip
 title: Trip to ${{ inputs.to }}
 inputs: {to: {type: string}, cost: {type: number}}
-tools: {book: {python: "tools:add", effect: pure}}
 steps:
   - id: look
+    title: Look for offers
     parallel:
-      - {id: trains, call: book, with: {a: 1, b: 2}}
-      - {id: hotels, call: book, with: {a: 3, b: 4}}
+      - {id: trains, title: Trains, python: "travel:trains", with: {to: "${{ inputs.to }}"}}
+      - {id: hotels, title: Hotels, python: "travel:hotels", with: {to: "${{ inputs.to }}"}}
   - id: ask
+    title: Ask the owner of the budget
     approval:
       title: Book the trip to ${{ inputs.to }}?
       body: |
@@ -57,7 +58,17 @@ steps:
       expires: 3d
       subject: {to: "${{ inputs.to }}", cost: "${{ inputs.cost }}"}
       edit: [cost]
-  - {id: pay, call: book, with: {a: 5, b: 6}}
+  - {id: book, title: Book the trip, python: "travel:book", with: {to: "${{ inputs.to }}"}}
+"""
+TRAVEL = """
+def trains(to: str) -> list[str]:
+    return ["day train", "night train"]
+
+def hotels(to: str) -> list[str]:
+    return ["Hotel am Ring"]
+
+def book(to: str) -> str:
+    return "T-2210"
 """
 RELEASE = """
 flowengine: 1
@@ -65,15 +76,15 @@ id: release
 title: Release ${{ inputs.version }} of the shop
 inputs: {version: {type: string}}
 tools:
-  work: {python: "tools:add", effect: idempotent}
+  work: {python: "shop:work", effect: idempotent}
   scan: {python: "shop:scan", effect: idempotent}
 steps:
-  - {id: build, title: Build the images, call: work, with: {a: 1, b: 2}}
+  - {id: build, title: Build the images, call: work}
   - id: check
     title: Checks
     parallel:
-      - {id: unit, title: Unit tests, map: {over: 4}, call: work, with: {a: 1, b: 2}}
-      - {id: browsers, title: Browser tests, map: {over: 3}, call: work, with: {a: 1, b: 2}}
+      - {id: unit, title: Unit tests, map: {over: 4}, call: work}
+      - {id: browsers, title: Browser tests, map: {over: 3}, call: work}
       - id: scan
         title: Scan for vulnerabilities
         call: scan
@@ -87,17 +98,19 @@ steps:
         - {id: approve, label: Release}
         - {id: reject, label: Do not release, comment: required}
     next: {outcome: {approve: canary, reject: withdraw}}
-  - {id: canary, title: Canary, call: work, with: {a: 1, b: 2}}
+  - {id: canary, title: Canary, call: work}
   - id: roll_out
     title: Roll out by region
     map: {over: 3, concurrency: 1}
     call: work
-    with: {a: 1, b: 2}
     next: end
-  - {id: withdraw, title: Withdraw the images, call: work, with: {a: 1, b: 2}, next: end}
+  - {id: withdraw, title: Withdraw the images, call: work, next: end}
 """
 SHOP = """
 tries = []
+
+def work():
+    return "done"
 
 def scan():
     tries.append(1)
@@ -105,19 +118,64 @@ def scan():
         raise ConnectionError("the scanner does not answer")
     return {"findings": 0}
 """
-AGENT = """
-first: {instructions: You add., tools: [add]}
+SUPPORT = f"""
+flowengine: 1
+id: support
+title: ${{{{ inputs.question }}}}
+inputs: {{question: {{type: string}}}}
+defaults: {{model: {NAME}}}
+tools:
+  find_order: {{python: "desk:find_order"}}
+  find_payments: {{python: "desk:find_payments"}}
+  refund: {{python: "desk:refund", effect: once}}
+agents:
+  front_desk:
+    title: Front desk
+    instructions: Find out what it is about.
+    tools: [find_order]
+    handoffs: [billing]
+  billing: {{title: Billing, instructions: Be exact., tools: [find_payments, refund]}}
+steps:
+  - id: answer
+    title: Answer the customer
+    agent: {{name: front_desk}}
+    with: {{prompt: "${{{{ inputs.question }}}}"}}
 """
-SAID: list[Any] = [
-    {
-        "text": "I add the two invoices.",
-        "calls": [call("add", "c1", a=80, b=42)],
-        "usage": {"input_tokens": 412, "output_tokens": 38, "cost_usd": 0.0021},
-    },
-    {
-        "text": "Together they are 122.",
-        "usage": {"input_tokens": 466, "output_tokens": 12, "cost_usd": 0.0019},
-    },
+DESK = """
+def find_order(number: int) -> dict[str, object]:
+    return {"number": number, "items": ["2 chairs", "1 table"], "total": 480}
+
+def find_payments(order: int) -> list[dict[str, object]]:
+    return [{"id": id, "amount": 480, "at": "12 March"} for id in ("P-81", "P-82")]
+
+def refund(payment: str, amount: int) -> str:
+    return "R-17"
+"""
+
+
+def _reply(text: str, tokens: tuple[int, int], *calls: Any) -> dict[str, Any]:
+    read, written = tokens
+    cost = read * 2.5e-6 + written * 1e-5
+    usage = {"input_tokens": read, "output_tokens": written, "cost_usd": round(cost, 6)}
+    return {"text": text, "calls": calls, "usage": usage}
+
+
+SAID = [
+    _reply("I look the order up.", (412, 38), call("find_order", "c1", number=4711)),
+    _reply("", (466, 21), call("transfer_to_billing", "c2")),
+    _reply("I compare it with the payments.", (598, 44), call("find_payments", "c3", order=4711)),
+    _reply(
+        "The second payment is refunded.",
+        (702, 40),
+        call("refund", "c4", payment="P-82", amount=480),
+    ),
+    _reply(
+        "Order **4711** was paid twice on 12 March:\n\n"
+        "- `P-81`, 480 EUR, is the payment of the order\n"
+        "- `P-82`, 480 EUR, was the same payment again\n\n"
+        "The second one is refunded as `R-17`. It takes 2 to 3 days.",
+        (790, 96),
+    ),
 ]
 
 
@@ -140,14 +198,15 @@ def make(folder: Path, target: Path, names: Sequence[str] = ()) -> list[Path]:
 def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
     served = Served(folder, ProtocolLimits())
     engine = served.api.engine
-    (folder / "tools.py").write_text(TOOLS)
+    (folder / "travel.py").write_text(TRAVEL)
     (folder / "trip.yaml").write_text(TRIP)
-    (folder / "agents.yaml").write_text(flow(AGENT))
+    (folder / "support.yaml").write_text(SUPPORT)
+    (folder / "desk.py").write_text(DESK)
     (folder / "shop.py").write_text(SHOP)
     (folder / "release.yaml").write_text(RELEASE)
     register(NAME, ScriptedModel(SAID))
     try:
-        talk = engine.run("agents.yaml", {"q": "How much are both invoices?"}).execution
+        talk = engine.run("support.yaml", {"question": "Was order 4711 paid twice?"}).execution
         trips = [
             engine.run("trip.yaml", {"to": to, "cost": cost}, labels={"team": "sales"})
             for to, cost in (("Bern", 320), ("Wien", 540), ("Basel", 180))
