@@ -171,7 +171,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         return self
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        """Yield what tells agents apart, for `repr`."""
+        """Yield the fields by which agents differ, for `repr`."""
         yield from (("name", self.name), ("model", self.model))
         given = (*self.tools, *self.ready)
         tools = [getattr(tool, "name", None) or getattr(tool, "__name__", "…") for tool in given]

@@ -191,6 +191,7 @@ def make(folder: Path, target: Path, names: Sequence[str] = ()) -> list[Path]:
     settings.parent.mkdir()
     settings.write_text(GROUPS)
     variables = {"XDG_CONFIG_HOME": str(folder), "ERP_TOKEN": "t", "MAIL_PASSWORD": "p"}
+    target.mkdir(exist_ok=True)
     with patch.dict(os.environ, variables):
         return _made(folder, target, names)
 
