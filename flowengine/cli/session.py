@@ -7,9 +7,8 @@ from argparse import Namespace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.parsing.arguments import flow_named, is_deployed
 from flowengine.cli.parsing.command_table import works_there
-from flowengine.cli.parsing.python_objects import flow_named
 from flowengine.cli.process import ProcessEnd
 from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, NotFound, UsageError

@@ -11,7 +11,7 @@ import flowengine
 from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.python_objects import names_python, object_of
+from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import show_outcome
@@ -112,7 +112,7 @@ def _conversation(arguments: Namespace) -> Flow:
     """Return the flow of a new conversation."""
     from flowengine.flow.building.conversation import conversation, conversation_with
 
-    if names_python(arguments.file):
+    if read.names_python(arguments.file):
         from flowengine.agents.agent import Agent
 
         folder = os.path.dirname(os.path.abspath(arguments.file))

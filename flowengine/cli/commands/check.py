@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.parsing.python_objects import flow_named
+from flowengine.cli.parsing.arguments import flow_named
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.sdk.visible_text import printable
 

@@ -7,8 +7,7 @@ from contextlib import ExitStack, suppress
 from os.path import isfile
 from typing import Any
 
-from flowengine.cli.parsing.arguments import is_deployed
-from flowengine.cli.parsing.python_objects import flow_named, names_python
+from flowengine.cli.parsing.arguments import flow_named, is_deployed, names_python
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.parsing.python_objects import flow_named
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
@@ -169,7 +168,7 @@ def load(session: CliSession, name: str) -> LoadedFlow:
         return cast("LoadedFlow", name)
     if read.is_deployed(name):
         return session.engine.flows.find(name)
-    flow = session.engine.load(flow_named(name))
+    flow = session.engine.load(read.flow_named(name))
     if not session.arguments.quiet:
         for warning in flow.warnings:
             err(one_line_of(warning))

@@ -9,12 +9,17 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flowengine.errors import InputError, NotFound, UsageError
 
+if TYPE_CHECKING:
+    from flowengine.flow.building.flow import Flow
+
 LARGEST = 64 * 2**20
 """Maximum number of bytes of a file that the command line names."""
+_PYTHON = re.compile(r".+\.py(:\w*)?", re.DOTALL)
+"""A Python file, or an object of one."""
 _DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
 """What may name a deployed flow. A file with such a name comes first."""
 _LISTED = 50
@@ -213,6 +218,21 @@ def count(text: str) -> int:
 def is_deployed(name: str) -> bool:
     """Return whether a name means a deployed flow, and no file."""
     return _DEPLOYED.fullmatch(name) is not None and not os.path.exists(name)
+
+
+def names_python(word: str) -> bool:
+    """Return whether a word means a Python file, or an object of one: `FILE.py:NAME`."""
+    return _PYTHON.fullmatch(word) is not None and not os.path.isdir(word)
+
+
+def flow_named(word: str) -> Flow | str:
+    """Return the flow of a Python file that a word names. Other words are returned."""
+    if not names_python(word):
+        return word
+    from flowengine.cli.parsing.python_objects import object_of
+    from flowengine.flow.building.flow import Flow
+
+    return object_of(word, Flow, "flow")
 
 
 def assigned(

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from flowengine.errors import FlowEngineError, UsageError
 
-if TYPE_CHECKING:
-    from flowengine.flow.building.flow import Flow
-
 _Wanted = TypeVar("_Wanted")
-_PLACE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?", re.DOTALL)
-
-
-def names_python(word: str) -> bool:
-    """Return whether a word of the command line means a Python file, or an object of one."""
-    return _PLACE.fullmatch(word) is not None and not os.path.isdir(word)
-
-
-def flow_named(word: str) -> Flow | str:
-    """Return the flow of a Python file that a word names. Other words are returned."""
-    if not names_python(word):
-        return word
-    from flowengine.flow.building.flow import Flow
-
-    return object_of(word, Flow, "flow")
 
 
 def object_of(word: str, kind: type[_Wanted], noun: str) -> _Wanted:
@@ -45,9 +26,8 @@ def object_of(word: str, kind: type[_Wanted], noun: str) -> _Wanted:
     from flowengine.sdk.near_words import did_you_mean
     from flowengine.sdk.python_modules import FunctionNotFound, import_module_of
 
-    found = _PLACE.fullmatch(word)
-    assert found is not None
-    file, name = found["file"], found["name"]
+    before, has_name, name = word.rpartition(".py:")
+    file, name = (f"{before}.py", name) if has_name else (word, "")
     folder, last = os.path.split(os.path.abspath(file))
     module_name = last.removesuffix(".py")
     if not os.path.isfile(file):
