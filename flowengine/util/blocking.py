@@ -173,13 +173,28 @@ def off_loop(function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> E
 def run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a new event loop, and return its result.
 
-    Unlike `asyncio.run`, it leaves no coroutine for Python to warn of if it is interrupted (SIGINT)
-    while the loop is made.
+    An interrupt (SIGINT) waits until the loop is made. Unlike `asyncio.run`, it leaves no half of
+    a loop and no coroutine for Python to warn of.
     """
     import asyncio
+    import signal
+    import threading
 
+    held: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if is_main else None
     try:
-        return asyncio.run(work)
+        with asyncio.Runner() as runner:
+            if callable(handler):
+                signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+            try:
+                runner.get_loop()
+            finally:
+                if callable(handler):
+                    signal.signal(signal.SIGINT, handler)
+            if held:
+                raise KeyboardInterrupt
+            return runner.run(work)
     finally:
         work.close()
 
