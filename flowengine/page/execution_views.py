@@ -387,6 +387,8 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         is_live: Whether the view is kept current until the execution has ended.
     """
     waits, flow = info.get("waits", ()), call.engine.executions.flow_of(info["execution"])
+    if not call.may(Right.CONTENT, info["flow"]):
+        info = without_content(info)  # its title has inputs
     return {
         "info": info,
         "titles": titles_of(flow),

@@ -449,7 +449,7 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
             [],
             [],
         )  # nor ever was one
-        with pytest.raises(StoreError, match=r"is recorded, and \S+/idle has no worker"):
+        with pytest.raises(StoreError, match=r"is recorded, and \S+/idle-\w+ has no worker"):
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)
         with pytest.raises(KeyboardInterrupt, match="continues in Temporal"):
