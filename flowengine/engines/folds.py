@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any, NamedTuple, Protocol
 
-from flowengine.kernel.notation.addresses import around
+from flowengine.kernel.notation.addresses import CLEANUP, COMPENSATION, around
 
 PAGE = 100
 """Rows of a list of steps in one view."""
@@ -23,8 +23,6 @@ URGENT = (
 _RANKS = {status: rank for rank, status in enumerate(URGENT)}
 _LAST = len(URGENT)
 _OPEN = frozenset({"", "ready", "running", "waiting", "retrying", "uncertain"})
-_BESIDE = ("/compensate", "/finally")
-"""Ends of the addresses of steps that have the id of the one that they undo or clean up after."""
 _NOUNS = {"[": "item", "@": "round"}
 
 Counts = list[tuple[str, int]]
@@ -448,7 +446,7 @@ class Folds:
     def _count(self, address: str, number: int) -> None:
         """Count a step once more, or once less, among the activations of its step id."""
         step = self._steps.get(address)
-        if step is None or address.endswith(_BESIDE):
+        if step is None or address.endswith((COMPENSATION, CLEANUP)):
             return
         fold = self._folds.get(address)
         is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)

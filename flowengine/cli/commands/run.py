@@ -158,8 +158,7 @@ def load(session: CliSession, name: str) -> LoadedFlow:
     Args:
         session: Its store keeps deployed flows, and caches compiled ones.
         name: `ID`, `ID@VERSION` or the hash of a deployed flow, the path of a file, or
-            `FILE.py:NAME`. With a
-            server, a deployed flow, which the server loads.
+            `FILE.py:NAME`. With a server, a deployed flow, which the server loads.
 
     Returns:
         The flow.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
+from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
 from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
@@ -182,8 +183,6 @@ _LONGEST = 4000
 _CAUSES = 3
 _MEMBERS = 10
 """Maximum number of members of an exception group that are part of its data."""
-COMPENSATION = "/compensate"
-"""Ends the address of the compensation of a step."""
 
 
 def failure_of(error: BaseException, mask: Mask) -> ErrorData:

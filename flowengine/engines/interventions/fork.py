@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.linked_flows import forms, read, running, state_at, unit_at
 from flowengine.engines.flows import as_loaded
@@ -22,6 +21,7 @@ from flowengine.engines.interventions.retrying import fork_at
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.shapes import Sound
+from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 from flowengine.sdk.validation import validate
 

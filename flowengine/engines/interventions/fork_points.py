@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.attempts.failures import COMPENSATION, not_undone
+from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.linked_flows import (
     first_form,
     line,
@@ -18,6 +18,7 @@ from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound, unpack_error
 from flowengine.journal.store import every_execution
+from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.executions.linked_flows import (
     line,
     read,
@@ -22,6 +21,7 @@ from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED
 from flowengine.kernel import advance
 from flowengine.kernel.commands import Run
+from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import (
-    COMPENSATION,
     failed_compensations,
     is_over_call_limit,
 )
@@ -16,6 +15,7 @@ from flowengine.engines.interventions.fork_points import last_point, undoing, un
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
+from flowengine.kernel.notation.addresses import COMPENSATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

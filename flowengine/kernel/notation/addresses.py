@@ -16,6 +16,8 @@ _BOUND = rf"(?s:({_KEY})|[/@])"
 _NUMBERS = rf"(?s:{_KEY}|@\d+|#\d+)"
 _AGAIN = rf"(?s:({_KEY})|#\d+)"
 _INNER = r"[/\[@]"
+COMPENSATION, CLEANUP = "/compensate", "/finally"
+"""Ends of the addresses of steps that undo or clean up after the one before them."""
 
 
 def steps_in(address: str) -> list[str]:
