@@ -20,7 +20,14 @@ from __future__ import annotations
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
+from flowengine.kernel.commands import (
+    Command,
+    Noted,
+    Observation,
+    OpenWait,
+    SetTimer,
+    observations,
+)
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps import scopes
@@ -49,6 +56,7 @@ def advance(
     observe: list[Observation] | None = None,
     blame: Blame | None = None,
     after: Graph | None = None,
+    noted: list[Noted] | None = None,
 ) -> list[Command]:
     """Apply an event to an execution.
 
@@ -61,6 +69,7 @@ def advance(
         blame: Receives the causes of each failure, see `held_failures`. None costs nothing.
         after: The flow of the execution from this event on, if the event is `upgraded`. It is the
             form named by the event, and `moving.obstacles` has found no obstacle to it.
+        noted: Receives what `observe` does, in the form that costs least.
 
     Returns:
         The commands, in order. They may be carried out once the event is on disk.
@@ -78,7 +87,9 @@ def advance(
         from flowengine.kernel.transition import added
 
         state["hold"] = added(state.get("hold"), more)
-    tx = Transition(graph if after is None else after, state, observe, event, blame)
+    if observe is not None and noted is None:
+        noted = []
+    tx = Transition(graph if after is None else after, state, noted, event, blame)
     tx.stood = state["now"] - before
     if event["type"] == "upgraded":
         _upgraded(tx, graph, event)
@@ -100,6 +111,8 @@ def advance(
         withdraw_idle(tx)
     if tx.state["status"] not in ENDED:
         tx.state["status"] = "running" if tx.state["running"] else _status(tx)
+    if observe is not None and noted is not None:
+        observe += observations(noted)
     return tx.commands
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
+from flowengine.kernel.commands import ClearTimer, Command, Noted, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Graph
@@ -78,7 +78,7 @@ class Transition(View):
         self,
         graph: Graph,
         state: State,
-        observe: list[Observation] | None,
+        observe: list[Noted] | None,
         event: Any = _NOTHING,
         blame: Blame | None = None,
     ) -> None:

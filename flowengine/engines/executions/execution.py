@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists
 from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
-from flowengine.engines.executions.subjects import StepIndex, address_of, why_of
+from flowengine.engines.executions.step_index import StepIndex
+from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import (
@@ -39,6 +40,7 @@ from flowengine.kernel.commands import (
     Command,
     End,
     GiveBack,
+    Noted,
     Notify,
     Observation,
     OpenWait,
@@ -191,7 +193,7 @@ class Execution:
     ) -> None:
         self._flows = flows
         self._lists = GrowingLists(read)
-        self._index_of_steps = StepIndex(kept=linked.indexed)
+        self._index_of_steps = StepIndex(kept=linked.indexed, whole=linked.tells)
         self.id = id
         self.linked = linked
         self.context = context
@@ -273,7 +275,8 @@ class Execution:
         self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
         self._snapshot = self._tail = 0
         self._lists.forget()
-        self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
+        self.linked = self._flows.by_hash(loaded.record.hash)
+        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state, indexed, self.stored = self._lists.load(packed, loaded.lists)
@@ -282,7 +285,6 @@ class Execution:
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
         self.stored += sum(len(entry.payload) for entry in loaded.tail)
-        self.linked = self._flows.by_hash(loaded.record.hash)
         graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
@@ -291,10 +293,7 @@ class Execution:
                 self._index_of_steps.end()
                 self._replay(loaded)
                 break
-            if self._index_of_steps.seen is None:
-                advance(graph, self.state, event)
-            else:
-                self._advance_observed(graph, event, entry.seq)
+            self._advance(graph, event, None)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
@@ -399,11 +398,15 @@ class Execution:
         observe = None if news is None else news.steps
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
-            if self._index_of_steps.seen is None:
+            index = self._index_of_steps
+            if event["type"] != "succeeded" or "log" in event:
+                index.before(graph, state, event)
+            if index.rows is None:
                 commands = advance(graph, state, event, observe, after=after)
             else:
-                number = self.seq + len(self._events)
-                commands = self._advance_observed(graph, event, number, observe, after)
+                noted: list[Noted] = []
+                commands = advance(graph, state, event, observe, noted=noted)
+                index.note(graph, event, noted)
         except EXPLAINED:
             raise
         except Exception as error:
@@ -475,23 +478,22 @@ class Execution:
         if event["type"] == "started":
             self._enter_workdir()
 
-    def _advance_observed(
+    def _advance(
         self,
         graph: Graph,
         event: Event,
-        number: int,
-        observe: list[Observation] | None = None,
+        observe: list[Observation] | None,
         after: Graph | None = None,
     ) -> list[Command]:
-        """Apply an event, and record the observations."""
+        """Apply an event, and note the observations for the index of steps."""
         index = self._index_of_steps
-        index.before(graph, self.state, number, event)
-        if index.seen is None:
+        if event["type"] != "succeeded" or "log" in event:
+            index.before(graph, self.state, event)
+        if index.rows is None:
             return advance(graph, self.state, event, observe, after=after)
-        commands = advance(graph, self.state, event, index.seen)
-        if observe is not None:
-            observe += index.seen
-        index.after(graph, number, event)
+        noted: list[Noted] = []
+        commands = advance(graph, self.state, event, observe, noted=noted)
+        index.note(graph, event, noted)
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
@@ -554,8 +556,6 @@ class Execution:
             self.apply(event)
         except BaseException:
             self.state = unpack_snapshot(before)
-            if self._index_of_steps.seen:
-                self._index_of_steps.seen.clear()
             raise
         del self.queue[0]
 
@@ -577,7 +577,8 @@ class Execution:
             head = None if unchanged else self._changed_head(release)
             ids = self.state["last"] + self.state["inner"]  # number of records so far
             tail = self._tail + BYTES_PER_ID * (ids - self._ids)
-            grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
+            # One that has ended is small, and is shown without the events before.
+            grown = tail >= SMALLEST_TAIL and (tail >= 2 * self._snapshot or self.ended)
             if (self._rewritten or grown) and not self.halted:
                 try:
                     snapshot, lists = self._take_snapshot(ids)
@@ -628,7 +629,7 @@ class Execution:
         """
         state: Mapping[str, Any] = {**self.state, STORED: self.stored}
         lists: Sequence[ListPart] = ()
-        if self.linked.grows:
+        if self.linked.grows or self._index_of_steps.is_stored:
             state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
         packed = pack_snapshot(state)
         self._snapshot, self._tail, self._ids = len(packed), 0, ids

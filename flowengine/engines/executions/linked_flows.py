@@ -74,7 +74,12 @@ class LinkedFlow:
 
     @cached_property
     def indexed(self) -> bool:
-        """Return whether an index of its steps is kept. See `subjects`."""
+        """Return whether an index of its steps is kept. See `step_index`."""
+        return not self._in_memory
+
+    @cached_property
+    def tells(self) -> bool:
+        """Return whether its steps' outputs are parts of conversations, which are shown often."""
         return self.grows and any("teller" in step for step in self.compiled["steps"])
 
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:

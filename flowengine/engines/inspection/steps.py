@@ -7,20 +7,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
+from flowengine.engines.executions.step_index import GAVE, REMARK, read_rows
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.folds import LazyDict
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
     from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Ended, Event, Log
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
@@ -28,35 +28,122 @@ _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting
 """Status of an execution without a process → that of its steps that were running."""
 
 
+_Once = tuple[int, int, int | None, str | None, Any]
+"""Step, times, outcome and output of an activation of an index that has begun once, and has
+succeeded unless it is open."""
+
+
 class ActivationLog:
     """The observations of each activation.
 
     Attributes:
-        steps: Address → activation, in order of beginning.
+        steps: Address → activation, in order of beginning. See `read` and `step`.
         open: The addresses of those that have not ended.
         changed: The addresses of those that have changed since it was emptied, in order.
         earlier: Address → number of tries of the activation before it began anew.
-
-    Args:
-        read: Puts what was recorded of an address into `steps` and `earlier`. None: nothing was.
     """
 
-    def __init__(self, read: Callable[[str], None] | None = None) -> None:
-        self.steps: dict[str, StepInfo] = {} if read is None else LazyDict(read)
+    def __init__(self) -> None:
+        self.steps: dict[str, StepInfo | _Once] = {}
         self.open: dict[str, None] = {}
         self.changed: dict[str, None] = {}
-        self.earlier: dict[str, int] = {} if read is None else LazyDict(read)
+        self.earlier: dict[str, int] = {}
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
         self._last_time = (0, "")
+        self._graph: Graph | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """Return what `restore` needs to go on, besides the steps, as plain data."""
-        return {"open": [*self.open], "begun": self._begun.copy()}
+    def load(
+        self,
+        graph: Graph,
+        items: Iterable[Any],
+        events: Mapping[int, Event],
+        hidden: Set[str] = frozenset(),
+    ) -> None:
+        """Put the activations of an index into an empty log.
 
-    def restore(self, summary: Mapping[str, Any]) -> None:
-        """Go on from a `summary`."""
-        self.open, self._begun = dict.fromkeys(summary["open"]), dict(summary["begun"])
+        Most have begun once and succeeded. Their details are made when they are read.
+
+        Args:
+            graph: The flow.
+            items: The rows of the index, see `read_rows`.
+            events: Those with the remarks, and those with outputs if these are wanted.
+            hidden: Addresses of activations to leave out.
+        """
+        self._graph = graph
+        steps, opened, begun = self.steps, self.open, self._begun
+        plain = ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
+        inside: set[str] = set()
+        """Maps and loops that have begun with those around them."""
+        for row in read_rows(items):
+            number, source, at, address, step, status, outcome, attempt, output, error = row
+            if source == GAVE and number in events:
+                event: Any = events[number]
+                output = event["value"]
+            if status == "running" and attempt and address not in steps:
+                if plain[step] and address not in begun and address not in hidden:
+                    end = max(address.rfind("["), address.rfind("@"))
+                    if end > 0 and address[:end] not in inside:
+                        self._begin_wholes(address, at)
+                        inside.add(address[:end])
+                    steps[address] = step, at, None, None, None
+                    opened[address] = None
+                    continue
+            elif status == "succeeded" and error is None and address in opened:
+                known = steps[address]
+                if isinstance(known, tuple):
+                    steps[address] = step, known[1], at, outcome, output
+                    del opened[address]
+                    continue
+            inside.clear()
+            if source == REMARK:
+                self.add(address, events[number])
+            elif address in hidden:
+                self._begin_wholes(address, at)
+            else:
+                seen = (at, address, step, status, outcome, attempt, output, error, None)
+                self.fold(graph, Observation(*seen))
+
+    def states(self) -> Iterator[tuple[str, str, str]]:
+        """Yield address, step id and status of each activation."""
+        for address, step in self.steps.items():
+            if isinstance(step, tuple):
+                assert self._graph is not None
+                status = "running" if step[2] is None else "succeeded"
+                yield address, self._graph.nodes[step[0]].id, status
+            else:
+                yield address, step["step"], step["status"]
+
+    def read(self, address: str) -> StepInfo:
+        """Return an activation, not to be changed.
+
+        Args:
+            address: Its address, which exists.
+        """
+        known = self.steps[address]
+        if not isinstance(known, tuple):
+            return known
+        assert self._graph is not None
+        step, started, ended, outcome, output = known
+        log = ActivationLog()
+        log.fold(
+            self._graph, Observation(started, address, step, "running", None, 1, None, None, None)
+        )
+        if ended is not None:
+            seen = (ended, address, step, "succeeded", outcome, 0, output, None, None)
+            log.fold(self._graph, Observation(*seen))
+        return log.read(address)
+
+    def step(self, address: str | None) -> StepInfo | None:
+        """Return an activation, to be changed. None: it has not begun."""
+        if address is None:
+            return None
+        step = self.steps.get(address)
+        if not isinstance(step, tuple):
+            return step
+        self.steps[address] = made = self.read(address)
+        self.earlier[address] = 0
+        return made
 
     def take(self, moment: Moment, seen: list[Observation]) -> None:
         """Record the effects of an event.
@@ -71,19 +158,18 @@ class ActivationLog:
             self.fold(moment.graph, observation)
         seen.clear()
         if moment.event["type"] == "retry":
-            for address in _reopened(moment, self.steps):
+            for address in _reopened(moment, self.step):
                 self.open[address] = self.changed[address] = None
         self.add(moment.address, moment.event)
-        if moment.subject is not None and moment.address in self.steps:
-            self.steps[moment.address]["subject"] = moment.subject
-            self.changed[moment.address] = None
+        step = None if moment.subject is None else self.step(moment.address)
+        if step is not None:
+            step["subject"] = moment.subject
+            self.changed[step["address"]] = None
 
     def _end_before_fork(self, moment: Moment, number: int, ended: Ended) -> None:
         """Record how an attempt ended in the execution that was forked while it still ran."""
         unit = moment.state["units"].get(number)
-        step = (
-            None if unit is None else self.steps.get(View(moment.graph, moment.state).address(unit))
-        )
+        step = None if unit is None else self.step(View(moment.graph, moment.state).address(unit))
         for last in [] if step is None else step["tries"][-1:]:
             if "ended_at" not in last:
                 last["status"], last["error"] = "failed", ended["error"]
@@ -92,7 +178,7 @@ class ActivationLog:
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
-        step = None if address is None else self.steps.get(address)
+        step = self.step(address)
         if address is None or step is None:
             return
         if event["type"] == "decided":
@@ -107,7 +193,7 @@ class ActivationLog:
     def fold(self, graph: Graph, seen: Observation) -> None:
         """Record an observation of an activation."""
         at = self._time(seen.at)
-        step = self.steps.get(seen.address)
+        step = self.step(seen.address)
         if step is not None and "ended_at" in step and seen.status in OVER:
             return  # a failed step is withdrawn with its scope
         if step is None or "ended_at" in step:
@@ -140,10 +226,11 @@ class ActivationLog:
             step["outcome"], step["output"] = seen.outcome, seen.output
             step["error"] = None if step["status"] == "succeeded" else seen.error
 
-    def pass_over(self, seen: Observation) -> None:
-        """Record only that an item or round existed, because its step is not shown."""
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, self._time(seen.at))
+    def _begin_wholes(self, address: str, at: int) -> None:
+        """Begin the maps and loops whose first item or round begins."""
+        for whole in wholes(address):
+            if whole not in self._begun:
+                self._begun[whole] = self._time(at)
 
     def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
         """Return whether an attempt begins that an earlier process left to a later one."""
@@ -159,11 +246,11 @@ class ActivationLog:
     def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
         """Return a new activation. A map or loop begins with its first item or round."""
         node = graph.node(seen.step)
-        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
+        before = self.step(seen.address)
+        tries = [] if before is None else before["tries"]
         self.earlier[seen.address] = len(tries)
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, at)
-        step = self.steps[seen.address] = {
+        self._begin_wholes(seen.address, seen.at)
+        step: StepInfo = {
             "address": seen.address,
             "step": node.id,
             "kind": node.kind,
@@ -177,6 +264,7 @@ class ActivationLog:
         }
         if node.plumbing:
             step["plumbing"] = True
+        self.steps[seen.address] = step
         return step
 
 
@@ -261,7 +349,7 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["output"] = seen.output
 
 
-def _reopened(moment: Moment, steps: dict[str, StepInfo]) -> Iterator[str]:
+def _reopened(moment: Moment, find: Callable[[str], StepInfo | None]) -> Iterator[str]:
     """Mark the steps as running again that had ended with the failure before a retry.
 
     Yields:
@@ -274,7 +362,7 @@ def _reopened(moment: Moment, steps: dict[str, StepInfo]) -> Iterator[str]:
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
         at_work.append((view.address(unit), status))
     for address, status in at_work:
-        step = steps.get(address)
+        step = find(address)
         if step is not None and "ended_at" in step:
             del step["ended_at"]
             step["status"] = status

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flowengine.kernel.commands import new_observation
 from flowengine.kernel.ending.closing import end_bounds
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
@@ -64,7 +65,15 @@ def activation_ended(
     if node.forgets:
         provenance.forget_steps(tx.state, act["past"], node.forgets)
     if tx.observe is not None:
-        tx.note(act, status, outcome=outcome, output=output, to=targets)
+        address = tx.step_address(act)
+        tx.observe.append(
+            new_observation(
+                (
+                    *(tx.now, address, act["step"], status, outcome, 0, output, None, None),
+                    *(tuple(targets), -1, None),
+                )
+            )
+        )
     if "done" in act or "cut" in act or "finals" in act:
         from flowengine.kernel.ending.leftovers import hand_over
 
