@@ -87,8 +87,9 @@ def advance(
         from flowengine.kernel.transition import added
 
         state["hold"] = added(state.get("hold"), more)
-    if observe is not None and noted is None:
+    if noted is None and observe is not None:
         noted = []
+    known = 0 if noted is None else len(noted)
     tx = Transition(graph if after is None else after, state, noted, event, blame)
     tx.stood = state["now"] - before
     if event["type"] == "upgraded":
@@ -112,7 +113,7 @@ def advance(
     if tx.state["status"] not in ENDED:
         tx.state["status"] = "running" if tx.state["running"] else _status(tx)
     if observe is not None and noted is not None:
-        observe += observations(noted)
+        observe += observations(noted[known:])
     return tx.commands
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists
 from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
-from flowengine.engines.executions.step_index import StepIndex
+from flowengine.engines.executions.step_index import MOST_NOTED, StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
@@ -40,7 +40,6 @@ from flowengine.kernel.commands import (
     Command,
     End,
     GiveBack,
-    Noted,
     Notify,
     Observation,
     OpenWait,
@@ -293,7 +292,7 @@ class Execution:
                 self._index_of_steps.end()
                 self._replay(loaded)
                 break
-            self._advance(graph, event, None)
+            self._note_loaded(graph, event)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
@@ -395,22 +394,23 @@ class Execution:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
             news.entries.append((number, event, address, why))
-        observe = None if news is None else news.steps
+        observe, index = None if news is None else news.steps, self._index_of_steps
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
-            index = self._index_of_steps
-            if event["type"] != "succeeded" or "log" in event:
-                index.before(graph, state, event)
-            if index.rows is None:
-                commands = advance(graph, state, event, observe, after=after)
-            else:
-                noted: list[Noted] = []
-                commands = advance(graph, state, event, observe, noted=noted)
-                index.note(graph, event, noted)
-        except EXPLAINED:
-            raise
-        except Exception as error:
-            if not self._loaded:  # this object computed the state event by event
+            noted = index.noted
+            if noted is not None:
+                if len(noted) > MOST_NOTED:
+                    index.write(graph)
+                if event["type"] != "succeeded" or "log" in event:
+                    index.before(graph, state, event)
+                    noted = index.noted
+                else:
+                    noted.append(event)
+            commands = advance(graph, state, event, observe, after=after, noted=noted)
+        except BaseException as error:
+            index.undo(event)
+            # An object that is not loaded has computed the state event by event.
+            if not (self._loaded and isinstance(error, Exception)) or isinstance(error, EXPLAINED):
                 raise
             raise damage(f"what is stored of execution {self.id}", error) from error
         if event["type"] in HANDING:
@@ -478,23 +478,12 @@ class Execution:
         if event["type"] == "started":
             self._enter_workdir()
 
-    def _advance(
-        self,
-        graph: Graph,
-        event: Event,
-        observe: list[Observation] | None,
-        after: Graph | None = None,
-    ) -> list[Command]:
-        """Apply an event, and note the observations for the index of steps."""
+    def _note_loaded(self, graph: Graph, event: Event) -> None:
+        """Apply an event that is on disk."""
         index = self._index_of_steps
-        if event["type"] != "succeeded" or "log" in event:
-            index.before(graph, self.state, event)
-        if index.rows is None:
-            return advance(graph, self.state, event, observe, after=after)
-        noted: list[Noted] = []
-        commands = advance(graph, self.state, event, observe, noted=noted)
-        index.note(graph, event, noted)
-        return commands
+        index.write(graph)
+        index.before(graph, self.state, event)
+        advance(graph, self.state, event, noted=index.noted)
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
         """Return the event to journal, smaller if it exceeds `limits.stored`, and its bytes.

@@ -89,7 +89,7 @@ class GrowingLists:
             if first < len(items) or first < len(stored):
                 new = pack_placed(items[first:], self._places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
-        if part := index.part(self._places):
+        if part := index.part(graph, self._places):
             parts.append(part)
         self._stored = lists
         self._events.clear()

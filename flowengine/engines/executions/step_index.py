@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from flowengine.journal.encoding import TextPosition
     from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Noted
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
 
@@ -39,6 +38,8 @@ COPIED, GAVE, COMPUTED, REMARK = 0, 1, 2, 3
 """Where the output of an observation is: in its row, in the event, or nowhere. The last one is an
 event with further information on a step or the execution, such as a decision."""
 _ABSENT: Any = object()
+MOST_NOTED = 100
+"""Number of events and notes from which rows are made of them."""
 
 
 class Row(NamedTuple):
@@ -79,15 +80,16 @@ class StepIndex:
         whole: Whether to copy outputs of any size.
 
     Attributes:
-        rows: None: no index is kept.
+        noted: Receives each event that is applied, and then what the kernel notes. Rows are made of
+            several events at once, which costs half as much. None: no index is kept.
     """
 
-    __slots__ = ("_count", "_last", "_remark", "_stored", "_whole", "rows")
+    __slots__ = ("_count", "_last", "_rows", "_stored", "_whole", "noted")
 
     def __init__(self, *, kept: bool, whole: bool) -> None:
-        self.rows: list[Any] | None = [] if kept else None
+        self.noted: list[Any] | None = [] if kept else None
+        self._rows: list[Any] = []
         self._whole = whole
-        self._remark: list[Any] | None = None
         self._last = ""
         """Address of the attempt that began last."""
         self._count = 0
@@ -95,28 +97,48 @@ class StepIndex:
 
     def end(self) -> None:
         """Stop keeping an index."""
-        self.rows = None
+        self.noted = None
 
     def before(self, graph: Graph, state: State, event: Event) -> None:
-        """Process an event that is about to be applied, unless it is a result without a log."""
+        """Note an event that is about to be applied. A result without a log may just be added."""
         kind = event["type"]
-        if self.rows is None:
+        if self.noted is None:
             return
         if kind in REWRITES:
             self.end()
-        elif kind in ("decided", "warning") or "evidence" in event or "log" in event:
-            self._remark = [address_of(graph, state, event), None]
+            return
+        if kind in ("decided", "warning") or "evidence" in event or "log" in event:
+            self.noted.append([address_of(graph, state, event), None])
+        self.noted.append(event)
 
-    def note(self, graph: Graph, event: Mapping[str, Any], noted: Sequence[Noted]) -> None:
-        """Add the rows of an applied event."""
-        rows = self.rows
-        assert rows is not None
-        rows.append(event["at"])
-        value = event.get("value", _ABSENT)
+    def undo(self, event: Event) -> None:
+        """Forget an event that could not be applied."""
+        noted = self.noted or []
+        for place in reversed(range(len(noted))):
+            if noted[place] is event:
+                del noted[place:]
+        if noted and type(noted[-1]) is list:
+            del noted[-1]
+
+    def write(self, graph: Graph) -> None:
+        """Make the rows of what was noted."""
+        noted, rows = self.noted, self._rows
+        if noted is None:
+            return
+        remark = following = value = None
         for each in noted:
-            if isinstance(each, Run):
+            kind = type(each)
+            if kind is dict:
+                if remark is not None:
+                    rows.append(remark)
+                remark, following = following, None
+                rows.append(each["at"])
+                value = each.get("value", _ABSENT)
+            elif kind is Run:
                 rows += each.address, each.step, each.attempt
                 self._last = each.address
+            elif kind is list:  # the remark of the next event
+                following = each
             elif each.output is value and each.status == "succeeded" and not each.error:
                 if each.address == self._last and each.outcome == "ok":
                     rows.append(None)
@@ -127,20 +149,23 @@ class StepIndex:
                 self._last = each.address
             else:
                 rows.append(self._whole_row(graph, each, value))
-        if self._remark is not None:
-            rows.append(self._remark)
-            self._remark = None
+        if remark is not None:
+            rows.append(remark)
+        noted.clear()
 
-    def part(self, places: Callable[[], Mapping[str, TextPosition]]) -> ListPart | None:
+    def part(
+        self, graph: Graph, places: Callable[[], Mapping[str, TextPosition]]
+    ) -> ListPart | None:
         """Return the new rows since the last snapshot, if any."""
-        rows = self.rows
-        if rows is None:
+        self.write(graph)
+        rows = self._rows
+        if self.noted is None:
             was_stored, self._stored = self._stored, False
             return ListPart(NAME, 0, b"") if was_stored else None
         if not rows:
             return None
         first, self._count = self._count, self._count + len(rows)
-        self.rows, self._stored, self._last = [], True, ""
+        self._rows, self._stored, self._last = [], True, ""
         packed = pack_placed(rows, places) if self._whole else pack(rows)
         return ListPart(NAME, first, zlib.compress(packed, 1))
 
@@ -166,12 +191,12 @@ class StepIndex:
     @property
     def is_stored(self) -> bool:
         """Whether an index is stored, or will be."""
-        return self._stored or self.rows is not None
+        return self._stored or self.noted is not None
 
     @property
     def length(self) -> int | None:
         """Number of rows. None: no index is kept."""
-        return None if self.rows is None else self._count
+        return None if self.noted is None else self._count
 
     def loaded(self, length: int | None) -> None:
         """Continue after a snapshot.
