@@ -5,15 +5,12 @@ An engine carries them out once the event is on disk.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from flowengine.kernel.events import ErrorData
 
 
@@ -220,21 +217,3 @@ class Observation(NamedTuple):
     """Index of the `on_error` entry that handled the error."""
     items: tuple[int, int] | None = None
     """Of an item of a map: how many items had ended before, and how many there are."""
-
-
-new_observation: Callable[[tuple[Any, ...]], Observation] = partial(tuple.__new__, Observation)
-"""Returns the observation with all these fields. Costs half as much as `Observation`."""
-
-Noted = Observation | Run
-"""What an observer receives. An attempt that begins may be its command, which costs less."""
-
-
-def observations(noted: Iterable[Noted]) -> list[Observation]:
-    """Return what an observer has received, in one form."""
-    return [_begun(each) if isinstance(each, Run) else each for each in noted]
-
-
-def _begun(run: Run) -> Observation:
-    """Return the observation of an attempt that begins."""
-    what = (run.at, run.address, run.step, "running", None, run.attempt, None, None)
-    return Observation(*what, run.input)

@@ -140,7 +140,7 @@ def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(parts(case)) > 3
 
 
-def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_back_keeps_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = [*SCRIPT[:-1], {"raise": "ModelError", "retryable": False}, {"text": "10"}]
     case = Case(tmp_path, flow(AGENT), script)
     assert case.run().status == "failed"
@@ -151,17 +151,17 @@ def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert engine.executions.retry(case.id).status == "succeeded"
 
     assert both_ways(case, monkeypatch)["steps"][-1]["status"] == "succeeded"
-    assert not parts(case)
+    assert parts(case)
 
 
-def test_a_fork_begins_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_has_an_index_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
     case.run()
     with case.engine_open() as engine:
         case.id = engine.executions.fork(case.id, from_step="ask/first#9").execution
 
     both_ways(case, monkeypatch)
-    assert not parts(case)
+    assert parts(case)
 
 
 @pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])

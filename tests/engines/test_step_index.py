@@ -13,7 +13,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.executions import execution, linked_flows
-from flowengine.engines.executions.step_index import NAME
 from flowengine.engines.inspection import history, replayed
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.page.timeline import timeline
@@ -194,20 +193,70 @@ def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
         assert applied() < length / 2
 
 
-def test_a_retry_ends_the_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_of_a_retried_execution_replay_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
+) -> None:
+    with Engine("store") as driver:
+        result = driver.run("long.yaml")
+        approve_all(driver, result)
+        id = result.execution
+        assert driver.executions.retry(id).status == "failed"
+        with server() as watching:  # a view that is open while the execution is retried
+            overview(watching, id)
+            Path("fixed").touch()
+            assert driver.executions.retry(id).status == "succeeded"
+            open_view = overview(watching, id)
+    length = compare(id, monkeypatch, applied)
+    with server() as engine:
+        assert overview(engine, id) == open_view
+        retries = [
+            entry["seq"] for entry in engine.executions.events(id) if entry["type"] == "retry"
+        ]
+        kept = snapshots(engine, id)
+    assert len(retries) == 2
+    assert {*retries} <= {*kept}  # each goes back to a snapshot
+    for until in (retries[0], retries[0] + 1, retries[1] + 1, length):
+        with server() as engine:
+            applied()
+            overview(engine, id, until)
+            assert applied() <= until - max(number for number in kept if number < until)
+    with server() as engine:
+        applied()
+        attempts = one(engine, id, {"address": "last"})["steps"][0]["tries"]
+        assert len(attempts) == 3
+        assert all(attempt["input"] for attempt in attempts)
+        assert applied() < length
+
+
+def test_a_fork_has_an_index_of_its_past(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
+) -> None:
     with Engine("store") as driver:
         result = driver.run("long.yaml")
         approve_all(driver, result)
         Path("fixed").touch()
+        fork = driver.executions.fork(result.execution, from_step="both/sign")
+        compare(fork.execution, monkeypatch, applied)
+        approve_all(driver, fork)
+        assert driver.executions.result(fork.execution).status == "succeeded"
+        compare(fork.execution, monkeypatch, applied)
+
+
+def test_an_upgraded_execution_has_an_index_under_both_flows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
+) -> None:
+    with Engine("store") as driver:
+        result = driver.run("long.yaml")
         id = result.execution
-        assert driver.executions.retry(id).status == "succeeded"
-        types = [entry["type"] for entry in driver.executions.events(id)]
-        assert min(snapshots(driver, id)) > types.index("retry")
-        assert not any(part.name == NAME for part in driver.store.load(id).lists)
-    with replaying(monkeypatch) as engine:
-        expected = overview(engine, id)
-    with server() as engine:
-        assert overview(engine, id) == expected
+        late = LONG.index("  - {id: plain")
+        new = LONG[:late] + "      - {id: extra, output: 1}\n" + LONG[late:]
+        Path("new.yaml").write_text(new.replace("works:late", "works:work"))
+        [moved] = driver.executions.upgrade("new.yaml", id)
+        assert moved["moved"], moved
+        compare(id, monkeypatch, applied)
+        approve_all(driver, driver.executions.result(id))
+        assert driver.executions.result(id).status == "succeeded"
+        compare(id, monkeypatch, applied)
 
 
 def approve_all(driver: Engine, result: Any) -> None:

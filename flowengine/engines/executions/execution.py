@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists
 from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
-from flowengine.engines.executions.step_index import MOST_NOTED, StepIndex
+from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
@@ -138,6 +138,7 @@ class Execution:
         "_flows",
         "_forms",
         "_head",
+        "_held",
         "_ids",
         "_index_of_steps",
         "_left",
@@ -227,10 +228,10 @@ class Execution:
         self._messages: set[int] = set()
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
-        self._tail = 0
-        self._ids = 0
-        self._snapshot = 0
+        self._tail = self._ids = self._snapshot = 0
         self._rewritten = False
+        self._held: tuple[tuple[int, bytes], Sequence[ListPart]] | None = None
+        """The snapshot of a state from which it continues, and its lists."""
         self._loaded = False
         self._moved: tuple[str, str] | None = None
         self._forms: list[str] = []
@@ -240,15 +241,12 @@ class Execution:
         """Initialize a new execution, which the next `take` creates."""
         self._new = new
 
-    def begin_with(
-        self, new: NewExecution, past: Sequence[Event], state: State, forms: list[str]
-    ) -> None:
+    def begin_with(self, new: NewExecution, past: Sequence[Event], forms: list[str]) -> None:
         """Initialize a new execution with a past.
 
         Args:
             new: Its entry in lists.
             past: Its first events.
-            state: The state after them.
             forms: Hashes of the other flows that the past refers to.
         """
         self._new = new
@@ -257,7 +255,8 @@ class Execution:
         self.stored = sum(len(packed) for _, packed in self._events)
         for number, (_, packed) in enumerate(self._events if self.linked.grows else ()):
             self._lists.add_event(number, packed)
-        self.put_back(state)
+        self._replay(past)
+        self.put_back(self.state)
         self._loaded = True
         self._enter_workdir()
 
@@ -272,7 +271,7 @@ class Execution:
 
     def _load(self, loaded: Loaded) -> None:
         self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
-        self._snapshot = self._tail = 0
+        self._snapshot, self._tail, self._held = 0, 0, None
         self._lists.forget()
         self.linked = self._flows.by_hash(loaded.record.hash)
         self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
@@ -288,11 +287,12 @@ class Execution:
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             self.halted = event["type"] == "halted"
-            if event["type"] in ("retry", "upgraded"):  # a snapshot exists, or it is damaged
-                self._index_of_steps.end()
-                self._replay(loaded)
+            if loaded.snapshot is None and event["type"] in REWRITES:  # the snapshot is damaged
+                from flowengine.engines.executions.linked_flows import unpacked
+
+                self._replay(unpacked(self.id, loaded.tail))
                 break
-            self._note_loaded(graph, event)
+            self._advance_noted(graph, event)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
@@ -312,13 +312,15 @@ class Execution:
         self._opened.clear()
         self._enter_workdir()
 
-    def _replay(self, loaded: Loaded) -> None:
-        """Compute the state from the whole journal, without a snapshot."""
-        from flowengine.engines.executions.linked_flows import state_at, unpacked
+    def _replay(self, events: Sequence[Event]) -> None:
+        """Compute the state from all events, which may go back to an earlier state."""
+        from flowengine.engines.executions.linked_flows import walk
 
-        assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
-        events = unpacked(self.id, loaded.tail)
-        _, self.state = state_at(self._flows, self.linked.hash, events, len(events))
+        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
+        seen: list[Observation] = []
+        for moment in walk(self._flows, self.linked.hash, events, seen):
+            self._index_of_steps.take(moment, seen)
+            self.state = moment.state
 
     def _enter_workdir(self) -> None:
         """Restore the working directory and the objects with which the execution was started."""
@@ -347,13 +349,14 @@ class Execution:
     def put_back(self, state: State) -> None:
         """Continue from an earlier state of this execution.
 
-        The next `take` writes it as a snapshot and publishes its open waits.
+        The next `take` writes it as a snapshot and publishes its open waits. The snapshot does
+        not include the queue, so that the events after a snapshot never go back.
         """
         from flowengine.engines.executions.parts import claims_in
 
         self.state = state
         self._rewritten, self.halted = True, False
-        self._index_of_steps.end()
+        self._held = self._take_snapshot(self.seq + len(self._events))
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
 
@@ -394,21 +397,21 @@ class Execution:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
             news.entries.append((number, event, address, why))
-        observe, index = None if news is None else news.steps, self._index_of_steps
+        observe, noted = None if news is None else news.steps, self._index_of_steps.noted
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
-            noted = index.noted
-            if noted is not None:
-                if len(noted) > MOST_NOTED:
-                    index.write(graph)
-                if event["type"] != "succeeded" or "log" in event:
-                    index.before(graph, state, event)
-                    noted = index.noted
-                else:
-                    noted.append(event)
-            commands = advance(graph, state, event, observe, after=after, noted=noted)
+            if noted is None:
+                commands = advance(graph, state, event, observe, after=after)
+            elif event["type"] == "succeeded" and "log" not in event:
+                noted.append(event)  # most events of most flows
+                known = len(noted)
+                commands = advance(graph, state, event, noted, brief=observe is None)
+                if observe is not None:
+                    observe += noted[known:]
+            else:
+                commands = self._advance_noted(graph, event, observe, after)
         except BaseException as error:
-            index.undo(event)
+            self._index_of_steps.undo(event)
             # An object that is not loaded has computed the state event by event.
             if not (self._loaded and isinstance(error, Exception)) or isinstance(error, EXPLAINED):
                 raise
@@ -478,12 +481,23 @@ class Execution:
         if event["type"] == "started":
             self._enter_workdir()
 
-    def _note_loaded(self, graph: Graph, event: Event) -> None:
-        """Apply an event that is on disk."""
-        index = self._index_of_steps
-        index.write(graph)
-        index.before(graph, self.state, event)
-        advance(graph, self.state, event, noted=index.noted)
+    def _advance_noted(
+        self,
+        graph: Graph,
+        event: Event,
+        observe: list[Observation] | None = None,
+        after: Graph | None = None,
+    ) -> list[Command]:
+        """Apply an event, and note it for the index of steps."""
+        index, state = self._index_of_steps, self.state
+        index.before(graph, state, event)
+        noted = index.noted
+        known = 0 if noted is None else len(noted)
+        commands = advance(graph, state, event, noted, None, after, observe is None)
+        if observe is not None and noted is not None:
+            observe += noted[known:]
+        index.after(after or graph, state, event)
+        return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
         """Return the event to journal, smaller if it exceeds `limits.stored`, and its bytes.
@@ -524,11 +538,16 @@ class Execution:
         """
         self.told = Told([], [], []) if subscribers else None
         self._batch, self.queue = self.queue, []
-        self._left = list(self.commands)
+        self._left, before = list(self.commands), self.stored
         for event in self._batch:
             if event["type"] == "timer" and not self.timers.clear(event["timer"]):
                 continue  # cleared by an earlier event
             self.apply(event)
+        index = self._index_of_steps
+        if index.noted is not None and (
+            len(index.noted) > MOST_NOTED or self.stored - before > LARGE
+        ):
+            index.write(self.linked.graph)
 
     def apply_first(self, *, again: bool) -> None:
         """Apply the first event of the queue. If this raises, it is still there.
@@ -559,8 +578,7 @@ class Execution:
         events, seq, known = self._events, self.seq, self._head
         self._events = []
         self.seq = seq + len(events)
-        snapshot: tuple[int, bytes] | None = None
-        lists: Sequence[ListPart] = ()
+        snapshot, lists = self._held or (None, ())
         try:
             unchanged = not release and known[0] == "running" == self.state["status"]
             head = None if unchanged else self._changed_head(release)
@@ -568,9 +586,11 @@ class Execution:
             tail = self._tail + BYTES_PER_ID * (ids - self._ids)
             # One that has ended is small, and is shown without the events before.
             grown = tail >= SMALLEST_TAIL and (tail >= 2 * self._snapshot or self.ended)
-            if (self._rewritten or grown) and not self.halted:
+            anew = self._rewritten and (snapshot is None or self._moved is not None)
+            if (anew or grown) and not self.halted:
                 try:
-                    snapshot, lists = self._take_snapshot(ids)
+                    snapshot, more = self._take_snapshot(self.seq)
+                    lists = [*lists, *more]
                 except InputError:
                     if not self.ended:  # it is not needed then
                         raise
@@ -607,22 +627,23 @@ class Execution:
         self._new, self._opened, self._closed = None, {}, []
         self._taken, self._sent, self._claims = [], [], []
         self._moved, self._forms = None, []
-        self._rewritten = False
+        self._rewritten, self._held = False, None
         return append
 
-    def _take_snapshot(self, ids: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
+    def _take_snapshot(self, number: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
         """Return a snapshot, and the new parts of its lists.
 
         Args:
-            ids: Number of records so far.
+            number: Number of the events that it includes.
         """
         state: Mapping[str, Any] = {**self.state, STORED: self.stored}
         lists: Sequence[ListPart] = ()
-        if self.linked.grows or self._index_of_steps.is_stored:
+        if self.linked.grows or self._index_of_steps.noted is not None:
             state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
         packed = pack_snapshot(state)
-        self._snapshot, self._tail, self._ids = len(packed), 0, ids
-        return (self.seq, packed), lists
+        self._snapshot, self._tail = len(packed), 0
+        self._ids = self.state["last"] + self.state["inner"]
+        return (number, packed), lists
 
     def takes(self, message: int) -> bool:
         """Note that the next commit takes a message of the inbox. False if already taken."""

@@ -149,12 +149,12 @@ def _start(host: Host, execution: str, since: int | None) -> _Start:
     loaded = store.load(execution)
     if since is not None and loaded.snapshot is not None and since < loaded.snapshot[0]:
         loaded = store.load(execution, since)
+        if loaded.snapshot is None:
+            return _beginning(host, loaded.record.hash, read(store, execution))
     hash, tail = loaded.record.hash, unpacked(execution, loaded.tail)
     if loaded.snapshot is None:
         return _beginning(host, hash, tail)
     number, packed = loaded.snapshot
-    if since is not None and since < number:
-        return _beginning(host, hash, read(store, execution))
     with Sound(f"what is stored of execution {execution}"):
         lists = GrowingLists(partial(store.events, execution))
         state, *_ = lists.load(packed, loaded.lists)
@@ -172,6 +172,9 @@ def _moments(host: Host, execution: str, start: _Start) -> Iterator[Moment | Non
     store = host.store
 
     def before(number: int) -> tuple[Graph, State]:
+        near = start if number == start.number else _start(host, execution, number + 1)
+        if near.number == number:  # a retry has a snapshot from before it
+            return near.graph, near.state
         return state_before_retry(host.flows, hash, read(store, execution), number)
 
     walked = walk_on(host.flows, hash, graph, state, following, events, before)

@@ -389,11 +389,11 @@ def _by_index(host: Host, record: ExecutionRecord, *, tries: bool) -> _Shown | N
     linked = host.flows.by_hash(record.hash)
     if tries and not linked.tells:
         return None
-    indexed = read_index(host.store, linked, record.id, values=True)
+    indexed = read_index(host.store, host.flows, record, values=True)
     if indexed is None:
         return None
     log = ActivationLog()
-    log.load(indexed.graph, indexed.items, indexed.events, _done_plumbing(indexed))
+    log.load(host.flows, indexed, _done_plumbing(indexed))
     seen: list[Observation] = []
     for moment in walk_on(host.flows, record.hash, *indexed[:3], indexed.tail, observe=seen):
         log.take(moment, seen)

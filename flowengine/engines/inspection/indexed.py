@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions import step_index
 from flowengine.engines.executions.growing_lists import GrowingLists
-from flowengine.engines.executions.linked_flows import unpacked, walk_on
+from flowengine.engines.executions.linked_flows import first_form, unpacked, walk_on
 from flowengine.engines.executions.step_index import (
     COMPUTED,
-    COPIED,
+    GAVE,
     REMARK,
     has_remarks,
     read_rows,
@@ -31,7 +31,7 @@ from flowengine.kernel.view import View
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.growing_lists import Read
-    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, Moment
+    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
     from flowengine.engines.executions.step_index import Row
     from flowengine.engines.host import Host
     from flowengine.engines.infos import StepInfo
@@ -54,7 +54,7 @@ _STATUSES = {
 
 
 class Indexed(NamedTuple):
-    """An execution at a snapshot, and the events since."""
+    """An execution at a snapshot, and the events since. None of these goes back."""
 
     graph: Graph
     state: State
@@ -65,24 +65,21 @@ class Indexed(NamedTuple):
     tail: list[Event]
     events: dict[int, Event]
     """Those before that have been read: remarks, and the ones with outputs, if they are needed."""
+    remarked: list[Event]
+    """The events before that have further information, such as warnings."""
+    first_form: str
+    """Hash of the flow of the first rows."""
 
     @property
     def rows(self) -> Iterator[Row]:
         """What the index says."""
         return read_rows(self.items)
 
-    @property
-    def remarked(self) -> list[Event]:
-        """The events before that have further information, such as warnings."""
-        if not has_remarks(self.items):
-            return []
-        return [self.events[row.number] for row in self.rows if row.source == REMARK]
-
 
 def read_index(
     store: HistoryPort,
-    linked: LinkedFlow,
-    execution: str,
+    flows: LinkedFlows,
+    record: ExecutionRecord,
     *,
     values: bool,
     until: int | None = None,
@@ -91,39 +88,46 @@ def read_index(
 
     Args:
         store: Contains it.
-        linked: The flow that it runs now.
-        execution: Full id.
-        values: Whether to read the outputs of steps. If some are not stored, the result is None.
+        flows: The flows of the store.
+        record: The execution, perhaps before it was upgraded.
+        values: Whether to read the outputs of steps. If some are not stored, or the execution was
+            upgraded, the result is None.
         until: Number of the first event to leave out. None: all are included.
     """
-    if not linked.indexed:
+    if not flows.by_hash(record.hash).indexed:
         return None
-    loaded = store.load(execution, until)
+    execution, loaded = record.id, store.load(record.id, until)
     if loaded.snapshot is None:
         return None
+    linked = flows.by_hash(loaded.record.hash)
     number, packed = loaded.snapshot
     lists = GrowingLists(_ReadOnce(partial(store.events, execution)))
     state, length, _ = lists.load(packed, loaded.lists)
     check_state(state, new_state(), f"the snapshot of execution {execution}")
     tail = unpacked(execution, loaded.tail)
-    if length is None or any(event["type"] in step_index.REWRITES for event in tail):
+    if length is None:
         return None
     items = lists.items(step_index.parts_of(loaded.lists))[:length]
     if len(items) != length:
         raise ValueError(f"the index of steps has {len(items)} rows in place of {length}")
-    wanted: set[int] = set()
+    remarks = []
+    if has_remarks(items):
+        remarks = [row.number for row in read_rows(items) if row.source == REMARK]
+    wanted = set(remarks)
     if values or linked.tells:
         for row in read_rows(items):
             if row.source == COMPUTED:
                 return None
-            if row.source != COPIED:
+            if row.source == GAVE:
                 wanted.add(row.number)
-    elif has_remarks(items):
-        wanted = {row.number for row in read_rows(items) if row.source == REMARK}
     entries = list(lists.events(sorted(wanted)))
     seqs = [entry.seq for entry in entries]
     events = dict(zip(seqs, unpacked(execution, entries), strict=True))
-    return Indexed(linked.graph, state, number, items, tail, events)
+    remarked = [events[number] for number in remarks]
+    first = first_form(remarked, linked.hash)
+    if values and first != linked.hash:
+        return None
+    return Indexed(linked.graph, state, number, items, tail, events, remarked, first)
 
 
 _MOST_EVENTS = 50
@@ -144,8 +148,7 @@ def step_with_values(
     Returns:
         The step. None: it does not exist, or the whole journal must be replayed.
     """
-    linked = flows.by_hash(record.hash)
-    now = read_index(store, linked, record.id, values=False)
+    now = read_index(store, flows, record, values=False)
     if now is None:
         return None
     numbers = sorted({row.number for row in now.rows if row.address == address})
@@ -164,17 +167,19 @@ def step_with_values(
                 log.take(moment, own)
 
     for number in numbers:
-        if not (events and following <= number < following + LONG):
-            near = read_index(store, linked, record.id, values=False, until=number + 1)
+        between = number + 1 - following
+        more: list[Event] = []
+        if events and 0 < between <= LONG:
+            more = unpacked(record.id, store.events(record.id, following, between))
+        if more and not any(event["type"] in step_index.REWRITES for event in more):
+            events += more
+        else:
+            near = read_index(store, flows, record, values=False, until=number + 1)
             if near is None:
                 return None
             events, following = near.tail, near.number
             state = near.graph, near.state, following, events
             moments = walk_on(flows, record.hash, *state, observe=seen)
-        else:
-            events += unpacked(
-                record.id, store.events(record.id, following, number + 1 - following)
-            )
         take(number + 1 - following, numbers)
         following = number + 1
     moments = walk_on(flows, record.hash, *now[:3], now.tail, observe=seen)

@@ -28,6 +28,7 @@ from flowengine.util.garbage import CollectedLater
 if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.infos import AttemptInfo, StepInfo
+    from flowengine.engines.inspection.indexed import Indexed
     from flowengine.engines.inspection.marks import Marks
     from flowengine.journal.reading import HistoryPort
     from flowengine.journal.records import ExecutionRecord
@@ -121,17 +122,14 @@ class Replayed:
         Returns:
             Whether there is an index.
         """
-        assert self._store is not None
-        assert self._record is not None
-        linked = self._flows.by_hash(self._hash)
         with CollectedLater():
-            found = read_index(self._store, linked, self._record.id, values=False, until=until)
+            found = self._indexed(until)
             if found is not None:
-                self._log.load(found.graph, found.items, found.events)
+                self._log.load(self._flows, found)
         if found is None:
             self.first = 0
             return False
-        self.first, self._first_form = found.number, self._hash
+        self.first, self._first_form = found.number, found.first_form
         self.warnings = [event for event in found.remarked if event["type"] == "warning"]
         before: Any = {"type": "", "at": found.state["now"]}
         self.last = Moment(found.number - 1, before, None, None, found.state, found.graph)
@@ -142,6 +140,11 @@ class Replayed:
         )
         self.add(found.tail)
         return True
+
+    def _indexed(self, until: int | None) -> Indexed | None:
+        assert self._store is not None
+        assert self._record is not None
+        return read_index(self._store, self._flows, self._record, values=False, until=until)
 
     def reach(self, number: int) -> bool:
         """Prepare `before` without reading the rest, if an index allows that.
@@ -172,6 +175,9 @@ class Replayed:
         return past is not None and past.length <= number <= past.length + LONG
 
     def _before_retry(self, number: int) -> tuple[Graph, State]:
+        near = self._indexed(number + 1)
+        if near is not None and near.number == number:
+            return near.graph, near.state
         return state_before_retry(self._flows, self._hash, self.events(0, number + 1), number)
 
     def before(self, number: int) -> Replayed:

@@ -7,21 +7,21 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
-from flowengine.engines.executions.step_index import GAVE, REMARK, read_rows
+from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+    from collections.abc import Iterable, Iterator, Set
 
-    from flowengine.engines.executions.linked_flows import Moment
+    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
+    from flowengine.engines.inspection.indexed import Indexed
     from flowengine.kernel import Graph
-    from flowengine.kernel.events import Ended, Event, Log
+    from flowengine.kernel.events import Event, Log
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
@@ -55,9 +55,8 @@ class ActivationLog:
 
     def load(
         self,
-        graph: Graph,
-        items: Iterable[Any],
-        events: Mapping[int, Event],
+        flows: LinkedFlows,
+        found: Indexed,
         hidden: Set[str] = frozenset(),
     ) -> None:
         """Put the activations of an index into an empty log.
@@ -65,17 +64,16 @@ class ActivationLog:
         Most have begun once and succeeded. Their details are made when they are read.
 
         Args:
-            graph: The flow.
-            items: The rows of the index, see `read_rows`.
-            events: Those with the remarks, and those with outputs if these are wanted.
+            flows: The flows of the store.
+            found: What is stored of the execution.
             hidden: Addresses of activations to leave out.
         """
-        self._graph = graph
+        events, graph = found.events, flows.by_hash(found.first_form).graph
         steps, opened, begun = self.steps, self.open, self._begun
-        plain = ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
+        plain = self._begin_form(graph)
         inside: set[str] = set()
         """Maps and loops that have begun with those around them."""
-        for row in read_rows(items):
+        for row in found.rows:
             number, source, at, address, step, status, outcome, attempt, output, error = row
             if source == GAVE and number in events:
                 event: Any = events[number]
@@ -97,12 +95,26 @@ class ActivationLog:
                     continue
             inside.clear()
             if source == REMARK:
-                self.add(address, events[number])
+                event = events[number]
+                if event["type"] == "upgraded":
+                    graph = flows.by_hash(event["after"]).graph
+                    plain = self._begin_form(graph)
+                self._end_before_fork(address, event)
+                self.add(address, event)
+            elif source == AT_WORK:
+                self._reopen(address, status)
             elif address in hidden:
                 self._begin_wholes(address, at)
             else:
                 seen = (at, address, step, status, outcome, attempt, output, error, None)
                 self.fold(graph, Observation(*seen))
+
+    def _begin_form(self, graph: Graph) -> list[bool]:
+        """Read what follows under a form of the flow, and return which steps of it are plain."""
+        for address in self.steps:  # their details depend on the form before
+            self.step(address)
+        self._graph = graph
+        return ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
 
     def states(self) -> Iterator[tuple[str, str, str]]:
         """Yield address, step id and status of each activation."""
@@ -152,29 +164,43 @@ class ActivationLog:
             moment: The event.
             seen: The observations. Empty afterwards.
         """
-        if moment.event["type"] == "retry" and "ended" in moment.event:
-            self._end_before_fork(moment, moment.event["unit"] or 0, moment.event["ended"])
+        self._end_before_fork(moment.address, moment.event)
         for observation in seen:
             self.fold(moment.graph, observation)
         seen.clear()
         if moment.event["type"] == "retry":
-            for address in _reopened(moment, self.step):
-                self.open[address] = self.changed[address] = None
+            for address, _, status in at_work(moment.graph, moment.state):
+                self._reopen(address, status)
         self.add(moment.address, moment.event)
         step = None if moment.subject is None else self.step(moment.address)
         if step is not None:
             step["subject"] = moment.subject
             self.changed[step["address"]] = None
 
-    def _end_before_fork(self, moment: Moment, number: int, ended: Ended) -> None:
+    def _end_before_fork(self, address: str | None, event: Event) -> None:
         """Record how an attempt ended in the execution that was forked while it still ran."""
-        unit = moment.state["units"].get(number)
-        step = None if unit is None else self.step(View(moment.graph, moment.state).address(unit))
+        if event["type"] != "retry" or "ended" not in event:
+            return
+        step = self.step(address)
         for last in [] if step is None else step["tries"][-1:]:
             if "ended_at" not in last:
-                last["status"], last["error"] = "failed", ended["error"]
-                last["ended_at"] = self._time(ended["at"])
+                last["status"], last["error"] = "failed", event["ended"]["error"]
+                last["ended_at"] = self._time(event["ended"]["at"])
                 self.changed[step["address"]] = None  # type: ignore[index]
+
+    def _reopen(self, address: str, status: str) -> None:
+        """Mark a step as running again that had ended with the failure before a retry.
+
+        Args:
+            address: Of a step that the execution is at work on.
+            status: Its status now. Empty: there was no retry.
+        """
+        step = self.step(address)
+        if status and step is not None and "ended_at" in step:
+            del step["ended_at"]
+            step["status"] = status
+            step["outcome"] = step["output"] = step["error"] = None
+            self.open[address] = self.changed[address] = None
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
@@ -347,24 +373,3 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["error"] = seen.error
     else:
         last["output"] = seen.output
-
-
-def _reopened(moment: Moment, find: Callable[[str], StepInfo | None]) -> Iterator[str]:
-    """Mark the steps as running again that had ended with the failure before a retry.
-
-    Yields:
-        Their addresses.
-    """
-    view = View(moment.graph, moment.state)
-    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
-    at_work = [(view.step_address(act), "running") for act in acts]
-    for unit in moment.state["units"].values():
-        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
-        at_work.append((view.address(unit), status))
-    for address, status in at_work:
-        step = find(address)
-        if step is not None and "ended_at" in step:
-            del step["ended_at"]
-            step["status"] = status
-            step["outcome"] = step["output"] = step["error"] = None
-            yield address

@@ -289,17 +289,15 @@ def _set_snapshot(
     Earlier snapshots are of no use after their lists or the flow have changed.
     """
     seq, state = snapshot
-    cut = [
-        connection.execute(queries.CUT_LIST, (number, part.name, part.first)).rowcount
-        for part in append.lists
-    ]
-    if append.moved is not None or any(cut):
-        connection.execute(queries.FORGET_SNAPSHOTS, (number,))
-    connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
+    cut = 0
     for part in append.lists:
+        cut += connection.execute(queries.CUT_LIST, (number, part.name, part.first)).rowcount
         if part.items:
             row = (number, part.name, part.first, list_sum(part), part.items)
             connection.execute(queries.ADD_TO_LIST, row)
+    if append.moved is not None or cut:
+        connection.execute(queries.FORGET_SNAPSHOTS, (number,))
+    connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
 
 
 def _open_wait(

@@ -124,7 +124,7 @@ def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
     command = Run(unit["id"], unit["attempt"], node.index, address, None, given, None, at=tx.now)
     tx.commands.append(command)
     if tx.observe is not None:
-        if is_alone and "args" not in unit:
+        if tx.brief:
             tx.observe.append(command)
         else:
             tx.note(act, "running", unit=unit)
