@@ -259,6 +259,7 @@ def read_rows(items: Iterable[Any]) -> Iterator[Row]:
     rows = iter(items)
     number, at, address, step = -1, 0, "", 0
     steps: dict[str, int] = {}
+    of_row: tuple[Any, ...]
     for row in rows:
         kind = type(row)
         if kind is int:

@@ -393,7 +393,8 @@ def _by_index(host: Host, record: ExecutionRecord, *, tries: bool) -> _Shown | N
     if indexed is None:
         return None
     log = ActivationLog()
-    log.load(host.flows, indexed, _done_plumbing(indexed))
+    hidden = _done_plumbing(indexed)
+    log.load(host.flows, indexed.first_form, indexed.rows, indexed.events, hidden)
     seen: list[Observation] = []
     for moment in walk_on(host.flows, record.hash, *indexed[:3], indexed.tail, observe=seen):
         log.take(moment, seen)

@@ -125,7 +125,7 @@ class Replayed:
         with CollectedLater():
             found = self._indexed(until)
             if found is not None:
-                self._log.load(self._flows, found)
+                self._log.load(self._flows, found.first_form, found.rows, found.events)
         if found is None:
             self.first = 0
             return False

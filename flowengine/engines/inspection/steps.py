@@ -15,11 +15,11 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Set
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
+    from flowengine.engines.executions.step_index import Row
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
-    from flowengine.engines.inspection.indexed import Indexed
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Log
 
@@ -56,7 +56,9 @@ class ActivationLog:
     def load(
         self,
         flows: LinkedFlows,
-        found: Indexed,
+        form: str,
+        rows: Iterable[Row],
+        events: Mapping[int, Event],
         hidden: Set[str] = frozenset(),
     ) -> None:
         """Put the activations of an index into an empty log.
@@ -65,15 +67,17 @@ class ActivationLog:
 
         Args:
             flows: The flows of the store.
-            found: What is stored of the execution.
+            form: Hash of the flow of the first rows.
+            rows: The rows of the index.
+            events: Those with the remarks, and those with outputs if these are wanted.
             hidden: Addresses of activations to leave out.
         """
-        events, graph = found.events, flows.by_hash(found.first_form).graph
+        graph = flows.by_hash(form).graph
         steps, opened, begun = self.steps, self.open, self._begun
         plain = self._begin_form(graph)
         inside: set[str] = set()
         """Maps and loops that have begun with those around them."""
-        for row in found.rows:
+        for row in rows:
             number, source, at, address, step, status, outcome, attempt, output, error = row
             if source == GAVE and number in events:
                 event: Any = events[number]
