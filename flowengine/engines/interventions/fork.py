@@ -94,8 +94,8 @@ def fork(
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
     new = new_record(linked, data, past[0], host.keeper.owner.id, f"{old} at {at}", files_of=old)
-    host.keeper.reserve(data["id"])
     execution.begin_with(new, past, forms(past))
+    host.keeper.reserve(data["id"])
     graph, state = linked.graph, execution.state
     # Written at the time of the past, because the retry extends the deadlines of steps by the time
     # since then.
