@@ -1,8 +1,7 @@
-"""The history of an execution, read from its journal by replay.
+"""The history of an execution: attempts, inputs, outputs and errors of each activation.
 
-Replay yields each activation's attempts, inputs, outputs and errors. For executions with agents, an
-index of the steps is stored beside the snapshots. To show all their steps, only the events since
-the last snapshot are replayed.
+Most come from the index of the steps that is stored beside the snapshots, and from a replay of the
+events since the last snapshot. Executions without an index are replayed from their beginning.
 """
 
 from __future__ import annotations
