@@ -20,6 +20,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_leases",
         "engines/test_lines_at_work",
         "engines/test_marks",
+        "engines/test_step_index",
         "engines/test_nested_deeply",
         "engines/test_ports",
         "engines/test_races",

@@ -12,16 +12,18 @@ from flowengine.agents.agent import Response
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.tool_answers import value_of
 from flowengine.engines.inspection.call_endings import shown_status
-from flowengine.engines.inspection.subflows import Subflow, subflows
 from flowengine.engines.results import LISTED
 from flowengine.engines.starting.beginning import exists
+from flowengine.kernel.view import View
 from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 _FUNCTION = "agent_function"
@@ -319,3 +321,35 @@ def _around(address: str) -> str:
 
 def _words(error: ErrorData) -> str:
     return f"{error['type']}: {error['message']}"
+
+
+class Subflow(NamedTuple):
+    """An active subflow."""
+
+    address: str
+    """Address of the step that runs it."""
+    state: Mapping[str, Plain]
+    """Key → value."""
+    items: Mapping[str, list[Plain]]
+    """Step → outputs of the successful items of each running map, in item order. The state contains
+    their writes once the map has ended."""
+
+
+def subflows(execution: Execution) -> Iterator[Subflow]:
+    """Yield the active subflows of an execution, outer ones first.
+
+    Args:
+        execution: The execution, as stored.
+    """
+    view = View(execution.linked.graph, execution.state)
+    for scope in view.subflows():
+        items: dict[str, list[Plain]] = {}
+        for number in scope["live"]:
+            act = execution.state["acts"][number]
+            if "results" in act:
+                ended = [result for result in act["results"] if result is not None]
+                items[view.node(act).id] = [
+                    result[1] for result in ended if result[0] == "succeeded"
+                ]
+        state = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
+        yield Subflow(scope["path"].rstrip("/"), state, items)

@@ -530,9 +530,10 @@ class Engine(RenamedMethods):
         Args:
             events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
                 Executions that have not been shown for longest are dropped.
-            folder: An existing directory that only this user can access. Of long executions, what
-                is shown is also kept there in a file, for the next process. It has a copy of their
-                inputs and outputs, at most 2 GB, and may be deleted. None: nothing is.
+            folder: An existing directory that only this user can access. What is found by replaying
+                long executions, for comparisons and retries, is kept there in a file for the next
+                process. It has a copy of their inputs and outputs, at most 2 GB, and may be
+                deleted. None: nothing is.
 
         Raises:
             StoreError: The file cannot be used.

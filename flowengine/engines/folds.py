@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from flowengine.kernel.notation.addresses import CLEANUP, COMPENSATION, around
 
@@ -61,89 +60,23 @@ class FoldLevel(NamedTuple):
     """Where the next page starts."""
 
 
+_Entry = tuple[int, int, str]
+"""Urgency, number and address of something inside a fold."""
+
+
 class _Fold:
     """What is directly inside an address."""
 
     __slots__ = ("below", "inside", "order", "signs")
 
     def __init__(self) -> None:
-        self.order: list[tuple[int, int, str]] = []
-        """Urgency, number and address of each, in order."""
-        self.inside = Counter[str]()
+        self.order: list[_Entry] = []
+        self.inside: dict[str, int] = {}
         """Their statuses. Empty: a fold that has not ended."""
-        self.below = Counter[str]()
+        self.below: dict[str, int] = {}
         """The statuses of all steps inside that contain no others."""
         self.signs: dict[str, None] = {}
         """What separates it from their names: `[`, `@` or `/`, that of the oldest first."""
-
-
-class TreeSource(Protocol):
-    """The recorded form of a tree, to be read when it is needed."""
-
-    def read(self, address: str) -> None:
-        """Put an address into the tree with `Folds.take`, if it is recorded."""
-
-    def read_all(self) -> None:
-        """The same for all addresses that are not in it, at once."""
-
-    def order(self, fold: str) -> list[tuple[int, int, str]]:
-        """Return rank, number and address of everything directly inside a fold, in order.
-
-        It is called once for each fold.
-        """
-
-
-class _RecordedFold(_Fold):
-    """A fold whose order is read when it is needed."""
-
-    __slots__ = ("_address", "_order", "_source")
-
-    def __init__(self, source: TreeSource, address: str) -> None:
-        self._source = source
-        self._address = address
-        self._order: list[tuple[int, int, str]] | None = None
-
-    @property
-    def order(self) -> list[tuple[int, int, str]]:  # type: ignore[override]
-        if self._order is None:
-            self._order = self._source.order(self._address)
-        return self._order
-
-
-class LazyDict(dict[str, Any]):
-    """A dictionary whose items are read when they are needed first.
-
-    Args:
-        read: Puts the item with a key into the dictionary, if it is recorded.
-    """
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: Callable[[str], None]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, key: str) -> Any:
-        self._read(key)
-        if dict.__contains__(self, key):
-            return dict.__getitem__(self, key)
-        raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        if not dict.__contains__(self, key):
-            self._read(str(key))
-        return dict.__contains__(self, key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return dict.__getitem__(self, key) if key in self else default
-
-
-class _Place(NamedTuple):
-    """Where an address is in the fold around it."""
-
-    fold: str
-    rank: int
-    number: int
 
 
 class Folds:
@@ -154,28 +87,27 @@ class Folds:
 
     Args:
         steps: As `show` returns them.
-        source: Its recorded form, see `summary`. None: it is new.
     """
 
-    def __init__(
-        self, steps: Iterable[Mapping[str, Any]] = (), source: TreeSource | None = None
-    ) -> None:
-        self._source = source
-        self._steps: dict[str, Mapping[str, Any]] = _dictionary(source)
-        self._folds: dict[str, _Fold] = _dictionary(source)
-        self._places: dict[str, _Place] = _dictionary(source)
-        if source is None:
-            self._folds[""] = _Fold()
+    def __init__(self, steps: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._states: dict[str, tuple[int, str, str]] = {}
+        """Number in order of beginning, step id and status of each step."""
+        self._steps: dict[str, Mapping[str, Any]] = {}
+        """The steps that were put."""
+        self._read: Callable[[str], Mapping[str, Any]] = self._steps.__getitem__
+        """Returns one that was loaded."""
+        self._folds = {"": _Fold()}
+        self._parents: dict[str, str] = {}
+        """Address → the fold that it is in."""
+        self._entries: dict[str, _Entry] = {}
+        """Address → its entry in the order of that fold."""
         self._moved: dict[str, None] = {}
         """The addresses whose urgency may have changed."""
         self._failed: dict[str, int] = {}
         """Failed step → its number, in order of beginning."""
-        self._numbers: dict[str, int] = _dictionary(source)
-        self._next = 0
-        """Number of the next step."""
-        self._activations: dict[str, Counter[str]] = {}
+        self._activations: dict[str, dict[str, int]] = {}
         """Step id → statuses of its activations that have no items or rounds."""
-        self._wholes: dict[str, Counter[str]] = {}
+        self._wholes: dict[str, dict[str, int]] = {}
         """Step id → statuses of its activations that have."""
         self._loops: dict[str, str] = {}
         """Address → step id of the loops that have not ended."""
@@ -183,37 +115,110 @@ class Folds:
         for step in steps:
             self.put(step)
 
+    def load(
+        self,
+        states: Iterable[tuple[str, str, str]],
+        steps: Mapping[str, Mapping[str, Any]],
+        read: Callable[[str], Mapping[str, Any]],
+    ) -> None:
+        """Put many steps into an empty tree, which is ten times as fast as one by one.
+
+        Args:
+            states: Address, step id and status of each, in order of beginning.
+            steps: Address → step as `show` returns it, for those with another status.
+            read: Returns the step at any other address as `show` does, until one is put there.
+        """
+        self._steps, self._read = {**steps}, read
+        found: dict[str, tuple[int, str, str]] = {}
+        folds, parents = self._folds, self._parents
+        for address, id, status in states:
+            if address in steps:
+                status = steps[address]["status"]  # noqa: PLW2901 - the one to show
+            found[address] = len(found), id, status
+            if address in parents:
+                continue
+            end = max(address.rfind("/"), address.rfind("["), address.rfind("@"))
+            parent = address[:end] if end > 0 else ""
+            fold = folds.get(parent)
+            if fold is None:  # a new fold, or the key of an item that contains such a sign
+                self._add(address)
+                continue
+            parents[address] = parent
+            fold.signs[address[end] if parent else address[0]] = None
+            fold.order.append((_LAST, len(fold.order), address))
+        self._states = found
+        for fold in reversed(folds.values()):  # those inside come after those around them
+            self._rank(fold)
+        for address, (number, id, status) in found.items():
+            _add_to(folds[parents[address]].inside, status, 1)
+            if address in folds:
+                self._count(address, id, status, 1)
+            elif not address.endswith((COMPENSATION, CLEANUP)):
+                _add_to(self._activations.setdefault(id, {}), status, 1)
+            if status == "failed":
+                self._failed[address] = number
+            if "@" in address:
+                self._note_round(address, id)
+        self._moved.clear()
+
+    def _rank(self, fold: _Fold) -> None:
+        """Put what is in a fold in order, after the folds in it, and count what is below it."""
+        states, folds, entries = self._states, self._folds, self._entries
+        order: list[_Entry] = []
+        below: dict[str, int] = {}
+        fold.inside, fold.below = {}, below
+        for _, number, address in fold.order:
+            state, inner = states.get(address), folds.get(address)
+            status = "" if state is None else state[2]
+            rank = _RANKS.get(status, _LAST)
+            if state is None:
+                _add_to(fold.inside, "", 1)
+            if inner is None:
+                below[status] = below.get(status, 0) + 1
+            else:
+                for each, count in inner.below.items():
+                    below[each] = below.get(each, 0) + count
+                rank = min([rank, *map(_rank, inner.below)])
+            entries[address] = entry = rank, number, address
+            order.append(entry)
+        fold.order = sorted(order)
+
     def put(self, step: Mapping[str, Any]) -> None:
         """Add a step, or replace it.
 
         Args:
             step: As `show` returns it. Not to be changed afterwards.
         """
-        address, status = step["address"], step["status"]
-        before = self.status(address) if address in self._places else None
+        address, id, status = step["address"], step["step"], step["status"]
+        before = self.status(address) if address in self._parents else None
         if before is None:
             self._add(address)
-        self._count(address, -1)
-        if address not in self._steps:
-            self._numbers[address] = self._next
-            self._next += 1
+        known = self._states.get(address)
+        number = len(self._states) if known is None else known[0]
+        if known is not None:
+            self._count(address, *known[1:], -1)
         self._steps[address] = step
-        self._count(address, 1)
+        self._states[address] = number, id, status
+        self._count(address, id, status, 1)
         self._loops.pop(address, None)
-        loop, _, number = address.rpartition("@")
-        if number.isdecimal() and loop not in self._steps:
-            self._loops[loop] = step["step"]
+        self._note_round(address, id)
         if status == before:
             return
         if status == "failed":
-            self._failed[address] = self._numbers[address]
+            self._failed[address] = number
         else:
             self._failed.pop(address, None)
         self._moved[address] = None
-        fold = self._folds[self._places[address].fold]
+        fold = self._folds[self._parents[address]]
         _shift(fold.inside, before or "", status)
         if address not in self._folds:
             self._shift_around(address, before, status)
+
+    def _note_round(self, address: str, id: str) -> None:
+        """Note the loop of a round, if it has not ended."""
+        loop, _, number = address.rpartition("@")
+        if number.isdecimal() and loop not in self._states:
+            self._loops[loop] = id
 
     def level(self, address: str, start: int = 0) -> FoldLevel:
         """Return a page of the steps directly inside a fold.
@@ -223,7 +228,7 @@ class Folds:
             start: Number of the first row.
         """
         if address not in self._folds:
-            address = self._places[address].fold if address in self._places else ""
+            address = self._parents.get(address, "")
         total = len(self._folds[address].order)
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
@@ -242,7 +247,7 @@ class Folds:
         """
         failed = [address for address in self._failed if not self._failed_inside(address)]
         first = nsmallest(_MOST_FAILURES, failed, key=self._failed.__getitem__)
-        return [self._steps[address] for address in first], len(failed)
+        return [self._step(address) for address in first], len(failed)
 
     def statuses(self) -> dict[str, dict[str, int]]:
         """Return how many activations of each step have each status, the most urgent first.
@@ -272,9 +277,6 @@ class Folds:
             only_urgent: Leave out those that have succeeded, or have another status that is not
                 urgent. The cost depends on the others only.
         """
-        is_long = not only_urgent and self._folds[address].below.total() > PAGE
-        if self._source is not None and is_long:
-            self._source.read_all()
         fold = self._settled(address)
         for rank, _, inner in fold.order:
             if only_urgent and rank == _LAST:
@@ -282,75 +284,25 @@ class Folds:
             if inner in self._folds:
                 yield from self.steps_inside(inner, only_urgent=only_urgent)
             elif not only_urgent or self.status(inner) in _RANKS:
-                yield self._steps[inner]
+                yield self._step(inner)
 
     def first(self, address: str) -> Mapping[str, Any]:
         """Return the step inside a fold that began first."""
-        while address not in self._steps:
+        while address not in self._states:
             address = min(self._folds[address].order, key=lambda ranked: ranked[1])[2]
-        return self._steps[address]
+        return self._step(address)
 
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
-        return address in self._places
-
-    def number(self, address: str) -> int:
-        """Return the number of a step, in order of beginning."""
-        return self._numbers[address]
+        return address in self._parents
 
     def status(self, address: str) -> str:
         """Return the status of a step. Empty: there is none, or a fold that has not ended."""
-        step = self._steps.get(address)
-        return "" if step is None else step["status"]
+        state = self._states.get(address)
+        return "" if state is None else state[2]
 
-    def summary(self) -> dict[str, Any]:
-        """Return the plain data from which `restore` continues the tree."""
-        self._settled("")
-        return {
-            "next": self._next,
-            "failed": self._failed.copy(),
-            "activations": {step: dict(counts) for step, counts in self._activations.items()},
-            "wholes": {step: dict(counts) for step, counts in self._wholes.items()},
-            "loops": self._loops.copy(),
-        }
-
-    def restore(self, summary: Mapping[str, Any]) -> None:
-        """Continue a tree that was recorded, by its `summary`."""
-        self._next = summary["next"]
-        self._failed, self._loops = dict(summary["failed"]), dict(summary.get("loops", {}))
-        for counts, name in ((self._activations, "activations"), (self._wholes, "wholes")):
-            counts |= {step: Counter(recorded) for step, recorded in summary[name].items()}
-
-    def recorded(self, address: str) -> tuple[str | None, int, int, list[Any]]:
-        """Return the arguments of `take` that put an address into the tree again.
-
-        Args:
-            address: Empty: the whole execution.
-
-        Returns:
-            The fold around it, its rank and its number there, and the rest as plain data.
-        """
-        fold = self._folds.get(address)
-        inside = None if fold is None else [*map(dict, (fold.inside, fold.below)), [*fold.signs]]
-        place = self._places[address] if address else (None, _LAST, 0)
-        return *place, [self._steps.get(address), self._numbers.get(address), inside]
-
-    def take(
-        self, address: str, fold: str | None, rank: int, place: int, rest: Sequence[Any]
-    ) -> None:
-        """Put an address into the tree as it was `recorded`."""
-        assert self._source is not None
-        step, number, inside = rest
-        if fold is not None:
-            self._places[address] = _Place(fold, rank, place)
-        if step is not None:
-            self._steps[address] = step
-        if number is not None:
-            self._numbers[address] = number
-        if inside is not None:
-            found = self._folds[address] = _RecordedFold(self._source, address)
-            found.inside, found.below = Counter(inside[0]), Counter(inside[1])
-            found.signs = dict.fromkeys(inside[2])
+    def _step(self, address: str) -> Mapping[str, Any]:
+        return self._steps.get(address) or self._read(address)
 
     def _row(self, address: str, parent: str) -> FoldRow:
         fold = self._folds.get(address) or _Fold()
@@ -363,7 +315,7 @@ class Folds:
         return FoldRow(
             address,
             address[len(parent) :].lstrip("/") if parent else address,
-            self._steps.get(address),
+            self._step(address) if address in self._states else None,
             len(fold.order),
             _NOUNS.get(next(iter(fold.signs), ""), "step"),
             _sorted(counts),
@@ -390,19 +342,19 @@ class Folds:
         return [inner for *_, inner in order[start : start + PAGE]]
 
     def _failed_inside(self, address: str) -> bool:
-        origin = (self._steps[address].get("error") or {}).get("step", "")
+        origin = (self._step(address).get("error") or {}).get("step", "")
         return origin in self._failed and address in around(origin)[:-1]
 
     def _settled(self, address: str) -> _Fold:
         """Return a fold after everything has moved to its place."""
         for moved in self._moved:
-            place = self._places[moved]
+            entry = self._entries[moved]
             rank = self._urgency(moved)
-            if rank != place.rank:
-                order = self._folds[place.fold].order
-                del order[bisect_left(order, (place.rank, place.number))]
-                insort(order, (rank, place.number, moved))
-                self._places[moved] = place._replace(rank=rank)
+            if rank != entry[0]:
+                order = self._folds[self._parents[moved]].order
+                del order[bisect_left(order, entry)]
+                self._entries[moved] = entry = rank, entry[1], moved
+                insort(order, entry)
         self._moved.clear()
         return self._folds[address]
 
@@ -415,21 +367,29 @@ class Folds:
         """Add an address and the folds around it that are new. It has no status yet."""
         parent = ""
         for place in around(address):
-            if place not in self._places:
+            if place not in self._parents:
                 fold = self._folds.get(parent) or self._opened(parent)
-                self._places[place] = _Place(parent, _LAST, len(fold.order))
-                insort(fold.order, (_LAST, len(fold.order), place))
-                fold.inside[""] += 1
+                self._parents[place] = parent
+                self._entries[place] = entry = _LAST, len(fold.order), place
+                insort(fold.order, entry)
+                fold.inside[""] = fold.inside.get("", 0) + 1
                 sign = place[len(parent) : len(parent) + 1]
                 if sign not in fold.signs:
-                    self._count(parent, -1)
-                    fold.signs[sign] = None
-                    self._count(parent, 1)
+                    self._count_again(parent, fold, sign)
             parent = place
+
+    def _count_again(self, address: str, fold: _Fold, sign: str) -> None:
+        """Count a fold with a further sign, which may make it a map or a loop."""
+        state = self._states.get(address)
+        if state is not None:
+            self._count(address, *state[1:], -1)
+        fold.signs[sign] = None
+        if state is not None:
+            self._count(address, *state[1:], 1)
 
     def _opened(self, address: str) -> _Fold:
         """Return a new fold at the address of a step that contained no others before."""
-        if address in self._steps:
+        if address in self._states:
             self._shift_around(address, self.status(address), None)
             self._moved[address] = None
         fold = self._folds[address] = _Fold()
@@ -438,27 +398,22 @@ class Folds:
     def _shift_around(self, address: str, before: str | None, after: str | None) -> None:
         """Count another status of a step that contains no others in all folds around it."""
         while address:
-            address = self._places[address].fold
+            address = self._parents[address]
             _shift(self._folds[address].below, before, after)
             if address:
                 self._moved[address] = None
 
-    def _count(self, address: str, number: int) -> None:
+    def _count(self, address: str, id: str, status: str, number: int) -> None:
         """Count a step once more, or once less, among the activations of its step id."""
-        step = self._steps.get(address)
-        if step is None or address.endswith((COMPENSATION, CLEANUP)):
+        if address.endswith((COMPENSATION, CLEANUP)):
             return
         fold = self._folds.get(address)
         is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
-        among = self._wholes if is_whole else self._activations
-        _add_to(among.setdefault(step["step"], Counter()), step["status"], number)
+        counts = (self._wholes if is_whole else self._activations).setdefault(id, {})
+        _add_to(counts, status, number)
 
 
-def _dictionary(source: TreeSource | None) -> Any:
-    return {} if source is None else LazyDict(source.read)
-
-
-def _shift(counts: Counter[str], before: str | None, after: str | None) -> None:
+def _shift(counts: dict[str, int], before: str | None, after: str | None) -> None:
     """Count something with another status. None: it is new, or gone."""
     if before is not None:
         _add_to(counts, before, -1)
@@ -466,8 +421,8 @@ def _shift(counts: Counter[str], before: str | None, after: str | None) -> None:
         _add_to(counts, after, 1)
 
 
-def _add_to(counts: Counter[str], status: str, number: int) -> None:
-    counts[status] += number
+def _add_to(counts: dict[str, int], status: str, number: int) -> None:
+    counts[status] = counts.get(status, 0) + number
     if not counts[status]:
         del counts[status]
 

@@ -98,7 +98,9 @@ class Host:
         ended."""
         self.linger = linger
         self.keeper = LeaseKeeper(store, ttl)
-        self.flows = LinkedFlows(store, in_memory=store.location == "memory")
+        in_memory = store.location == "memory"
+        indexed = not in_memory and remote_store(store.location) is None
+        self.flows = LinkedFlows(store, in_memory=in_memory, indexed=indexed)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
         self._folder = environments

@@ -11,8 +11,13 @@ if TYPE_CHECKING:
 class HistoryPort(Protocol):
     """Reads journals."""
 
-    def load(self, id: str) -> Loaded:
+    def load(self, id: str, until: int | None = None) -> Loaded:
         """Return the newest snapshot of an execution and the events after it.
+
+        Args:
+            id: Full id of the execution.
+            until: Number of the first event to leave out. The snapshot then has fewer events, and
+                its lists may have later items. Default: the newest snapshot and all events.
 
         Raises:
             NotFound: The execution does not exist.

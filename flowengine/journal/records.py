@@ -191,7 +191,7 @@ class Append(NamedTuple):
     claims: Sequence[LockOperation] = ()
     """In the order in which they were made and released."""
     snapshot: tuple[int, bytes] | None = None
-    """(number of events it includes, packed state). Replaces the previous one."""
+    """(number of events it includes, packed state)."""
     release: bool = False
     """Release the lease in the same transaction."""
     moved: tuple[str, str] | None = None

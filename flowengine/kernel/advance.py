@@ -20,7 +20,7 @@ from __future__ import annotations
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
+from flowengine.kernel.commands import Command, OpenWait, SetTimer
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps import scopes
@@ -46,9 +46,10 @@ def advance(
     graph: Graph,
     state: State,
     event: Event,
-    observe: list[Observation] | None = None,
+    observe: list[Any] | None = None,
     blame: Blame | None = None,
     after: Graph | None = None,
+    brief: bool = False,
 ) -> list[Command]:
     """Apply an event to an execution.
 
@@ -57,10 +58,14 @@ def advance(
         state: The state of the execution. It is changed in place.
         event: The event. If functions of the user are called to apply it, their results are stored
             in its `reduced`. An event that already has `reduced` needs no such calls.
-        observe: Receives the changes of each activation for display. None costs nothing.
+        observe: Receives the changes of each activation for display: an `Observation` of each. None
+            costs nothing.
         blame: Receives the causes of each failure, see `held_failures`. None costs nothing.
         after: The flow of the execution from this event on, if the event is `upgraded`. It is the
             form named by the event, and `moving.obstacles` has found no obstacle to it.
+        brief: Whether `observe` receives the usual changes in a form that costs less: the command
+            `Run` of an attempt that begins, and the address of a step that has succeeded with the
+            outcome `ok` and the value of the event.
 
     Returns:
         The commands, in order. They may be carried out once the event is on disk.
@@ -78,7 +83,7 @@ def advance(
         from flowengine.kernel.transition import added
 
         state["hold"] = added(state.get("hold"), more)
-    tx = Transition(graph if after is None else after, state, observe, event, blame)
+    tx = Transition(graph if after is None else after, state, observe, event, blame, brief)
     tx.stood = state["now"] - before
     if event["type"] == "upgraded":
         _upgraded(tx, graph, event)

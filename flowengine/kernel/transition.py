@@ -56,6 +56,7 @@ class Transition(View):
         "awake",
         "begun",
         "blame",
+        "brief",
         "calm",
         "changed",
         "commands",
@@ -78,9 +79,10 @@ class Transition(View):
         self,
         graph: Graph,
         state: State,
-        observe: list[Observation] | None,
+        observe: list[Any] | None,
         event: Any = _NOTHING,
         blame: Blame | None = None,
+        brief: bool = False,
     ) -> None:
         self.graph = graph
         self.event = event
@@ -88,6 +90,7 @@ class Transition(View):
         self.state = state
         self.now = state["now"]
         self.observe = observe
+        self.brief = brief
         self.blame = blame
         self.stood = 0
         self.commands: list[Command] = []

@@ -12,7 +12,7 @@ import pytest
 
 from flowengine.engines.executions import execution as executions
 from flowengine.engines.executions import linked_flows
-from flowengine.engines.executions.subjects import NAME as INDEX
+from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.engines.inspection import history
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
@@ -55,7 +55,7 @@ def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of `show`, after comparing it with that of a replay."""
     with case.engine_open() as engine, monkeypatch.context() as patch:
         shown = engine.executions.show(case.id)
-        patch.setattr(history, "_by_index", lambda *_: None)
+        patch.setattr(history, "_by_index", lambda *_, **__: None)
         assert shown == engine.executions.show(case.id)
     return shown
 
@@ -115,7 +115,7 @@ def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     with case.engine_open() as engine:
         logged = logs(engine.executions.show(case.id, tries=True))
-        monkeypatch.setattr(history, "_by_index", lambda *_: None)
+        monkeypatch.setattr(history, "_by_index", lambda *_, **__: None)
         assert logs(engine.executions.show(case.id, tries=True)) == logged
 
     assert logged.count(("no", "failed")) == 7
@@ -140,7 +140,7 @@ def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(parts(case)) > 3
 
 
-def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_back_keeps_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = [*SCRIPT[:-1], {"raise": "ModelError", "retryable": False}, {"text": "10"}]
     case = Case(tmp_path, flow(AGENT), script)
     assert case.run().status == "failed"
@@ -151,17 +151,17 @@ def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert engine.executions.retry(case.id).status == "succeeded"
 
     assert both_ways(case, monkeypatch)["steps"][-1]["status"] == "succeeded"
-    assert not parts(case)
+    assert parts(case)
 
 
-def test_a_fork_begins_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_has_an_index_of_its_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
     case.run()
     with case.engine_open() as engine:
         case.id = engine.executions.fork(case.id, from_step="ask/first#9").execution
 
     both_ways(case, monkeypatch)
-    assert not parts(case)
+    assert parts(case)
 
 
 @pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])
@@ -179,24 +179,6 @@ def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
 
     with case.engine_open() as engine, pytest.raises(StoreError, match=case.id):
         engine.executions.show(case.id)
-
-
-def test_flows_without_agents_have_no_index(tmp_path: Path) -> None:
-    text = """
-flowengine: 1
-id: f
-state: {log: {type: array, default: [], reducer: append}}
-steps:
-  - id: more
-    output: "${{ 'x' + string(round.number) }}"
-    loop: {until: "${{ round.number >= 200 }}", max: 200}
-    set: {log: "${{ [output, output] }}"}
-  - {id: wait, approval: Go on?}
-"""
-    case = Case(tmp_path, text, [])
-    case.run()
-
-    assert not parts(case)
 
 
 def test_hardly_any_event_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ STATUSES = (*URGENT, "succeeded", "skipped")
 NAMES = (
     *("a", "a[0]", "a[0]/x", "a[0]/y", "a[b]/x", "a[1]", "b", "b@1/x", "b@2/x", "b@2"),
     *("c", "c/x", "c/x[0]", "c/x[1]/y@1/z", "d#2", "d#2/x"),
+    *("e[a/b@c]", "e[a/b@c]/y", "e[[0]]"),
 )
 
 
@@ -28,14 +29,37 @@ def test_it_is_the_same_after_each_change(monkeypatch: pytest.MonkeyPatch) -> No
         folds, steps = Folds(), dict[str, Any]()
         for _ in range(draw.randrange(1, 40)):
             address = draw.choice(NAMES)
-            status = draw.choice(STATUSES)
-            step: dict[str, Any] = {"address": address, "step": address[-1], "status": status}
-            step["error"] = {"step": draw.choice(NAMES)} if status == "failed" else None
-            folds.put(step)
-            steps[address] = step
+            steps[address] = one(draw, address)
+            folds.put(steps[address])
             if draw.random() < 0.3:
                 check(folds, steps)
         check(folds, steps)
+
+
+@pytest.mark.endurance
+def test_many_steps_at_once_are_the_same_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowengine.engines.folds.PAGE", 3)
+    for seed in range(100):
+        draw = random.Random(seed)
+        steps: dict[str, Any] = {}
+        for address in draw.sample(NAMES, draw.randrange(1, len(NAMES))):
+            steps[address] = one(draw, address)
+        folds = Folds()
+        states = [(at, step["step"], step["status"]) for at, step in steps.items()]
+        folds.load(states, {}, steps.copy().__getitem__)
+        check(folds, steps)
+        for address in draw.choices(NAMES, k=10):
+            steps[address] = one(draw, address)
+            folds.put(steps[address])
+            check(folds, steps)
+
+
+def one(draw: random.Random, address: str) -> dict[str, Any]:
+    """Return a step at an address, with any status."""
+    step: dict[str, Any] = {"address": address, "step": address[-1]}
+    step["status"] = draw.choice(STATUSES)
+    step["error"] = {"step": draw.choice(NAMES)} if step["status"] == "failed" else None
+    return step
 
 
 def check(folds: Folds, steps: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.inspection import glance
+from flowengine.engines.inspection import indexed
 from flowengine.journal.reading import HistoryPort
 
 WORKS = """
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "long.yaml").write_text(LONG)
-    monkeypatch.setattr(glance, "LONG", 100)
+    monkeypatch.setattr(indexed, "LONG", 100)
     return tmp_path
 
 
@@ -108,7 +108,7 @@ def test_many_steps_that_one_event_began_are_long_too(folder: Path) -> None:
     with Engine("store") as engine:
         engine.keep_histories()
         execution = engine.run("instant.yaml").execution
-        assert len(engine.store.events(execution)) < glance.LONG
+        assert len(engine.store.events(execution)) < indexed.LONG
         seen = engine.executions.glance(execution)
 
     assert seen is not None

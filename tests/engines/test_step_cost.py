@@ -94,7 +94,7 @@ def test_a_step_makes_few_calls(
     assert calls.total() / 200 <= most, calls.most_common(60)
 
 
-@pytest.mark.parametrize(("watched", "most"), [(False, 67), (True, 96)])
+@pytest.mark.parametrize(("watched", "most"), [(False, 68), (True, 96)])
 def test_a_step_that_acts_and_its_commit_make_few_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool, most: int
 ) -> None:

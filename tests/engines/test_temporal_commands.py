@@ -50,6 +50,7 @@ EXCEPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "workers continue executions by themselves, so nothing is interrupted or due": (
         "test_an_execution_held_by_another_process_is_left_to_it",
+        "test_an_interrupt_while_the_event_loop_is_made_is_told_in_one_line",
         "test_an_overdue_approval_is_shown_as_overdue",
         "test_interrupting_saves_and_says_how_to_go_on",
     ),

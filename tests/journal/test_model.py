@@ -120,10 +120,11 @@ class StoresAgree(RuleBasedStateMachine):
         appends = []
         for id in sorted(chosen & self.epochs.keys()):
             epoch = self.epochs[id] - (1 if stale else 0)
-            appends.append(Append(id, epoch, self.lengths[id], **self.draw_fields(data)))
+            length = self.lengths[id]
+            appends.append(Append(id, epoch, length, **self.draw_fields(length, data)))
         self.commit(appends)
 
-    def draw_fields(self, data: st.DataObject) -> dict[str, Any]:
+    def draw_fields(self, length: int, data: st.DataObject) -> dict[str, Any]:
         def some(strategy: st.SearchStrategy[Any]) -> Any:
             return data.draw(st.lists(strategy, max_size=2))
 
@@ -155,10 +156,10 @@ class StoresAgree(RuleBasedStateMachine):
             "keys": some(signals),
             "taken": some(st.integers(1, 9)),
             "release": data.draw(st.integers(0, 9)) == 0,
-            **self.draw_snapshot(data),
+            **self.draw_snapshot(length, data),
         }
 
-    def draw_snapshot(self, data: st.DataObject) -> dict[str, Any]:
+    def draw_snapshot(self, length: int, data: st.DataObject) -> dict[str, Any]:
         if data.draw(st.booleans()):
             return {}
         part = st.builds(
@@ -168,7 +169,7 @@ class StoresAgree(RuleBasedStateMachine):
             st.sampled_from([b"", b"items"]),
         )
         lists = st.lists(part, max_size=2)
-        return {"snapshot": (data.draw(st.integers(0, 3)), b"state"), "lists": data.draw(lists)}
+        return {"snapshot": (length, b"state"), "lists": data.draw(lists)}
 
     @rule(owner=owners, more=st.sampled_from([0, 1, 2, 50]))
     def renew(self, owner: str, more: int) -> None:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from starlette.datastructures import URL
 
-from flowengine.engines.inspection import glance
+from flowengine.engines.inspection import indexed
 from flowengine.journal.reading import HistoryPort
 from flowengine.page import execution_list, site
 from flowengine.page.approval_views import closed_as
@@ -675,7 +675,7 @@ def write_long(folder: Path) -> str:
 def test_the_first_view_of_a_long_execution_does_not_read_its_journal(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glance, "LONG", 100)
+    monkeypatch.setattr(indexed, "LONG", 100)
     path = f"/executions/{api.engine.run(write_long(Path())).execution}"
     owner, read, events = Browser(api), list[str](), type(api.engine.store).events
 
@@ -707,7 +707,7 @@ def unread(*_: object, **__: object) -> None:
 def test_the_first_view_of_a_long_failed_execution_has_its_failure(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glance, "LONG", 100)
+    monkeypatch.setattr(indexed, "LONG", 100)
     write_long(Path())
     Path("long.yaml").write_text(LONG.replace("approval: {title:", "fail: {message:"))
     path, owner = f"/executions/{api.engine.run('long.yaml').execution}", Browser(api)
@@ -726,7 +726,7 @@ def test_the_first_view_of_a_long_failed_execution_has_its_failure(
 def test_a_glance_hides_what_the_whole_view_hides(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glance, "LONG", 100)
+    monkeypatch.setattr(indexed, "LONG", 100)
     execution = api.engine.run(write_long(Path())).execution
     vera = Browser(api, api.token("user:vera", "viewer"))
     text = vera("GET", f"/executions/{execution}").text

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.engines.inspection import glance
+from flowengine.engines.inspection import indexed
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk.environments import Screen
 from flowengine.server.protocol import ProtocolLimits
@@ -103,7 +103,7 @@ async def _long_execution_is_filled_in(page: Page, served: Served, folder: Path)
     file = write_long(folder)
     engine = served.api.engine
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glance, "LONG", 100)
+        patch.setattr(indexed, "LONG", 100)
         result = await asyncio.to_thread(engine.run, file)
         async with page.expect_response("**?all=true"):
             await page.goto(f"{served.url}/executions/{result.execution}")

@@ -224,7 +224,7 @@ class FaultyStore(JournalStore):
     def execution(self, id: str) -> ExecutionRecord:
         return self._alive.execution(id)
 
-    def load(self, id: str) -> Loaded:
+    def load(self, id: str, until: int | None = None) -> Loaded:
         return self._alive.load(id)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists
 from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
-from flowengine.engines.executions.subjects import StepIndex, address_of, why_of
+from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
+from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import (
@@ -137,6 +138,7 @@ class Execution:
         "_flows",
         "_forms",
         "_head",
+        "_held",
         "_ids",
         "_index_of_steps",
         "_left",
@@ -191,7 +193,7 @@ class Execution:
     ) -> None:
         self._flows = flows
         self._lists = GrowingLists(read)
-        self._index_of_steps = StepIndex(kept=linked.indexed)
+        self._index_of_steps = StepIndex(kept=linked.indexed, whole=linked.tells)
         self.id = id
         self.linked = linked
         self.context = context
@@ -226,10 +228,10 @@ class Execution:
         self._messages: set[int] = set()
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
-        self._tail = 0
-        self._ids = 0
-        self._snapshot = 0
+        self._tail = self._ids = self._snapshot = 0
         self._rewritten = False
+        self._held: tuple[tuple[int, bytes], Sequence[ListPart]] | None = None
+        """The snapshot of a state from which it continues, and its lists."""
         self._loaded = False
         self._moved: tuple[str, str] | None = None
         self._forms: list[str] = []
@@ -239,15 +241,12 @@ class Execution:
         """Initialize a new execution, which the next `take` creates."""
         self._new = new
 
-    def begin_with(
-        self, new: NewExecution, past: Sequence[Event], state: State, forms: list[str]
-    ) -> None:
+    def begin_with(self, new: NewExecution, past: Sequence[Event], forms: list[str]) -> None:
         """Initialize a new execution with a past.
 
         Args:
             new: Its entry in lists.
             past: Its first events.
-            state: The state after them.
             forms: Hashes of the other flows that the past refers to.
         """
         self._new = new
@@ -256,7 +255,8 @@ class Execution:
         self.stored = sum(len(packed) for _, packed in self._events)
         for number, (_, packed) in enumerate(self._events if self.linked.grows else ()):
             self._lists.add_event(number, packed)
-        self.put_back(state)
+        self._replay(past)
+        self.put_back(self.state)
         self._loaded = True
         self._enter_workdir()
 
@@ -271,9 +271,10 @@ class Execution:
 
     def _load(self, loaded: Loaded) -> None:
         self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
-        self._snapshot = self._tail = 0
+        self._snapshot, self._tail, self._held = 0, 0, None
         self._lists.forget()
-        self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
+        self.linked = self._flows.by_hash(loaded.record.hash)
+        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state, indexed, self.stored = self._lists.load(packed, loaded.lists)
@@ -282,19 +283,16 @@ class Execution:
             self._snapshot = len(packed)
         self._ids = self.state["last"] + self.state["inner"]
         self.stored += sum(len(entry.payload) for entry in loaded.tail)
-        self.linked = self._flows.by_hash(loaded.record.hash)
         graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             self.halted = event["type"] == "halted"
-            if event["type"] in ("retry", "upgraded"):  # a snapshot exists, or it is damaged
-                self._index_of_steps.end()
-                self._replay(loaded)
+            if loaded.snapshot is None and event["type"] in REWRITES:  # the snapshot is damaged
+                from flowengine.engines.executions.linked_flows import unpacked
+
+                self._replay(unpacked(self.id, loaded.tail))
                 break
-            if self._index_of_steps.seen is None:
-                advance(graph, self.state, event)
-            else:
-                self._advance_observed(graph, event, entry.seq)
+            self._advance_noted(graph, event)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
@@ -314,13 +312,15 @@ class Execution:
         self._opened.clear()
         self._enter_workdir()
 
-    def _replay(self, loaded: Loaded) -> None:
-        """Compute the state from the whole journal, without a snapshot."""
-        from flowengine.engines.executions.linked_flows import state_at, unpacked
+    def _replay(self, events: Sequence[Event]) -> None:
+        """Compute the state from all events, which may go back to an earlier state."""
+        from flowengine.engines.executions.linked_flows import walk
 
-        assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
-        events = unpacked(self.id, loaded.tail)
-        _, self.state = state_at(self._flows, self.linked.hash, events, len(events))
+        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
+        seen: list[Observation] = []
+        for moment in walk(self._flows, self.linked.hash, events, seen):
+            self._index_of_steps.take(moment, seen)
+            self.state = moment.state
 
     def _enter_workdir(self) -> None:
         """Restore the working directory and the objects with which the execution was started."""
@@ -349,13 +349,14 @@ class Execution:
     def put_back(self, state: State) -> None:
         """Continue from an earlier state of this execution.
 
-        The next `take` writes it as a snapshot and publishes its open waits.
+        The next `take` writes it as a snapshot and publishes its open waits. The snapshot does
+        not include the queue, so that the events after a snapshot never go back.
         """
         from flowengine.engines.executions.parts import claims_in
 
         self.state = state
         self._rewritten, self.halted = True, False
-        self._index_of_steps.end()
+        self._held = self._take_snapshot(self.seq + len(self._events))
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
 
@@ -396,18 +397,23 @@ class Execution:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
             news.entries.append((number, event, address, why))
-        observe = None if news is None else news.steps
+        observe, noted = None if news is None else news.steps, self._index_of_steps.noted
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
-            if self._index_of_steps.seen is None:
+            if noted is None:
                 commands = advance(graph, state, event, observe, after=after)
+            elif event["type"] == "succeeded" and "log" not in event:
+                noted.append(event)  # most events of most flows
+                known = len(noted)
+                commands = advance(graph, state, event, noted, brief=observe is None)
+                if observe is not None:
+                    observe += noted[known:]
             else:
-                number = self.seq + len(self._events)
-                commands = self._advance_observed(graph, event, number, observe, after)
-        except EXPLAINED:
-            raise
-        except Exception as error:
-            if not self._loaded:  # this object computed the state event by event
+                commands = self._advance_noted(graph, event, observe, after)
+        except BaseException as error:
+            self._index_of_steps.undo(event)
+            # An object that is not loaded has computed the state event by event.
+            if not (self._loaded and isinstance(error, Exception)) or isinstance(error, EXPLAINED):
                 raise
             raise damage(f"what is stored of execution {self.id}", error) from error
         if event["type"] in HANDING:
@@ -475,23 +481,22 @@ class Execution:
         if event["type"] == "started":
             self._enter_workdir()
 
-    def _advance_observed(
+    def _advance_noted(
         self,
         graph: Graph,
         event: Event,
-        number: int,
         observe: list[Observation] | None = None,
         after: Graph | None = None,
     ) -> list[Command]:
-        """Apply an event, and record the observations."""
-        index = self._index_of_steps
-        index.before(graph, self.state, number, event)
-        if index.seen is None:
-            return advance(graph, self.state, event, observe, after=after)
-        commands = advance(graph, self.state, event, index.seen)
-        if observe is not None:
-            observe += index.seen
-        index.after(graph, number, event)
+        """Apply an event, and note it for the index of steps."""
+        index, state = self._index_of_steps, self.state
+        index.before(graph, state, event)
+        noted = index.noted
+        known = 0 if noted is None else len(noted)
+        commands = advance(graph, state, event, noted, None, after, observe is None)
+        if observe is not None and noted is not None:
+            observe += noted[known:]
+        index.after(after or graph, state, event)
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
@@ -533,11 +538,16 @@ class Execution:
         """
         self.told = Told([], [], []) if subscribers else None
         self._batch, self.queue = self.queue, []
-        self._left = list(self.commands)
+        self._left, before = list(self.commands), self.stored
         for event in self._batch:
             if event["type"] == "timer" and not self.timers.clear(event["timer"]):
                 continue  # cleared by an earlier event
             self.apply(event)
+        index = self._index_of_steps
+        if index.noted is not None and (
+            len(index.noted) > MOST_NOTED or self.stored - before > LARGE
+        ):
+            index.write(self.linked.graph)
 
     def apply_first(self, *, again: bool) -> None:
         """Apply the first event of the queue. If this raises, it is still there.
@@ -554,8 +564,6 @@ class Execution:
             self.apply(event)
         except BaseException:
             self.state = unpack_snapshot(before)
-            if self._index_of_steps.seen:
-                self._index_of_steps.seen.clear()
             raise
         del self.queue[0]
 
@@ -570,17 +578,19 @@ class Execution:
         events, seq, known = self._events, self.seq, self._head
         self._events = []
         self.seq = seq + len(events)
-        snapshot: tuple[int, bytes] | None = None
-        lists: Sequence[ListPart] = ()
+        snapshot, lists = self._held or (None, ())
         try:
             unchanged = not release and known[0] == "running" == self.state["status"]
             head = None if unchanged else self._changed_head(release)
             ids = self.state["last"] + self.state["inner"]  # number of records so far
             tail = self._tail + BYTES_PER_ID * (ids - self._ids)
-            grown = tail >= SMALLEST_TAIL and tail >= 2 * self._snapshot
-            if (self._rewritten or grown) and not self.halted:
+            # One that has ended is small, and is shown without the events before.
+            grown = tail >= SMALLEST_TAIL and (tail >= 2 * self._snapshot or self.ended)
+            anew = self._rewritten and (snapshot is None or self._moved is not None)
+            if (anew or grown) and not self.halted:
                 try:
-                    snapshot, lists = self._take_snapshot(ids)
+                    snapshot, more = self._take_snapshot(self.seq)
+                    lists = [*lists, *more]
                 except InputError:
                     if not self.ended:  # it is not needed then
                         raise
@@ -617,22 +627,23 @@ class Execution:
         self._new, self._opened, self._closed = None, {}, []
         self._taken, self._sent, self._claims = [], [], []
         self._moved, self._forms = None, []
-        self._rewritten = False
+        self._rewritten, self._held = False, None
         return append
 
-    def _take_snapshot(self, ids: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
+    def _take_snapshot(self, number: int) -> tuple[tuple[int, bytes], Sequence[ListPart]]:
         """Return a snapshot, and the new parts of its lists.
 
         Args:
-            ids: Number of records so far.
+            number: Number of the events that it includes.
         """
         state: Mapping[str, Any] = {**self.state, STORED: self.stored}
         lists: Sequence[ListPart] = ()
-        if self.linked.grows:
+        if self.linked.grows or self._index_of_steps.noted is not None:
             state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
         packed = pack_snapshot(state)
-        self._snapshot, self._tail, self._ids = len(packed), 0, ids
-        return (self.seq, packed), lists
+        self._snapshot, self._tail = len(packed), 0
+        self._ids = self.state["last"] + self.state["inner"]
+        return (number, packed), lists
 
     def takes(self, message: int) -> bool:
         """Note that the next commit takes a message of the inbox. False if already taken."""

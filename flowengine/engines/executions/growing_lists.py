@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.engines.executions.subjects import NAME as INDEX
+from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
     TextPosition,
@@ -29,7 +29,7 @@ from flowengine.util.garbage import CollectedLater
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from flowengine.engines.executions.subjects import StepIndex
+    from flowengine.engines.executions.step_index import StepIndex
     from flowengine.journal.records import JournalEntry
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
@@ -38,6 +38,8 @@ LEFT_OUT = "lists"
 """Key of a packed state with the lists that it leaves out, each with its length."""
 STORED = "stored"
 """Key of a packed state with the bytes of the events before it. Earlier versions did not count."""
+_EARLIER_INDEX = ":steps"
+"""Name of the index of steps that earlier versions kept of executions with agents."""
 _GAP = 8
 """Number of unneeded events to read if that saves a query."""
 
@@ -87,7 +89,7 @@ class GrowingLists:
             if first < len(items) or first < len(stored):
                 new = pack_placed(items[first:], self._places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
-        if part := index.part(self._places):
+        if part := index.part(graph, self._places):
             parts.append(part)
         self._stored = lists
         self._events.clear()
@@ -116,11 +118,14 @@ class GrowingLists:
     def _join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})
         indexed = lengths.pop(INDEX, None)
+        lengths.pop(_EARLIER_INDEX, None)
         # A damaged snapshot may have left parts of lists that the state does not name.
         of_state = [part for part in parts if part.name in lengths]
         texts = self._texts(of_state)
         for name, of_list in groupby(of_state, key=lambda part: part.name):
-            items = _items(of_list, texts)
+            items = _items(of_list, texts.__getitem__)[
+                : lengths[name]
+            ]  # later ones are of a later snapshot
             if len(items) != lengths[name]:
                 raise ValueError(f"{name} has {len(items)} items in place of {lengths[name]}")
             cells, key = _cells(state, name)
@@ -136,7 +141,9 @@ class GrowingLists:
         Args:
             parts: All its parts.
         """
-        return _items(parts, self._texts(parts))
+        wanted: set[bytes] = set()
+        items = _items(parts, wanted.add)
+        return _items(parts, self._texts_at(wanted).__getitem__) if wanted else items
 
     def events(self, numbers: Sequence[int]) -> Iterator[JournalEntry]:
         """Yield events, including others that are read along with them.
@@ -167,6 +174,9 @@ class GrowingLists:
         wanted: set[bytes] = set()
         for part in parts:
             _unpacked(part, wanted.add)
+        return self._texts_at(wanted)
+
+    def _texts_at(self, wanted: set[bytes]) -> dict[bytes, str]:
         places = {packed: unpack_place(packed) for packed in wanted}
         numbers = sorted({place.event for place in places.values()})
         events = {entry.seq: entry.payload for entry in self.events(numbers)}
@@ -215,12 +225,12 @@ def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], s
     return (state["frames"][int(frame)]["vars"], key) if slash else (state["vars"], name)
 
 
-def _items(parts: Iterable[ListPart], texts: Mapping[bytes, str]) -> list[Any]:
+def _items(parts: Iterable[ListPart], text: Callable[[bytes], Any]) -> list[Any]:
     items: list[Any] = []
     for part in parts:
         if part.first != len(items):
             raise ValueError(f"a part of {part.name} begins at {part.first}")
-        items += _unpacked(part, texts.__getitem__)
+        items += _unpacked(part, text)
     return items
 
 

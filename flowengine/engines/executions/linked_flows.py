@@ -36,14 +36,18 @@ class LinkedFlow:
         compiled: The flow in plain form.
         hash: The hash by which a store identifies it.
         in_memory: Whether nothing of its executions outlives this process.
+        indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
-    def __init__(self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False) -> None:
+    def __init__(
+        self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False, indexed: bool = False
+    ) -> None:
         from flowengine.flow.expressions import CelEvaluator
 
         self.compiled = compiled
         self.hash = hash
         self._in_memory = in_memory
+        self._indexed = indexed
         evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
@@ -74,7 +78,12 @@ class LinkedFlow:
 
     @cached_property
     def indexed(self) -> bool:
-        """Return whether an index of its steps is kept. See `subjects`."""
+        """Return whether an index of its steps is kept. See `step_index`."""
+        return self._indexed or self.tells
+
+    @cached_property
+    def tells(self) -> bool:
+        """Return whether its steps' outputs are parts of conversations, which are shown often."""
         return self.grows and any("teller" in step for step in self.compiled["steps"])
 
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
@@ -103,11 +112,13 @@ class LinkedFlows:
     Args:
         store: Contains the compiled flows.
         in_memory: Whether nothing in it outlives this process.
+        indexed: Whether an index of the steps of all executions is kept. See `step_index`.
     """
 
-    def __init__(self, store: FlowPort, *, in_memory: bool = False) -> None:
+    def __init__(self, store: FlowPort, *, in_memory: bool = False, indexed: bool = False) -> None:
         self._store = store
         self._in_memory = in_memory
+        self._indexed = indexed
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:
@@ -116,7 +127,7 @@ class LinkedFlows:
         if linked is None:
             compiled = unpack_flow(self._store.get_flow(hash), hash)
             with Sound(f"flow {hash}"):
-                linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
+                linked = self._linked(compiled, hash)
             self._flows[hash] = linked
         return linked
 
@@ -133,9 +144,12 @@ class LinkedFlows:
 
                 check_importable(LoadedFlow(compiled, hash).functions)
             self._store.put_flow(hash, packed)
-            linked = LinkedFlow(compiled, hash, in_memory=self._in_memory)
+            linked = self._linked(compiled, hash)
             self._flows[hash] = linked
         return linked
+
+    def _linked(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
+        return LinkedFlow(compiled, hash, in_memory=self._in_memory, indexed=self._indexed)
 
     def forget(self) -> None:
         """Forget all flows, because the store may have deleted some."""

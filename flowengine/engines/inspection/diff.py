@@ -169,6 +169,7 @@ def _recorded(host: Host, record: ExecutionRecord, marks: Marks | None) -> Histo
         with suppress(FlowEngineError):  # it is shown nevertheless
             kept = marks.of(record) or marks.begin(record)
             kept.add_compared(length, name, body, facts, contents)
+            marks.trim()
     return past
 
 

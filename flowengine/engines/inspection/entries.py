@@ -21,7 +21,6 @@ from flowengine.engines.executions.linked_flows import (
     walk_on,
 )
 from flowengine.engines.executions.views import entry_view
-from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.steps import OVER
 from flowengine.engines.results import ENDED, EventFilter, StoreEvent
 from flowengine.errors import FlowEngineError
@@ -69,14 +68,11 @@ def entries(
         See `entry_view`.
     """
     record = host.store.execution(execution)
-    if histories is not None and not follow and _is_past(host, record, since, histories):
-        with histories.opened(host.store, host.flows, record) as history:
+    first = None if histories is None or follow else histories.first(record)
+    if histories is not None and first is not None and first <= since:
+        with histories.opened(host.store, host.flows, record, values=False) as history:
             known = history.entries(since)
-        try:
-            yield from known
-        except marks.DamagedMarks:
-            histories.damaged()
-            raise
+        yield from known
         return
     for entry in feed(host, execution, since):
         if entry is not None:
@@ -85,14 +81,6 @@ def entries(
             return
         else:
             time.sleep(FOLLOW_SECONDS)
-
-
-def _is_past(host: Host, record: ExecutionRecord, since: int, histories: OpenHistories) -> bool:
-    """Return whether the last snapshot is too late, or less is read of what is kept."""
-    if histories.has(host.store, record):
-        return True
-    snapshot = host.store.load(record.id).snapshot
-    return since >= marks.NEW and (snapshot is None or since < snapshot[0])
 
 
 def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:
@@ -159,12 +147,14 @@ def _start(host: Host, execution: str, since: int | None) -> _Start:
     if since == 0:
         return _beginning(host, store.execution(execution).hash, read(store, execution))
     loaded = store.load(execution)
+    if since is not None and loaded.snapshot is not None and since < loaded.snapshot[0]:
+        loaded = store.load(execution, since)
+        if loaded.snapshot is None:
+            return _beginning(host, loaded.record.hash, read(store, execution))
     hash, tail = loaded.record.hash, unpacked(execution, loaded.tail)
     if loaded.snapshot is None:
         return _beginning(host, hash, tail)
     number, packed = loaded.snapshot
-    if since is not None and since < number:
-        return _beginning(host, hash, read(store, execution))
     with Sound(f"what is stored of execution {execution}"):
         lists = GrowingLists(partial(store.events, execution))
         state, *_ = lists.load(packed, loaded.lists)
@@ -182,6 +172,9 @@ def _moments(host: Host, execution: str, start: _Start) -> Iterator[Moment | Non
     store = host.store
 
     def before(number: int) -> tuple[Graph, State]:
+        near = start if number == start.number else _start(host, execution, number + 1)
+        if near.number == number:  # a retry has a snapshot from before it
+            return near.graph, near.state
         return state_before_retry(host.flows, hash, read(store, execution), number)
 
     walked = walk_on(host.flows, hash, graph, state, following, events, before)
@@ -192,11 +185,11 @@ def _moments(host: Host, execution: str, start: _Start) -> Iterator[Moment | Non
             moment = next(walked)
             following, has_ended = moment.number + 1, moment.state["status"] in OVER
             yield moment
-        elif has_ended:
-            return
-        elif more := unpacked(execution, store.events(execution, following)):
+        elif more := unpacked(execution, store.events(execution, following, _BATCH)):
             events += more  # the walk continues with them
             end += len(more)
+        elif has_ended:
+            return
         else:
             yield None
 

@@ -1,8 +1,7 @@
-"""The history of an execution, read from its journal by replay.
+"""The history of an execution: attempts, inputs, outputs and errors of each activation.
 
-Replay yields each activation's attempts, inputs, outputs and errors. For executions with agents, an
-index of the steps is stored beside the snapshots. To show all their steps, only the events since
-the last snapshot are replayed.
+Most come from the index of the steps that is stored beside the snapshots, and from a replay of the
+events since the last snapshot. Executions without an index are replayed from their beginning.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions import subjects as step_index
-from flowengine.engines.executions.growing_lists import GrowingLists
-from flowengine.engines.executions.linked_flows import first_form, read, unpacked, walk_on
+from flowengine.engines.executions.linked_flows import first_form, read, walk_on
+from flowengine.engines.executions.step_index import REMARK
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
-from flowengine.engines.inspection.glance import read_glance
+from flowengine.engines.inspection.indexed import Indexed, read_glance, read_index, step_with_values
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.inspection.unattended import standing_view
@@ -35,77 +33,13 @@ from flowengine.kernel.notation.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.engines.executions.subjects import Remark
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Again, ExecutionInfo, StepInfo
-    from flowengine.journal.records import ExecutionRecord, JournalEntry
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
-
-
-class Indexed(NamedTuple):
-    """An execution at its last snapshot, and the events since."""
-
-    graph: Graph
-    state: State
-    number: int
-    """Number of the first event since."""
-    records: list[Observation | Remark]
-    """The observations, and events with further information, each with the address of its step."""
-    tail: list[Event]
-
-
-def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
-    """Return an execution from the index of its steps. None: no index is stored."""
-    linked = host.flows.by_hash(record.hash)
-    if not linked.indexed:
-        return None
-    loaded = host.store.load(record.id)
-    if loaded.snapshot is None:
-        return None
-    number, packed = loaded.snapshot
-    lists = GrowingLists(_ReadOnce(partial(host.store.events, record.id)))
-    state, length, _ = lists.load(packed, loaded.lists)
-    tail = unpacked(record.id, loaded.tail)
-    if length is None or any(event["type"] in step_index.REWRITES for event in tail):
-        return None
-
-    def events(numbers: Sequence[int]) -> dict[int, Event]:
-        entries = list(lists.events(numbers))
-        seqs = [entry.seq for entry in entries]
-        return dict(zip(seqs, unpacked(record.id, entries), strict=True))
-
-    items = lists.items(step_index.parts_of(loaded.lists))
-    records = list(step_index.records(items, events))
-    if len(records) != length:
-        raise ValueError(f"the index of steps has {len(records)} records in place of {length}")
-    return Indexed(linked.graph, state, number, records, tail)
-
-
-class _ReadOnce:
-    """Reads events of an execution, and caches them.
-
-    The texts of a conversation, the outputs of its steps and its messages are in the same events.
-
-    Args:
-        read: Reads them from the store.
-    """
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._entries: dict[int, JournalEntry] = {}
-
-    def __call__(self, since: int, limit: int) -> list[JournalEntry]:
-        """Return at most this many events, starting at a number."""
-        wanted = range(since, since + limit)
-        known = self._entries
-        if missing := [number for number in wanted if number not in known]:
-            first, last = missing[0], missing[-1]
-            known.update((entry.seq, entry) for entry in self._read(first, last + 1 - first))
-        return [known[number] for number in wanted if number in known]
 
 
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
@@ -158,13 +92,26 @@ def show(
     record = host.store.execution(execution)
     if step is None and not plumbing:
         with Sound(f"the journal of execution {execution}"):
-            shown = _by_index(host, record)
+            shown = _by_index(host, record, tries=tries)
         if shown is not None:
             return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
-    with _replayed(host, record, histories) as replayed:
+    with Sound(f"the journal of execution {execution}"):
+        known = None if step is None else step_with_values(host.store, host.flows, record, step)
+    kept = histories or OpenHistories(0)
+    with _replayed(host, record, kept, values=known is None) as replayed:
         now = None if replayed.last is None else Last(replayed.last.graph, replayed.last.state)
-        shown = _Shown(replayed.steps(step), now, replayed.warnings, _again(host, record, replayed))
+        steps = replayed.steps(step)
+        if known is not None:
+            _fill_in(steps, known)
+        shown = _Shown(steps, now, replayed.warnings, _again(host, record, replayed))
         return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+
+
+def _fill_in(steps: list[StepInfo], known: StepInfo) -> None:
+    """Give a step its values. A map or loop began with its first item or round."""
+    for number, step in enumerate(steps):
+        if step["address"] == known["address"]:
+            steps[number] = {**known, "started_at": step["started_at"]}
 
 
 @contextmanager
@@ -188,7 +135,7 @@ def folds(
         info = show(host, execution, None, histories, tries=True)
         yield {**info, "steps": []}, Folds(info["steps"])  # the view depends on all steps
         return
-    with _replayed(host, record, histories) as replayed:
+    with _replayed(host, record, histories, values=False) as replayed:
         now = None if replayed.last is None else Last(replayed.last.graph, replayed.last.state)
         shown = _Shown([], now, replayed.warnings, _again(host, record, replayed))
         info = _view(host, record, shown, None, plumbing=False, tries=False)
@@ -211,7 +158,7 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
         `warnings` the newest. None: `show` is as fast.
     """
     record = host.store.execution(execution)
-    if histories.has(host.store, record):
+    if histories.has(record):
         return None
     with Sound(f"what is stored of execution {execution}"):
         found = read_glance(host, record)
@@ -226,9 +173,22 @@ def glance(host: Host, execution: str, histories: OpenHistories) -> ExecutionInf
 
 @contextmanager
 def _replayed(
-    host: Host, record: ExecutionRecord, histories: OpenHistories | None
+    host: Host,
+    record: ExecutionRecord,
+    histories: OpenHistories | None,
+    *,
+    values: bool,
+    until: int | None = None,
 ) -> Iterator[Replayed]:
-    """Return an execution after all its events, in the block only."""
+    """Return an execution after all its events, in the block only.
+
+    Args:
+        host: Provides the store.
+        record: The execution.
+        histories: The executions that were shown last. None: they are not kept.
+        values: Whether its steps must have their inputs and outputs.
+        until: Number of an event, if only the past before it is shown.
+    """
     sound = Sound(f"the journal of execution {record.id}")
     if histories is None:
         with sound:
@@ -238,7 +198,8 @@ def _replayed(
         return
     with ExitStack() as stack:
         with sound:
-            replayed = stack.enter_context(histories.opened(host.store, host.flows, record))
+            opened = histories.opened(host.store, host.flows, record, values=values, until=until)
+            replayed = stack.enter_context(opened)
         yield replayed
 
 
@@ -313,7 +274,7 @@ def show_past(
         See `ExecutionInfo`, without the keys that are not part of the journal.
     """
     record = host.store.execution(execution)
-    with _past(host, record, until, histories) as (past, entries):
+    with _past(host, record, until, histories, values=True) as (past, entries):
         info, steps = _past_view(record, past, entries), past.steps()
     wait_with_what_is_inside(steps)
     if not plumbing:
@@ -335,13 +296,18 @@ def past_folds(
         info = show_past(host, execution, until, histories)
         yield {**info, "steps": []}, Folds(info["steps"])
         return
-    with _past(host, record, until, histories) as (past, entries):
+    with _past(host, record, until, histories, values=False) as (past, entries):
         yield _past_view(record, past, entries), past.folds("")
 
 
 @contextmanager
 def _past(
-    host: Host, record: ExecutionRecord, until: int, histories: OpenHistories | None
+    host: Host,
+    record: ExecutionRecord,
+    until: int,
+    histories: OpenHistories | None,
+    *,
+    values: bool,
 ) -> Iterator[tuple[Replayed, int]]:
     """Return an execution before an event, and the length of its journal, in the block only."""
     if histories is None:
@@ -351,9 +317,10 @@ def _past(
             past.add(whole[: max(until, 0)])  # replayed only as far as needed
         yield past, len(whole)
         return
-    with _replayed(host, record, histories) as replayed:
+    until = max(until, 0)
+    with _replayed(host, record, histories, values=values, until=until) as replayed:
         with Sound(f"the journal of execution {record.id}"):
-            past = replayed.before(max(until, 0))
+            past = replayed.before(until)
         yield past, replayed.length
 
 
@@ -410,28 +377,30 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     return not any(step["address"].startswith(inside) for step in steps)
 
 
-def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
-    """Return the same from the index of the steps and later events. None: it has no index."""
-    indexed = read_index(host, record)
+def _by_index(host: Host, record: ExecutionRecord, *, tries: bool) -> _Shown | None:
+    """Return the same from the index of the steps and later events. None: it has no index.
+
+    Args:
+        host: Provides the store.
+        record: The execution.
+        tries: Whether its attempts are shown, whose inputs only the indexes of agents lack.
+    """
+    linked = host.flows.by_hash(record.hash)
+    if tries and not linked.tells:
+        return None
+    indexed = read_index(host.store, host.flows, record, values=True)
     if indexed is None:
         return None
     log = ActivationLog()
-    done = _done_plumbing(indexed)
-    for entry in indexed.records:
-        if isinstance(entry, Observation):
-            log.pass_over(entry) if entry.address in done else log.fold(indexed.graph, entry)
-        else:
-            log.add(*entry)
+    hidden = _done_plumbing(indexed)
+    log.load(host.flows, indexed.first_form, indexed.rows, indexed.events, hidden)
     seen: list[Observation] = []
     for moment in walk_on(host.flows, record.hash, *indexed[:3], indexed.tail, observe=seen):
         log.take(moment, seen)
-    events = [
-        *(entry[1] for entry in indexed.records if not isinstance(entry, Observation)),
-        *indexed.tail,
-    ]
     last = Last(indexed.graph, indexed.state)
     read_all = partial(read, host.store, record.id)
-    return _Shown([*log.steps.values()], last, events, partial(again, host, record, read_all))
+    again_ = partial(again, host, record, read_all)
+    return _Shown([*map(log.read, log.steps)], last, [*indexed.remarked, *indexed.tail], again_)
 
 
 def _again(host: Host, record: ExecutionRecord, replayed: Replayed) -> Callable[[], Again]:
@@ -448,9 +417,9 @@ def _done_plumbing(indexed: Indexed) -> set[str]:
     """Return the addresses of connecting steps that are never shown."""
     node, steps = indexed.graph.node, indexed.graph.flow["steps"]
     statuses = {
-        record.address: shown_status(record, steps[record.step])
-        for record in indexed.records
-        if isinstance(record, Observation) and node(record.step).plumbing
+        row.address: shown_status(row.observation, steps[row.step])
+        for row in indexed.rows
+        if row.source != REMARK and node(row.step).plumbing
     }
     return {address for address, status in statuses.items() if status in _DONE}
 

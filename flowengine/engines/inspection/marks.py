@@ -1,9 +1,6 @@
-"""Long executions as a server has read them, on disk, so that no other process reads them again.
+"""What only a replay of a long execution shows, on disk, so that it is replayed once.
 
-A *mark* is a number of events after which an execution was recorded: the rows of the steps that
-have changed since the mark before it, and the addresses and reasons of the events between them.
-Some marks also have the state, from which a replay continues. Those of a state that grows are far
-apart, so that all of them together take about as much space as the journal.
+These are the facts from which differences are computed, and how a failed execution can be retried.
 
 Everything in the file can be derived from the journals. It may be deleted at any time, and a file
 that is damaged is replaced. Nothing in it is trusted: values are plain data of limited size.
@@ -15,9 +12,9 @@ import os
 import sqlite3
 import zlib
 from _thread import RLock
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.encoding import MAX_SIZE, checksum, inflate, pack, unpack
@@ -27,46 +24,28 @@ if TYPE_CHECKING:
     from flowengine.journal.store import DirectoryPort
 
 EVERY = 500
-"""Events between two marks."""
-NEW = 2_000
-"""Events that take no noticeable time to replay."""
+"""Events from which the facts of an execution are recorded."""
 MOST_BYTES = 2 * 1024**3
-"""Maximum size of the file. Executions that have not been shown for longest are dropped."""
+"""Maximum size of the file. Executions that were recorded first are dropped."""
 FILE = "histories.db"
-_PER_EVENT = 500
-"""Bytes of states for each event, on average."""
 _PLAIN, _DEFLATED = b"\x00", b"\x01"
 _WORTH_IT = 1024
 """Bytes from which compression is worth its time."""
-_VERSION = 3
+_VERSION = 5
 _FACTS = 200
 """Facts in one row."""
 _TABLES = """
 CREATE TABLE executions (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, created_at INTEGER NOT NULL,
-    shown INTEGER NOT NULL, bytes INTEGER NOT NULL, UNIQUE (id, created_at));
-CREATE TABLE marks (
-    execution INTEGER NOT NULL, number INTEGER NOT NULL, event BLOB NOT NULL,
-    subjects BLOB NOT NULL, state BLOB, UNIQUE (execution, number));
-CREATE TABLE steps (
-    execution INTEGER NOT NULL, address TEXT NOT NULL, mark INTEGER NOT NULL, fold TEXT,
-    rank INTEGER, place INTEGER, body BLOB NOT NULL, step BLOB NOT NULL,
-    UNIQUE (execution, address, mark));
-CREATE INDEX steps_in_folds ON steps (execution, fold, address, mark, rank, place);
+    bytes INTEGER NOT NULL, UNIQUE (id, created_at));
 CREATE TABLE compared (
     execution INTEGER NOT NULL UNIQUE, number INTEGER NOT NULL, event BLOB NOT NULL,
     body BLOB NOT NULL);
+CREATE TABLE points (execution INTEGER NOT NULL UNIQUE, number INTEGER NOT NULL, point TEXT);
 CREATE TABLE facts (
     execution INTEGER NOT NULL, first INTEGER NOT NULL, facts BLOB NOT NULL,
     contents BLOB NOT NULL, UNIQUE (execution, first));
-CREATE TABLE points (
-    execution INTEGER NOT NULL, number INTEGER NOT NULL, point TEXT, UNIQUE (execution, number));
 """
-_NEWEST = """
-SELECT address, {}, max(mark) FROM steps
-WHERE execution = ? AND mark <= ? {} GROUP BY address
-"""
-"""The newest row of each address. The other columns are of the row with the maximum."""
 
 
 class DamagedMarks(StoreError):
@@ -86,31 +65,6 @@ class DamageGuard:
                 f"the recorded data of an execution is damaged: {error}",
                 hint="try again: it is replaced",
             ) from error
-
-
-class MarkedStep(NamedTuple):
-    """An address as it was at a mark."""
-
-    address: str
-    fold: str | None
-    """The address of the fold around it. None: it is the whole execution."""
-    rank: int
-    place: int
-    """Its number in that fold."""
-    body: Any
-    """What lists and timelines need, see `Folds.recorded`."""
-    step: Any = None
-    """The rest of its step, read separately."""
-
-
-class StateMark(NamedTuple):
-    """A mark with the state."""
-
-    number: int
-    """Of the first event after it."""
-    event: bytes
-    """The name of the event before it, see `name_of`."""
-    state: Any
 
 
 def name_of(packed: bytes) -> bytes:
@@ -156,8 +110,7 @@ class Marks:
         with self.changing() as connection:
             self.forget(record)
             cursor = connection.execute(
-                "INSERT INTO executions (id, created_at, shown, bytes) "
-                "SELECT ?, ?, coalesce(max(shown), 0) + 1, 0 FROM executions",
+                "INSERT INTO executions (id, created_at, bytes) VALUES (?, ?, 0)",
                 (record.id, record.created_at),
             )
             assert cursor.lastrowid is not None
@@ -167,21 +120,16 @@ class Marks:
         """Delete the marks of an execution."""
         self._delete("id = ? AND created_at = ?", (record.id, record.created_at))
 
-    def trim(self) -> set[str]:
-        """Delete the executions that have not been shown for longest, if there are too many bytes.
-
-        Returns:
-            Their ids.
-        """
-        rows = self.rows("SELECT id, bytes FROM executions ORDER BY shown DESC", ())
+    def trim(self) -> None:
+        """Delete the executions that were recorded first, if there are too many bytes."""
+        rows = self.rows("SELECT id, bytes FROM executions ORDER BY number DESC", ())
         total, trimmed = 0, set[str]()
         for id, size in rows:
             total += size
-            if total > self._most and total > size:  # never the last one shown
+            if total > self._most and total > size:  # never the last one
                 trimmed.add(id)
         for id in trimmed:
             self._delete("id = ?", (id,))
-        return trimmed
 
     def forget_deleted(self, store: DirectoryPort) -> None:
         """Delete the marks of the executions that the store no longer has."""
@@ -237,7 +185,7 @@ class Marks:
         with self.changing() as connection:
             rows = connection.execute(f"SELECT number FROM executions WHERE {which}", values)
             for (number,) in rows.fetchall():
-                for table in ("marks", "steps", "points", "compared", "facts"):
+                for table in ("compared", "facts", "points"):
                     connection.execute(f"DELETE FROM {table} WHERE execution = ?", (number,))
                 connection.execute("DELETE FROM executions WHERE number = ?", (number,))
 
@@ -299,171 +247,6 @@ class ExecutionMarks:
         self._marks = marks
         self._execution = execution
 
-    def shown(self) -> None:
-        """Note that it is shown now."""
-        with self._marks.changing() as connection:
-            connection.execute(
-                "UPDATE executions SET shown = (SELECT max(shown) FROM executions) + 1 "
-                "WHERE number = ?",
-                (self._execution,),
-            )
-
-    def last(self, after: int = 0, until: int | None = None) -> StateMark | None:
-        """Return the last mark with a state. None: there is none.
-
-        Args:
-            after: It has more events than that.
-            until: It has at most so many events. None: any number.
-
-        Raises:
-            StoreError: It is damaged.
-        """
-        rows = self._marks.rows(
-            "SELECT number, event, state FROM marks WHERE execution = ? AND number > ? "
-            "AND number <= ? AND state IS NOT NULL ORDER BY number DESC LIMIT 1",
-            (self._execution, after, 2**62 if until is None else until),
-        )
-        if not rows:
-            return None
-        number, event, state = rows[0]
-        return StateMark(number, event, _unpacked(state))
-
-    def length(self) -> int:
-        """Return the number of events at the last mark with a state. 0: there is none."""
-        query = "SELECT max(number) FROM marks WHERE execution = ? AND state IS NOT NULL"
-        return self._marks.rows(query, (self._execution,))[0][0] or 0
-
-    def cut(self, number: int) -> None:
-        """Delete the marks after one, which a process has begun and not completed."""
-        with self._marks.changing() as connection:
-            for table, column in (("marks", "number"), ("steps", "mark")):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE execution = ? AND {column} > ?",
-                    (self._execution, number),
-                )
-
-    def add(
-        self,
-        before: int,
-        number: int,
-        event: bytes,
-        subjects: Sequence[tuple[str | None, str | None]],
-        steps: Iterable[MarkedStep],
-        state: Any,
-    ) -> bool:
-        """Add a mark, and return whether it was the next one.
-
-        Args:
-            before: Number of the mark before it. 0: it is the first one.
-            number: Its number.
-            event: The name of the event before it.
-            subjects: Those of the events since the mark before it.
-            steps: Those that have changed since.
-            state: Plain data. None: there is none.
-        """
-        packed = _packed([list(subject) for subject in subjects])
-        packed_state = None if state is None else _packed(state)
-        rows: list[tuple[Any, ...]] = [
-            (self._execution, step.address, number, *step[1:4], *map(_packed, step[4:]))
-            for step in steps
-        ]
-        size = len(packed) + len(packed_state or b"")
-        size += sum(len(row[1]) + len(row[-1]) + len(row[-2]) for row in rows)
-        with self._marks.changing() as connection:
-            newest = connection.execute(
-                "SELECT coalesce(max(marks.number), 0) FROM executions LEFT JOIN marks "
-                "ON marks.execution = executions.number WHERE executions.number = ? "
-                "GROUP BY executions.number",
-                (self._execution,),
-            ).fetchone()
-            if newest is None or newest[0] != before:
-                return False  # another process has added one, or has deleted the execution
-            connection.execute(
-                "INSERT INTO marks VALUES (?, ?, ?, ?, ?)",
-                (self._execution, number, event, packed, packed_state),
-            )
-            connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-            connection.execute(
-                "UPDATE executions SET bytes = bytes + ? WHERE number = ?",
-                (size, self._execution),
-            )
-        return True
-
-    def has_room(self, number: int) -> bool:
-        """Return whether a state is due at a mark, by the size of the one before it."""
-        rows = self._marks.rows(
-            "SELECT number, length(state) FROM marks WHERE execution = ? AND state IS NOT NULL "
-            "ORDER BY number DESC LIMIT 1",
-            (self._execution,),
-        )
-        return not rows or number - rows[0][0] >= rows[0][1] // _PER_EVENT
-
-    def thin_out(self) -> None:
-        """Delete the states before the last one that are too close to each other for their size."""
-        rows = self._marks.rows(
-            "SELECT number, length(state) FROM marks WHERE execution = ? AND state IS NOT NULL "
-            "ORDER BY number",
-            (self._execution,),
-        )
-        kept, size = 0, 0
-        with self._marks.changing() as connection:
-            for number, length in rows[:-1]:
-                if number - kept < size // _PER_EVENT:
-                    connection.execute(
-                        "UPDATE marks SET state = NULL WHERE execution = ? AND number = ?",
-                        (self._execution, number),
-                    )
-                    connection.execute(
-                        "UPDATE executions SET bytes = bytes - ? WHERE number = ?",
-                        (length, self._execution),
-                    )
-                else:
-                    kept, size = number, length
-
-    def subjects(self, number: int) -> tuple[int, list[Any]]:
-        """Return the subjects of the events between two marks, and the number of the first.
-
-        Args:
-            number: Of one of these events.
-        """
-        rows = self._marks.rows(
-            "SELECT number, subjects FROM marks WHERE execution = ? AND number > ? "
-            "ORDER BY number LIMIT 1",
-            (self._execution, number),
-        )
-        if not rows:
-            raise self._lost()
-        last, packed = rows[0]
-        subjects = _unpacked(packed)
-        return last - len(subjects), subjects
-
-    def tree(self, mark: int, address: str | None = None) -> list[MarkedStep]:
-        """Return addresses as they were at a mark, without their steps.
-
-        Args:
-            mark: Number of the mark.
-            address: Only this one, if it existed. None: all.
-        """
-        rows = self._newest("fold, rank, place, body", mark, address)
-        return [
-            MarkedStep(address, fold, rank, place, _unpacked(body))
-            for address, fold, rank, place, body, _ in rows
-        ]
-
-    def steps(self, mark: int, address: str | None = None) -> list[tuple[str, Any]]:
-        """Return the addresses and the steps of the same, see `MarkedStep.step`."""
-        rows = self._newest("step", mark, address)
-        return [(address, _unpacked(step)) for address, step, _ in rows]
-
-    def order(self, fold: str, mark: int) -> list[tuple[int, int, str]]:
-        """Return rank, number and address of everything directly inside a fold, in order."""
-        rows = self._marks.rows(
-            "SELECT rank, place, address, max(mark) FROM steps "
-            "WHERE execution = ? AND fold = ? AND mark <= ? GROUP BY address",
-            (self._execution, fold, mark),
-        )
-        return sorted((rank, place, address) for rank, place, address, _ in rows)
-
     def compared(self, number: int, event: bytes) -> tuple[Any, list[Any]] | None:
         """Return the body and the facts of `add_compared`. None: there are none for these events.
 
@@ -484,6 +267,20 @@ class ExecutionMarks:
             return _unpacked(rows[0][0]), [
                 fact for (packed,) in parts for fact in _unpacked(packed)
             ]
+
+    def point(self, number: int) -> tuple[str | None] | None:
+        """Return the fork point after so many events, in a tuple. None: it is not recorded."""
+        rows: list[Any] = self._marks.rows(
+            "SELECT point FROM points WHERE execution = ? AND number = ?",
+            (self._execution, number),
+        )
+        return rows[0] if rows else None
+
+    def add_point(self, number: int, point: str | None) -> None:
+        """Record the fork point after so many events, in place of an earlier one."""
+        with self._marks.changing() as connection:
+            row = self._execution, number, point
+            connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?, ?)", row)
 
     def contents(self, number: int) -> tuple[int, list[Any]]:
         """Return contents of facts, and the number of the first of them.
@@ -534,31 +331,6 @@ class ExecutionMarks:
                 "UPDATE executions SET bytes = bytes + ? WHERE number = ?",
                 (size, self._execution),
             )
-
-    def point(self, number: int) -> tuple[str | None] | None:
-        """Return the fork point after so many events, in a tuple. None: it is not known."""
-        rows = self._marks.rows(
-            "SELECT point FROM points WHERE execution = ? AND number = ?",
-            (self._execution, number),
-        )
-        return (rows[0][0],) if rows else None
-
-    def add_point(self, number: int, point: str | None) -> None:
-        """Note the fork point after so many events."""
-        with self._marks.changing() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO points VALUES (?, ?, ?)", (self._execution, number, point)
-            )
-
-    def _newest(self, columns: str, mark: int, address: str | None) -> list[Any]:
-        which, values = ("", ()) if address is None else ("AND address = ?", (address,))
-        query = _NEWEST.format(columns, which)
-        rows = self._marks.rows(query, (self._execution, mark, *values))
-        if not rows and not self._marks.rows(
-            "SELECT 1 FROM marks WHERE execution = ? AND number = ?", (self._execution, mark)
-        ):
-            raise self._lost()
-        return rows
 
     def _lost(self) -> StoreError:
         return StoreError(

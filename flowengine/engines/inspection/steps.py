@@ -7,56 +7,159 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
+from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.folds import LazyDict
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
-    from flowengine.engines.executions.linked_flows import Moment
+    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
+    from flowengine.engines.executions.step_index import Row
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Ended, Event, Log
+    from flowengine.kernel.events import Event, Log
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
 """Status of an execution without a process → that of its steps that were running."""
 
 
+_Once = tuple[int, int, int | None, str | None, Any]
+"""Step, times, outcome and output of an activation of an index that has begun once, and has
+succeeded unless it is open."""
+
+
 class ActivationLog:
     """The observations of each activation.
 
     Attributes:
-        steps: Address → activation, in order of beginning.
+        steps: Address → activation, in order of beginning. See `read` and `step`.
         open: The addresses of those that have not ended.
         changed: The addresses of those that have changed since it was emptied, in order.
         earlier: Address → number of tries of the activation before it began anew.
-
-    Args:
-        read: Puts what was recorded of an address into `steps` and `earlier`. None: nothing was.
     """
 
-    def __init__(self, read: Callable[[str], None] | None = None) -> None:
-        self.steps: dict[str, StepInfo] = {} if read is None else LazyDict(read)
+    def __init__(self) -> None:
+        self.steps: dict[str, StepInfo | _Once] = {}
         self.open: dict[str, None] = {}
         self.changed: dict[str, None] = {}
-        self.earlier: dict[str, int] = {} if read is None else LazyDict(read)
+        self.earlier: dict[str, int] = {}
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
         self._last_time = (0, "")
+        self._graph: Graph | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """Return what `restore` needs to go on, besides the steps, as plain data."""
-        return {"open": [*self.open], "begun": self._begun.copy()}
+    def load(
+        self,
+        flows: LinkedFlows,
+        form: str,
+        rows: Iterable[Row],
+        events: Mapping[int, Event],
+        hidden: Set[str] = frozenset(),
+    ) -> None:
+        """Put the activations of an index into an empty log.
 
-    def restore(self, summary: Mapping[str, Any]) -> None:
-        """Go on from a `summary`."""
-        self.open, self._begun = dict.fromkeys(summary["open"]), dict(summary["begun"])
+        Most have begun once and succeeded. Their details are made when they are read.
+
+        Args:
+            flows: The flows of the store.
+            form: Hash of the flow of the first rows.
+            rows: The rows of the index.
+            events: Those with the remarks, and those with outputs if these are wanted.
+            hidden: Addresses of activations to leave out.
+        """
+        graph = flows.by_hash(form).graph
+        steps, opened, begun = self.steps, self.open, self._begun
+        plain = self._begin_form(graph)
+        inside: set[str] = set()
+        """Maps and loops that have begun with those around them."""
+        for row in rows:
+            number, source, at, address, step, status, outcome, attempt, output, error = row
+            if source == GAVE and number in events:
+                event: Any = events[number]
+                output = event["value"]
+            if status == "running" and attempt and address not in steps:
+                if plain[step] and address not in begun and address not in hidden:
+                    end = max(address.rfind("["), address.rfind("@"))
+                    if end > 0 and address[:end] not in inside:
+                        self._begin_wholes(address, at)
+                        inside.add(address[:end])
+                    steps[address] = step, at, None, None, None
+                    opened[address] = None
+                    continue
+            elif status == "succeeded" and error is None and address in opened:
+                known = steps[address]
+                if isinstance(known, tuple):
+                    steps[address] = step, known[1], at, outcome, output
+                    del opened[address]
+                    continue
+            inside.clear()
+            if source == REMARK:
+                event = events[number]
+                if event["type"] == "upgraded":
+                    graph = flows.by_hash(event["after"]).graph
+                    plain = self._begin_form(graph)
+                self._end_before_fork(address, event)
+                self.add(address, event)
+            elif source == AT_WORK:
+                self._reopen(address, status)
+            elif address in hidden:
+                self._begin_wholes(address, at)
+            else:
+                seen = (at, address, step, status, outcome, attempt, output, error, None)
+                self.fold(graph, Observation(*seen))
+
+    def _begin_form(self, graph: Graph) -> list[bool]:
+        """Read what follows under a form of the flow, and return which steps of it are plain."""
+        for address in self.steps:  # their details depend on the form before
+            self.step(address)
+        self._graph = graph
+        return ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
+
+    def states(self) -> Iterator[tuple[str, str, str]]:
+        """Yield address, step id and status of each activation."""
+        for address, step in self.steps.items():
+            if isinstance(step, tuple):
+                assert self._graph is not None
+                status = "running" if step[2] is None else "succeeded"
+                yield address, self._graph.nodes[step[0]].id, status
+            else:
+                yield address, step["step"], step["status"]
+
+    def read(self, address: str) -> StepInfo:
+        """Return an activation, not to be changed.
+
+        Args:
+            address: Its address, which exists.
+        """
+        known = self.steps[address]
+        if not isinstance(known, tuple):
+            return known
+        assert self._graph is not None
+        step, started, ended, outcome, output = known
+        log = ActivationLog()
+        log.fold(
+            self._graph, Observation(started, address, step, "running", None, 1, None, None, None)
+        )
+        if ended is not None:
+            seen = (ended, address, step, "succeeded", outcome, 0, output, None, None)
+            log.fold(self._graph, Observation(*seen))
+        return log.read(address)
+
+    def step(self, address: str | None) -> StepInfo | None:
+        """Return an activation, to be changed. None: it has not begun."""
+        if address is None:
+            return None
+        step = self.steps.get(address)
+        if not isinstance(step, tuple):
+            return step
+        self.steps[address] = made = self.read(address)
+        self.earlier[address] = 0
+        return made
 
     def take(self, moment: Moment, seen: list[Observation]) -> None:
         """Record the effects of an event.
@@ -65,34 +168,47 @@ class ActivationLog:
             moment: The event.
             seen: The observations. Empty afterwards.
         """
-        if moment.event["type"] == "retry" and "ended" in moment.event:
-            self._end_before_fork(moment, moment.event["unit"] or 0, moment.event["ended"])
+        self._end_before_fork(moment.address, moment.event)
         for observation in seen:
             self.fold(moment.graph, observation)
         seen.clear()
         if moment.event["type"] == "retry":
-            for address in _reopened(moment, self.steps):
-                self.open[address] = self.changed[address] = None
+            for address, _, status in at_work(moment.graph, moment.state):
+                self._reopen(address, status)
         self.add(moment.address, moment.event)
-        if moment.subject is not None and moment.address in self.steps:
-            self.steps[moment.address]["subject"] = moment.subject
-            self.changed[moment.address] = None
+        step = None if moment.subject is None else self.step(moment.address)
+        if step is not None:
+            step["subject"] = moment.subject
+            self.changed[step["address"]] = None
 
-    def _end_before_fork(self, moment: Moment, number: int, ended: Ended) -> None:
+    def _end_before_fork(self, address: str | None, event: Event) -> None:
         """Record how an attempt ended in the execution that was forked while it still ran."""
-        unit = moment.state["units"].get(number)
-        step = (
-            None if unit is None else self.steps.get(View(moment.graph, moment.state).address(unit))
-        )
+        if event["type"] != "retry" or "ended" not in event:
+            return
+        step = self.step(address)
         for last in [] if step is None else step["tries"][-1:]:
             if "ended_at" not in last:
-                last["status"], last["error"] = "failed", ended["error"]
-                last["ended_at"] = self._time(ended["at"])
+                last["status"], last["error"] = "failed", event["ended"]["error"]
+                last["ended_at"] = self._time(event["ended"]["at"])
                 self.changed[step["address"]] = None  # type: ignore[index]
+
+    def _reopen(self, address: str, status: str) -> None:
+        """Mark a step as running again that had ended with the failure before a retry.
+
+        Args:
+            address: Of a step that the execution is at work on.
+            status: Its status now. Empty: there was no retry.
+        """
+        step = self.step(address)
+        if status and step is not None and "ended_at" in step:
+            del step["ended_at"]
+            step["status"] = status
+            step["outcome"] = step["output"] = step["error"] = None
+            self.open[address] = self.changed[address] = None
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
-        step = None if address is None else self.steps.get(address)
+        step = self.step(address)
         if address is None or step is None:
             return
         if event["type"] == "decided":
@@ -107,7 +223,7 @@ class ActivationLog:
     def fold(self, graph: Graph, seen: Observation) -> None:
         """Record an observation of an activation."""
         at = self._time(seen.at)
-        step = self.steps.get(seen.address)
+        step = self.step(seen.address)
         if step is not None and "ended_at" in step and seen.status in OVER:
             return  # a failed step is withdrawn with its scope
         if step is None or "ended_at" in step:
@@ -140,10 +256,11 @@ class ActivationLog:
             step["outcome"], step["output"] = seen.outcome, seen.output
             step["error"] = None if step["status"] == "succeeded" else seen.error
 
-    def pass_over(self, seen: Observation) -> None:
-        """Record only that an item or round existed, because its step is not shown."""
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, self._time(seen.at))
+    def _begin_wholes(self, address: str, at: int) -> None:
+        """Begin the maps and loops whose first item or round begins."""
+        for whole in wholes(address):
+            if whole not in self._begun:
+                self._begun[whole] = self._time(at)
 
     def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
         """Return whether an attempt begins that an earlier process left to a later one."""
@@ -159,11 +276,11 @@ class ActivationLog:
     def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
         """Return a new activation. A map or loop begins with its first item or round."""
         node = graph.node(seen.step)
-        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
+        before = self.step(seen.address)
+        tries = [] if before is None else before["tries"]
         self.earlier[seen.address] = len(tries)
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, at)
-        step = self.steps[seen.address] = {
+        self._begin_wholes(seen.address, seen.at)
+        step: StepInfo = {
             "address": seen.address,
             "step": node.id,
             "kind": node.kind,
@@ -177,6 +294,7 @@ class ActivationLog:
         }
         if node.plumbing:
             step["plumbing"] = True
+        self.steps[seen.address] = step
         return step
 
 
@@ -259,24 +377,3 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["error"] = seen.error
     else:
         last["output"] = seen.output
-
-
-def _reopened(moment: Moment, steps: dict[str, StepInfo]) -> Iterator[str]:
-    """Mark the steps as running again that had ended with the failure before a retry.
-
-    Yields:
-        Their addresses.
-    """
-    view = View(moment.graph, moment.state)
-    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
-    at_work = [(view.step_address(act), "running") for act in acts]
-    for unit in moment.state["units"].values():
-        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
-        at_work.append((view.address(unit), status))
-    for address, status in at_work:
-        step = steps.get(address)
-        if step is not None and "ended_at" in step:
-            del step["ended_at"]
-            step["status"] = status
-            step["outcome"] = step["output"] = step["error"] = None
-            yield address

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
-from flowengine.engines.executions.linked_flows import forms, read, running, state_at, unit_at
+from flowengine.engines.executions.linked_flows import forms, read, running, unit_at
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.fork_points import (
     ForkPast,
@@ -93,10 +93,10 @@ def fork(
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
-    graph, state = state_at(host.flows, linked.hash, past, len(past))
     new = new_record(linked, data, past[0], host.keeper.owner.id, f"{old} at {at}", files_of=old)
+    execution.begin_with(new, past, forms(past))
     host.keeper.reserve(data["id"])
-    execution.begin_with(new, past, state, forms(past))
+    graph, state = linked.graph, execution.state
     # Written at the time of the past, because the retry extends the deadlines of steps by the time
     # since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}

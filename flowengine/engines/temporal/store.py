@@ -37,7 +37,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.executions.parts import claims_in
-from flowengine.engines.executions.subjects import REWRITES
+from flowengine.engines.executions.step_index import REWRITES
 from flowengine.engines.temporal.connection import PATIENCE, Address, TemporalConnection
 from flowengine.engines.temporal.heartbeat import configured_heartbeat, task_time
 from flowengine.engines.temporal.keys import keys
@@ -302,9 +302,11 @@ class TemporalStore:
         self._of_hash[record.hash] = id
         return record
 
-    def load(self, id: str) -> Loaded:
+    def load(self, id: str, until: int | None = None) -> Loaded:
         """Return an execution, from the last snapshot that is at hand."""
         record = self.execution(id)
+        if until is not None:
+            return Loaded(record, None, self.events(id, 0, max(until, 0)))
         loaded = Loaded(record, None, [])
         if record.status in ENDED:
             loaded = self._call(self._ended(id)).store.load(id)._replace(record=record)

@@ -382,12 +382,16 @@ class MemoryStore(JournalStore):
         with self._lock:
             return self._journal(id).record
 
-    def load(self, id: str) -> Loaded:
+    def load(self, id: str, until: int | None = None) -> Loaded:
         with self._lock:
             journal = self._journal(id)
-            first = journal.snapshot[0] - journal.first if journal.snapshot else 0
+            snapshot = journal.snapshot
+            if snapshot is not None and until is not None and snapshot[0] >= until:
+                return Loaded(journal.record, None, self.events(id, 0, max(until, 0)))
+            first = snapshot[0] - journal.first if snapshot else 0
+            end = None if until is None else max(until - journal.first, 0)
             lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
-            return Loaded(journal.record, journal.snapshot, journal.entries[first:], lists)
+            return Loaded(journal.record, snapshot, journal.entries[first:end], lists)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         with self._lock:

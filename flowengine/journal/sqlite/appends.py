@@ -27,7 +27,6 @@ from flowengine.journal.records import (
     Beginning,
     ClosedWait,
     ExecutionHead,
-    ListPart,
     NewExecution,
     Plain,
 )
@@ -252,7 +251,7 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     for hash in append.forms:
         connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
-        _set_snapshot(connection, number, append.snapshot, append.lists)
+        _set_snapshot(connection, number, append, append.snapshot)
 
 
 def _numbered(append: Append) -> Iterator[tuple[int, bytes]]:
@@ -282,17 +281,23 @@ def _take(
 def _set_snapshot(
     connection: sqlite3.Connection,
     number: int,
+    append: Append,
     snapshot: tuple[int, bytes],
-    lists: Sequence[ListPart],
 ) -> None:
-    """Replace the snapshot, and write the new parts of the lists that it leaves out."""
+    """Add a snapshot, and write the new parts of the lists that it leaves out.
+
+    Earlier snapshots are of no use after their lists or the flow have changed.
+    """
     seq, state = snapshot
-    connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
-    for part in lists:
-        connection.execute(queries.CUT_LIST, (number, part.name, part.first))
+    cut = 0
+    for part in append.lists:
+        cut += connection.execute(queries.CUT_LIST, (number, part.name, part.first)).rowcount
         if part.items:
             row = (number, part.name, part.first, list_sum(part), part.items)
             connection.execute(queries.ADD_TO_LIST, row)
+    if append.moved is not None or cut:
+        connection.execute(queries.FORGET_SNAPSHOTS, (number,))
+    connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
 
 
 def _open_wait(

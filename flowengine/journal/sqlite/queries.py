@@ -107,7 +107,10 @@ WHERE number = ?"""
 """Update an execution's entry in lists."""
 
 SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VALUES (?, ?, ?, ?)"
-"""Insert the newest snapshot, replacing the previous one."""
+"""Insert the newest snapshot."""
+
+FORGET_SNAPSHOTS = "DELETE FROM snapshots WHERE execution = ?"
+"""Delete the snapshots from which the lists or the flow of an execution have parted."""
 
 CUT_LIST = "DELETE FROM lists WHERE execution = ? AND name = ? AND first >= ?"
 """Delete the replaced part of a list."""
@@ -421,8 +424,9 @@ executions.title, executions.key_inputs, executions.failure"""
 EXECUTION = f"SELECT number, {EXECUTION_COLUMNS}, outputs, error FROM executions WHERE id = ?"
 """Select one execution, with its number."""
 
-SNAPSHOT = "SELECT seq, sum, state FROM snapshots WHERE execution = ?"
-"""Select the newest snapshot."""
+SNAPSHOT = """
+SELECT seq, sum, state FROM snapshots WHERE execution = ? AND seq < ? ORDER BY seq DESC LIMIT 1"""
+"""Select the newest snapshot that has fewer events than a number."""
 
 LISTS = "SELECT name, first, sum, items FROM lists WHERE execution = ? ORDER BY name, first"
 """Select the lists that it leaves out."""

@@ -165,6 +165,16 @@ _LISTS_OF_EXECUTIONS = (
         INSERT INTO unindexed VALUES (old.number) ON CONFLICT DO NOTHING; END""",
 )
 
+_KEPT_SNAPSHOTS = (
+    # All snapshots, from which the past of an execution is shown.
+    "ALTER TABLE snapshots RENAME TO newest_snapshots",
+    """CREATE TABLE snapshots (
+        execution INTEGER NOT NULL, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
+        state BLOB NOT NULL, UNIQUE (execution, seq))""",
+    "INSERT INTO snapshots SELECT execution, seq, sum, state FROM newest_snapshots",
+    "DROP TABLE newest_snapshots",
+)
+
 NUMBERING = (
     "CREATE TABLE IF NOT EXISTS numbered (number INTEGER PRIMARY KEY, event INTEGER NOT NULL)",
     """CREATE TRIGGER IF NOT EXISTS number_event AFTER INSERT ON events
@@ -172,7 +182,7 @@ NUMBERING = (
 )
 """Numbers all events in the order of their commits. It costs a second insert for each event, so a
 store has it from the first reader of all events on."""
-MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS)
+MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS, _KEPT_SNAPSHOTS)
 """`MIGRATIONS[n]` migrates version n to version n + 1."""
 
 

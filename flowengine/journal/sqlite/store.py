@@ -246,18 +246,20 @@ class SqliteStore:
         with self._database.reading() as connection:
             return read_execution(_find_execution(connection, id)[1:])
 
-    def load(self, id: str) -> Loaded:
+    def load(self, id: str, until: int | None = None) -> Loaded:
         with self._database.reading() as connection:
             row = _find_execution(connection, id)
             number = row[0]
             snapshot, lists = None, None
-            kept = connection.execute(queries.SNAPSHOT, (number,)).fetchone()
+            fewer = 2**62 if until is None else until
+            kept = connection.execute(queries.SNAPSHOT, (number, fewer)).fetchone()
             # The journal is authoritative: without a sound snapshot all of it is read.
             if kept is not None and checksum(kept[2], kept[0]) == kept[1]:
                 lists = read_lists(connection.execute(queries.LISTS, (number,)))
                 snapshot = None if lists is None else (kept[0], kept[2])
             first = snapshot[0] if snapshot else 0
-            tail = _read_journal(connection, number, id, first, None)
+            limit = None if until is None else max(until - first, 0)
+            tail = _read_journal(connection, number, id, first, limit)
         return Loaded(read_execution(row[1:]), snapshot, tail, lists or [])
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:

@@ -12,7 +12,7 @@ directly. The records, numbers, commands and their order are the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.ending.closing import end_bounds
 from flowengine.kernel.errors import StepFailure, as_error
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation
+
+_ABSENT: Any = object()
 
 
 def activation_ended(
@@ -64,7 +66,11 @@ def activation_ended(
     if node.forgets:
         provenance.forget_steps(tx.state, act["past"], node.forgets)
     if tx.observe is not None:
-        tx.note(act, status, outcome=outcome, output=output, to=targets)
+        is_usual = tx.brief and node.bare and node.loop is None and status == "succeeded"
+        if is_usual and outcome == "ok" and output is tx.event.get("value", _ABSENT):
+            tx.observe.append(tx.step_address(act))
+        else:
+            tx.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
         from flowengine.kernel.ending.leftovers import hand_over
 

@@ -118,14 +118,16 @@ def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
     move(unit, "run")
     tx.state["running"] += 1
     tx.begun.add(unit["id"])
-    if tx.observe is not None:
-        tx.note(act, "running", unit=unit)
-    given = unit.get("input")
     is_alone = unit["item"] < 0 and not unit["round"]
     address = tx.step_address(act) if is_alone else tx.address(unit)
-    tx.commands.append(
-        Run(unit["id"], unit["attempt"], node.index, address, None, given, None, at=tx.now)
-    )
+    given = unit.get("input")
+    command = Run(unit["id"], unit["attempt"], node.index, address, None, given, None, at=tx.now)
+    tx.commands.append(command)
+    if tx.observe is not None:
+        if tx.brief:
+            tx.observe.append(command)
+        else:
+            tx.note(act, "running", unit=unit)
 
 
 def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
