@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import tomllib
 
-import pytest
-
 from scripts.mass import ROOT, code_lines, measure
 from tests.budget import BUDGET
+from tests.rows import each_row
 
 COUNTED = '''"""A docstring,
 of two lines."""
@@ -53,7 +52,7 @@ def test_no_room_is_larger_than_its_budget() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "lines"),
     [("", 0), ("# only\n", 0), ('"""Only."""\n', 0), ("x = 1\n\n\ny = 2\n", 2), (COUNTED, 11)],
 )

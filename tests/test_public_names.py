@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each_row
+
 PACKAGES = (
     "flowengine", "flowengine.agents", "flowengine.execution_environment", "flowengine.runner",
     "flowengine.sdk", "flowengine.telemetry", "flowengine.testing", "flowengine.tool_environment",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each_row("package", PACKAGES)
 def test_every_name_is_listed_and_every_hint_can_be_read(package: str) -> None:
     module = import_module(package)
     assert set(module.__all__) <= set(dir(module))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.endurance import SLICES, is_chosen
 from tests.order import TOGETHER, arranged
+from tests.rows import each_row
 
 TESTS = Path(__file__).parent
 PLUGINS = ("endurance", "budget", "rest", "shared", "time_limit")
@@ -188,7 +189,7 @@ def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
     assert before != project.cases() == project.cases("--slice", "1")
 
 
-@pytest.mark.parametrize("slices", [1, 5, 20, 100])
+@each_row("slices", [1, 5, 20, 100])
 def test_as_many_commits_as_slices_run_each_case_once(slices: int) -> None:
     for number in range(2 * slices):
         runs = [is_chosen(number, slices, one % SLICES, one) for one in range(7, 7 + slices)]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 
-import pytest
-
 from flowengine.cli.sandbox_shell import EscapeFilter
 from flowengine.cli.terminal.output import as_json
 from flowengine.page.sent_forms import shown_text
 from flowengine.sdk.visible_text import DISGUISING, one_line, printable, printable_lines, visible
+from tests.rows import each_row
 
 ALL = "".join(map(chr, range(0x110000)))
 DISGUISES = DISGUISING.findall(ALL)
@@ -30,7 +29,7 @@ def test_all_control_characters_are_among_them_but_no_letters() -> None:
     assert {unicodedata.category(one) for one in DISGUISES} == {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}
 
 
-@pytest.mark.parametrize("sign", ["\u200b", "\u2060", "\u00ad", "\u202e"])
+@each_row("sign", ["\u200b", "\u2060", "\u00ad", "\u202e"])
 def test_a_disguised_command_is_shown_as_such(sign: str) -> None:
     text = f"rm{sign} -rf"
     assert printable(text) == printable_lines(text) == "rm\ufffd -rf"

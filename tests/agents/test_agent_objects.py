@@ -16,6 +16,7 @@ from flowengine.errors import UsageError
 from flowengine.runner import MetaChain, Runner
 from flowengine.sdk import StepError, ValidationError
 from flowengine.tool_environment import CallbackAuthority, tool
+from tests.rows import each_row
 
 
 def add(a: int, b: int) -> int:
@@ -115,7 +116,7 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
     assert instructions_of("a", lambda: "Help.", "", {}) == "Help."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "told"),
     [
         ({"functions": [3]}, "agent 'A': 3 is not a function"),
@@ -161,7 +162,7 @@ CHECKED = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "told"), CHECKED)
+@each_row(("fields", "told"), CHECKED)
 def test_what_is_wrong_between_its_parts_is_told_when_it_is_compiled(
     fields: dict[str, Any], told: str
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_tool_and_a_check_may_have_one_name() -> None:
     assert Runner().compile([agent])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "error", "told"),
     [
         ("examples", UsageError, r"run\(agent, \[\*examples, message\]\)"),
@@ -207,7 +208,7 @@ def _raises() -> str:
     raise ZeroDivisionError("by zero")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("instructions", "told"),
     [
         (_raises, "the instructions of agent 'A' raised ZeroDivisionError: by zero"),
@@ -332,7 +333,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 """What is said → a call with a wrong argument, and what to do."""
 
 
-@pytest.mark.parametrize("message", WRONG)
+@each_row("message", WRONG)
 def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
     call, hint = WRONG[message]
 
@@ -377,7 +378,7 @@ CONSTRUCTED: list[tuple[Callable[..., Any], dict[str, Any], str, str]] = [
 """Constructors, wrong arguments of which the last is told, what it must be, and what to do."""
 
 
-@pytest.mark.parametrize(("kind", "given", "must", "hint"), CONSTRUCTED)
+@each_row(("kind", "given", "must", "hint"), CONSTRUCTED)
 def test_constructors_refuse_what_they_could_not_use(
     kind: Callable[..., Any], given: dict[str, Any], must: str, hint: str
 ) -> None:
@@ -388,7 +389,7 @@ def test_constructors_refuse_what_they_could_not_use(
     assert (caught.value.hint or "").startswith(hint)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "message"),
     [
         ({"durability": "all"}, "durability is 'all'"),

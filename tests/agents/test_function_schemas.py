@@ -22,6 +22,7 @@ from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.resources import Resource
 from flowengine.sdk.validation import shared
 from tests.agents import functions
+from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,7 +109,7 @@ def test_choices_and_unions_are_exact() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "value", "wrong"),
     [
         (
@@ -182,7 +183,7 @@ def test_methods_partials_objects_and_decorated_functions_work() -> None:
     assert function_to_json(functions.decorated)["function"]["description"] == "Do it."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "function", [functions.google, functions.numpy, functions.rest_style, functions.annotated]
 )
 def test_four_spellings_describe_the_parameters_alike(function: Any) -> None:
@@ -247,7 +248,7 @@ async def _items() -> AsyncIterator[int]:
 _long.__name__ = "a" * 65
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "told"),
     [
         (3, "3 is not a function"),
@@ -278,7 +279,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize("name", READ)
+@each_row("name", READ)
 def test_source_and_program_say_the_same(name: str) -> None:
     static = derive(f"tests.agents.functions:{name}", str(ROOT))
     live = read_function(getattr(functions, name))

@@ -13,6 +13,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import Compiled, compile_text
 from tests.agents.flows import call
+from tests.rows import each_row
 
 HEAD = "flowengine: 1\nid: f\ninputs: {q: {type: string, default: Hello}}\n"
 NUMBER = "{type: object, properties: {n: {type: integer}}, required: [n]}"
@@ -36,7 +37,7 @@ def test_a_call_of_a_model_is_one_step(tmp_path: Path) -> None:
     assert (request.tools, request.agent) == ((), "x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inline", "named"),
     [
         (
@@ -73,7 +74,7 @@ def test_it_is_an_entry_of_agents(inline: str, named: str) -> None:
     assert compiled(inline).hash == compiled(named).hash
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "told"),
     [
         ("{model: p/m, tolls: [a]}", ":4:37: error[E102]: unknown key 'tolls' in an agent"),

@@ -18,6 +18,7 @@ from flowengine.runner import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
 from tests.agents.flows import NAME, Case, call, flow, without_marks
+from tests.rows import each_row
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 READER = """
@@ -84,7 +85,7 @@ def marked() -> str:
     return "a" * 50 + "z"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "limits", "begin"),
     [
         (long, {"long": {"output": 20}}, 14),

@@ -13,6 +13,7 @@ import pytest
 from flowengine.agents import LogEvent, LoggerManager
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.secrets import Secrets
+from tests.rows import each_row
 
 CALL: dict[str, Any] = {"tool": "add", "arguments": {"a": 1, "b": 2}, "status": "started"}
 
@@ -87,7 +88,7 @@ class Handle:
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value", [Handle(), {Handle(): 1}, {1, 2}, b"\xff", "[red]x[/] :smile:", "\ud800", float("nan")]
 )
 def test_whatever_the_arguments_hold_is_told_literally(value: Any) -> None:

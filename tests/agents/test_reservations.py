@@ -6,14 +6,13 @@ import asyncio
 import random
 from typing import Any
 
-import pytest
-
 from flowengine.agents.model_calls import UsageBounds, bounds_of
 from flowengine.agents.models.library import load
 from flowengine.agents.models.model_facts import cost_of, facts_of
 from flowengine.agents.models.port import ModelFacts, ModelRequest, Usage
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.agents.text_calls.marked_form import ToolOffer
+from tests.rows import each_row
 
 SYSTEM: dict[str, Any] = {"role": "system", "content": "You add."}
 HELLO: dict[str, Any] = {"role": "user", "content": "Grüß Gott! " * 20}
@@ -56,7 +55,7 @@ def test_what_the_provider_has_counted_is_not_counted_by_its_bytes() -> None:
     assert 100 < known.likely < 250
 
 
-@pytest.mark.parametrize("other", [{"agent": "b"}, {"model": "m/y"}, {"input": 0}])
+@each_row("other", [{"agent": "b"}, {"model": "m/y"}, {"input": 0}])
 def test_what_another_prompt_had_says_nothing(other: dict[str, Any]) -> None:
     history = [SYSTEM, HELLO, *([CALLED, ANSWER] * 30)]
 
@@ -85,7 +84,7 @@ def test_a_model_that_thinks_needs_room_for_its_thoughts() -> None:
     assert (found.shortest, found.longest) == (2016, 5000)
 
 
-@pytest.mark.parametrize("meter", ["tokens", "cost_usd"])
+@each_row("meter", ["tokens", "cost_usd"])
 def test_what_is_granted_is_never_exceeded(meter: str) -> None:
     facts = ModelFacts(
         longest_reply=1000, input_price=3e-6, output_price=15e-6, highest_input_price=3.75e-6

@@ -15,6 +15,7 @@ from flowengine.agents import case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.flows import call
+from tests.rows import each_row
 
 
 class City(BaseModel):
@@ -67,7 +68,7 @@ class Photo(BaseModel):
     price: Decimal = Decimal("1.50")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("returns", "answer", "result"),
     [
         (Photo, {"theData": "/w=="}, {"theData": "/w==", "price": "1.50"}),

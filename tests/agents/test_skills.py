@@ -12,6 +12,7 @@ from flowengine import Engine, load
 from flowengine.agents.skills import SKILL, Malformed, skill_in
 from flowengine.errors import FlowFileError
 from tests.agents.flows import STEPS, Case, flow
+from tests.rows import each_row
 
 HEAD = """
 flowengine: 1
@@ -213,7 +214,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("text", MALFORMED)
+@each_row("text", MALFORMED)
 def test_what_is_wrong_in_a_skill_is_said_with_its_line(text: str) -> None:
     line, message = MALFORMED[text]
 

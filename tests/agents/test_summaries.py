@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from flowengine import registry
 from flowengine.agents.actions import summary
 from flowengine.drawing.dot import dot
@@ -21,6 +19,7 @@ from flowengine.sdk import Plain
 from flowengine.sdk.untrusted import marked
 from tests.agents.flows import HEAD, Case, call, flow
 from tests.command_line import flowengine
+from tests.rows import each_row
 
 TWO = """
 first:
@@ -52,7 +51,7 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "line"),
     [
         ({"message": {"content": None, "tool_calls": []}}, ""),
@@ -72,7 +71,7 @@ def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
     assert summary(output) == line
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "why"),
     [
         ("std", "[stderr]\nls: no such file\n[exit code 2]", "exit code 2: ls: no such file"),
@@ -120,7 +119,7 @@ def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> 
     assert re.search(r"failed +[\d.]+s +exit code 3\n", shown)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "text", "calls"),
     [
         ({"message": {"content": "so"}}, "so", []),
@@ -139,7 +138,7 @@ def test_a_reply_is_read_in_whatever_form_it_is(output: Any, text: str, calls: l
     assert [(call.id, call.tool, call.arguments) for call in reply.calls] == calls
 
 
-@pytest.mark.parametrize("teller", ["agent", "no_longer_installed"])
+@each_row("teller", ["agent", "no_longer_installed"])
 def test_what_a_kind_cannot_tell_is_shown_as_it_is(teller: str) -> None:
     """An output may come from another version of the kind, but executions can always be shown."""
     assert registry.summary(teller, {"message": {"tool_calls": [{"what": 1}]}}) is None

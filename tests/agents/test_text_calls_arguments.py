@@ -11,6 +11,7 @@ from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall, ToolOffer, Untyped
 from tests.agents.add import ADD
+from tests.rows import each_row
 
 WIDE = ToolOffer(
     "wide",
@@ -41,7 +42,7 @@ def wide(name: str, text: str) -> TextCall | InvalidCall:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "value"),
     [
         ("whole", "5", 5),
@@ -76,7 +77,7 @@ def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
     assert type(found.arguments[name]) is type(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "told"),
     [
         ("whole", "0x10", "a whole number"),
@@ -110,12 +111,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert all(f"'{name}'" in found.message for name in "abc"), found.message
 
 
-@pytest.mark.parametrize("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
+@each_row("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
 def test_native_arguments_may_be_missing(written: str | None) -> None:
     assert bind(TextCall("now", written), {"now": ToolOffer("now")}) == (TextCall("now", {}), ())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "written",
     [
         '{"a": 1, "b": 2}',
@@ -133,7 +134,7 @@ def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written:
     assert repairs == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "told"),
     [
         ("[]", "one JSON object"),
@@ -182,7 +183,7 @@ def test_a_name_without_end_is_told_in_short() -> None:
 # Repair (M67)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "value"),
     [
         ("{'a': 'say \"x\", it\\'s', 'b': 1}", {"a": 'say "x", it\'s', "b": 1}),
@@ -199,7 +200,7 @@ def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: obj
     assert found.repairs
 
 
-@pytest.mark.parametrize(
+@each_row(
     "written",
     [
         '{"a": 1, "b": "par',
@@ -221,7 +222,7 @@ def test_json_with_more_readings_is_refused(written: str) -> None:
         read_json(written)
 
 
-@pytest.mark.parametrize("written", ['{"a": {"b": 1}', '{"a": "x"', '{"a": [1', '{"a": 1'])
+@each_row("written", ['{"a": {"b": 1}', '{"a": "x"', '{"a": [1', '{"a": 1'])
 def test_what_the_length_limit_cut_off_is_never_mended(written: str) -> None:
     assert read_json(written)
 

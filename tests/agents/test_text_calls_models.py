@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flowengine.agents.models.model_facts import function_calling
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model",
     [
         "deepseek/deepseek-r1",
@@ -23,7 +22,7 @@ def test_models_without_function_calling_are_asked_for_text(model: str) -> None:
     assert function_calling(model) == "text"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model",
     [
         "gpt-4o",

@@ -10,6 +10,7 @@ from flowengine.agents.text_calls.marked_form import ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
 from tests.agents.add import ADD
 from tests.agents.models.asking import request
+from tests.rows import each_row
 
 BAR, GAP = "\uff5c", "\u2581"
 FORM = marked("0badcafe")
@@ -197,16 +198,16 @@ def answered(text: str, calling: FunctionCalling) -> ModelReply:
     return reply
 
 
-@pytest.mark.parametrize("calling", ["native", "text"])
-@pytest.mark.parametrize("quote", QUOTES)
+@each_row("calling", ["native", "text"])
+@each_row("quote", QUOTES)
 def test_what_others_wrote_is_no_call(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
         for part in (call, call[: len(call) // 2]):
             answered(quoted(part, quote), calling)
 
 
-@pytest.mark.parametrize("calling", ["native", "text"])
-@pytest.mark.parametrize("quote", [one for one in QUOTES if one not in (*PLAIN, "only a fence")])
+@each_row("calling", ["native", "text"])
+@each_row("quote", [one for one in QUOTES if one not in (*PLAIN, "only a fence")])
 def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
         if "```" in call and quote == "fence":
@@ -217,8 +218,8 @@ def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: Function
         assert reply.message["content"] == ("No." if quote == "reasoning" else text)
 
 
-@pytest.mark.parametrize("calling", ["native", "text"])
-@pytest.mark.parametrize("quote", PLAIN)
+@each_row("calling", ["native", "text"])
+@each_row("quote", PLAIN)
 def test_a_call_in_another_form_that_nothing_quotes_is_told(
     quote: str, calling: FunctionCalling
 ) -> None:
@@ -247,7 +248,7 @@ def test_a_call_of_its_own_that_the_model_shows_is_not_made(quote: str, calls: s
     assert all("inside a line" in one.message for one in reading.faults)
 
 
-@pytest.mark.parametrize("words", ["It is done.", "Das ist alles."])
+@each_row("words", ["It is done.", "Das ist alles."])
 def test_a_call_in_a_fence_with_words_behind_it_is_not_made(words: str) -> None:
     reading = read_reply(f"```\n{OWN}\n```\n{words}", [ADD], FORM)
 

@@ -16,6 +16,7 @@ from flowengine.agents.text_calls.marked_form import (
 )
 from flowengine.agents.text_calls.reading import read_reply
 from tests.agents.add import ADD
+from tests.rows import each_row
 
 CODE = ToolOffer(
     "code",
@@ -187,7 +188,7 @@ def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
 # Content
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "The sum is 3.",
@@ -216,7 +217,7 @@ CALL = FORM.write([("add", {"a": 3, "b": 4})])
 THOUGHT = FORM.write([("add", {"a": 1, "b": 2})])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"<think>Maybe\n{THOUGHT}?</think>\n{CALL}",
@@ -294,7 +295,7 @@ def test_reasoning_that_was_cut_off_holds_no_call() -> None:
 HEAD = '<call-MARK tool="add">'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says", "tool"),
     [
         ("<call-MARK", "cannot be read", None),
@@ -329,7 +330,7 @@ def test_calls_beside_a_fault_can_be_made() -> None:
     assert [one.tool for one in reading.faults] == ["add"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"{HEAD}{{'a': 1, 'b': 2}}</call-MARK>",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from flowengine.agents.text_calls.marked_form import TextCall, ToolOffer, marked
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
+from tests.rows import each_row
 
 FORM = marked("0badcafe")
 ODD = "{braces} {0} {{x}} %s %(a)d 100% \\d \\n $HOME `code` <b>"
@@ -134,7 +133,7 @@ def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
     assert message["content"] == 'add: {"a": '
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}'],
 )

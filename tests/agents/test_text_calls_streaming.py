@@ -13,6 +13,7 @@ from flowengine.agents.text_calls.marked_form import MarkedForm, marked
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 from tests.agents.add import ADD
+from tests.rows import each_row
 
 FORM = marked("0badcafe")
 CALL = FORM.write([("add", {"a": 1, "b": 2})])
@@ -28,8 +29,8 @@ def texts(parts: list[Shown]) -> str:
     return "".join(text for kind, text in parts if kind == "text")
 
 
-@pytest.mark.parametrize("size", [1, 3, 1000])
-@pytest.mark.parametrize("fence", ["Hi \n{}", "```\n{}\n```", "~~~xml\n\n{}\n~~~\n"])
+@each_row("size", [1, 3, 1000])
+@each_row("fence", ["Hi \n{}", "```\n{}\n```", "~~~xml\n\n{}\n~~~\n"])
 def test_no_syntax_of_calls_is_shown(fence: str, size: int) -> None:
     calls = FORM.write([("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})])
     text = fence.replace("{}", calls)
@@ -37,7 +38,7 @@ def test_no_syntax_of_calls_is_shown(fence: str, size: int) -> None:
     assert "".join(deltas(text, size)) == "Hi" * (fence[0] == "H")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "1 < 2 and <b>bold</b>, {x} [1] <",
@@ -89,7 +90,7 @@ def test_reasoning_is_not_shown() -> None:
     assert "".join(deltas("<think>Hm. I")) == ""
 
 
-@pytest.mark.parametrize("form", [FORM, None])
+@each_row("form", [FORM, None])
 def test_reasoning_that_a_template_opened_is_taken_back(form: MarkedForm | None) -> None:
     stream = StreamFilter(form)
 

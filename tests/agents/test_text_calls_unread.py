@@ -18,6 +18,7 @@ from flowengine.agents.models.replies import SentReply, read_sent
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from tests.agents.add import ADD
 from tests.agents.models.asking import request
+from tests.rows import each_row
 
 BAR, GAP = "\uff5c", "\u2581"
 NOW = ToolOffer("get_time", "Tells the time.", {"type": "object", "properties": {}})
@@ -232,7 +233,7 @@ def test_a_call_as_json_is_told_in_any_order_of_its_keys(calling: FunctionCallin
     assert missed == []
 
 
-@pytest.mark.parametrize("calling", ["native", "text"])
+@each_row("calling", ["native", "text"])
 def test_other_forms_are_told_wherever_they_stand(calling: FunctionCalling) -> None:
     missed = []
     for how, call in OTHERS.items():
@@ -245,7 +246,7 @@ def test_other_forms_are_told_wherever_they_stand(calling: FunctionCalling) -> N
     assert missed == []
 
 
-@pytest.mark.parametrize("calling", ["native", "text"])
+@each_row("calling", ["native", "text"])
 def test_what_mentions_a_tool_and_calls_nothing_stays_the_answer(calling: FunctionCalling) -> None:
     told = {how: told for how, text in STAYS.items() if (told := faults(text, calling))}
     assert told == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from flowengine.agents.text_calls.marked_form import (
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.requests import instructions
 from tests.agents.models.asking import request
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 Schema = dict[str, Any]
@@ -32,7 +32,7 @@ NOTE = {"properties": {"kind": {"const": "note"}, "size": {"type": "string"}}}
 TAGGED: Schema = {"oneOf": [{**form, "required": ["kind", "size"]} for form in (CIRCLE, NOTE)]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "fitting", "unfitting"),
     [
         ({}, [{}, {"a": 1}], []),
@@ -77,7 +77,7 @@ def required(**properties: Any) -> Schema:
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "example"),
     [
         ({}, {}),

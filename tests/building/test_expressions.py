@@ -8,11 +8,12 @@ import pytest
 
 from flowengine import Engine, Flow, cel
 from flowengine.flow.building import Expr
+from tests.rows import each_row
 
 x, y = cel.inputs.x, cel.inputs.y
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("built", "text"),
     [
         (x > 3, "inputs.x > 3"),
@@ -46,7 +47,7 @@ def test_in_an_f_string_it_makes_a_template() -> None:
         f"{x:>3}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "misuse",
     [
         lambda: bool(x),

@@ -13,6 +13,7 @@ from flowengine.flow.building.steps import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
 from tests.building import work
+from tests.rows import each_row
 
 
 def same(flow: Flow, text: str) -> None:
@@ -367,7 +368,7 @@ def test_types_become_schemas() -> None:
         engine.run(flow, {"customer": "a", "lines": [{"article": "x", "count": "y"}]})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "schema"),
     [
         (str, {"type": "string"}),

@@ -18,6 +18,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from tests import command_line
 from tests.building import work
+from tests.rows import each_row
 
 
 class Shop:
@@ -30,7 +31,7 @@ def inside() -> Any:
     return inner
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "message"),
     [
         (

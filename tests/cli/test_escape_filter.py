@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from flowengine.cli.sandbox_shell import EscapeFilter
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 HARMFUL = {
@@ -54,7 +54,7 @@ def written(*pieces: bytes) -> bytes:
     return b"".join(map(drawn.of, pieces))
 
 
-@pytest.mark.parametrize("name", HARMFUL)
+@each_row("name", HARMFUL)
 def test_what_does_more_than_draw_is_left_out_however_it_is_cut(name: str) -> None:
     output = b"before " + HARMFUL[name] + b"after\x1b[1m"
     for pieces in ([output], [bytes([byte]) for byte in output]):
@@ -65,7 +65,7 @@ def test_what_does_more_than_draw_is_left_out_however_it_is_cut(name: str) -> No
         assert not re.search(rb"[\x00-\x06\x0b\x0c\x10-\x1a\x1c-\x1f]|\xc2[\x80-\x9f]", seen)
 
 
-@pytest.mark.parametrize("output", DRAWS)
+@each_row("output", DRAWS)
 def test_what_draws_is_written_as_it_is(output: bytes) -> None:
     assert written(output) == output
     assert written(*[bytes([byte]) for byte in output]) == output

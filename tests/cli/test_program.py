@@ -23,6 +23,7 @@ from flowengine.cli.tab_completion import choices, steps, whole_parser
 from flowengine.util.named_tuples import NamedTuple as OwnNamedTuple
 from tests.cli.conftest import CommandLine
 from tests.command_line import PROGRAM
+from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -50,7 +51,7 @@ def test_every_command_has_help_with_examples_of_itself(
     assert any(f"flowengine {words}" in line or f"--json {words}" in line for line in examples)
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@each_row("words", COMMANDS)
 def test_every_example_can_be_parsed(words: str) -> None:
     parser = parser_of(words, load(words))
     add_common(parser)

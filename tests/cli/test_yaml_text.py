@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.flow.source.yaml_source import read_text
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 AMBIGUOUS = """
@@ -42,7 +42,7 @@ def test_both_versions_of_yaml_read_the_value_back(value: Any) -> None:
     assert (source.problems, source.data["key"]) == ([], value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ("Hello, Ada!", "Hello, Ada!"),

@@ -11,6 +11,7 @@ import pytest
 
 from flowengine.engines.attempts.failures import TAIL, evidence_of, failure_of, tail
 from flowengine.sdk import ExitCode, StepError
+from tests.rows import each_row
 
 
 def plain(value: object) -> object:
@@ -110,7 +111,7 @@ def test_secrets_are_masked_before_anything_is_cut() -> None:
         assert not tail(text, masked).startswith("…2")
 
 
-@pytest.mark.parametrize("line", ["x" * 100_000, "line\n" * 50_000])
+@each_row("line", ["x" * 100_000, "line\n" * 50_000])
 def test_evidence_is_bounded(line: str) -> None:
     def deep(left: int) -> None:
         if left == 0:

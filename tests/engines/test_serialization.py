@@ -19,6 +19,7 @@ from flowengine.engines.attempts.serialization import copy, keep
 from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
 from flowengine.sdk.plain_values import to_plain
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 
@@ -110,8 +111,8 @@ def nested_deep(depth: int, innermost: Any) -> Any:
     return innermost
 
 
-@pytest.mark.parametrize("innermost", [1, [], {}])
-@pytest.mark.parametrize("depth", [199, 200, 201, 202, 600])
+@each_row("innermost", [1, [], {}])
+@each_row("depth", [199, 200, 201, 202, 600])
 def test_depth_is_bounded_to_the_same_level(depth: int, innermost: Any) -> None:
     value = {"value": nested_deep(depth, innermost), "more": ["x" * 300] * 300}
 
@@ -120,7 +121,7 @@ def test_depth_is_bounded_to_the_same_level(depth: int, innermost: Any) -> None:
     assert kept == wanted if isinstance(wanted, str) else kept.value == wanted
 
 
-@pytest.mark.parametrize("fault", [math.nan, math.inf, {b"k": 1}, 2**64, "\ud800", {1: 2}])
+@each_row("fault", [math.nan, math.inf, {b"k": 1}, 2**64, "\ud800", {1: 2}])
 def test_fault_is_found_among_many_parts(fault: Any) -> None:
     value = {"rows": [{"name": "Łódź", "price": 1.25, "box": b"b"}] * 500 + [fault]}
 

@@ -34,6 +34,7 @@ from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.image import build
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
+from tests.rows import each_row
 
 
 def make(kind: str, folder: Path, **asked: Any) -> DockerEnv | LocalEnv:
@@ -66,7 +67,7 @@ def test_defaults() -> None:
     assert LocalConfig().timeout == 30
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("no_such", 1),
@@ -403,7 +404,7 @@ def test_a_coroutine_stays_one() -> None:
     assert asyncio.run(call(1, context_variables={"code_env": "E"})) == (1, "E")
 
 
-@pytest.mark.parametrize("variables", [None, {}, {"code_env": None}])
+@each_row("variables", [None, {}, {"code_env": None}])
 def test_a_missing_environment_is_named(variables: Any) -> None:
     with pytest.raises(RuntimeError, match="'code_env'"):
         run_python_code("1", context_variables=variables)  # type: ignore[call-arg]

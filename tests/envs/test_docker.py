@@ -42,6 +42,7 @@ from tests.envs.images import image_of
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import open_resource, opened, processes_of, release, request_for
 from tests.envs.users import as_ordinary_user
+from tests.rows import each_row
 
 LIMITS = {"time": 60, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
 
@@ -393,7 +394,7 @@ def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None
         api.remove_container(foreign["Id"], force=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         {"imagee": "x"},

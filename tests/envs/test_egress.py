@@ -38,6 +38,7 @@ from tests.envs.containers import skip_without_docker
 from tests.envs.network.ways_out import serving
 from tests.envs.opening import open_resource, opened, release, request_for
 from tests.envs.users import as_ordinary_user
+from tests.rows import each_row
 
 NAME = "db.example.org"
 """Resolves only outside of the sandbox, and there only in this process."""
@@ -525,7 +526,7 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "message"),
     [
         ("ex*mple.org:443", "is not a pattern; one is written"),

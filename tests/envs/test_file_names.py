@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowengine_envs.network.file_names import offered, safe, unused
+from tests.rows import each_row
 
 NAMES = [
     ("attachment; filename=../../x", "x"),
@@ -30,7 +30,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("disposition", "name"), NAMES)
+@each_row(("disposition", "name"), NAMES)
 def test_names_of_downloads_are_safe(disposition: str, name: str) -> None:
     assert offered(disposition, "/some/page.pdf", "").partition(".")[0] == name.partition(".")[0]
     assert offered(disposition, "/some/page.pdf", "") == name
@@ -41,7 +41,7 @@ def test_names_have_a_suffix_and_are_unused() -> None:
     assert offered("", "/report", "image/png; x=y") == "report.png"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("suggested", "name"),
     [
         ("", "download"),

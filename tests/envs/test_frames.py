@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flowengine_envs.link import frames, plain
 from flowengine_envs.link.frames import LinkMessage, Opener, Sealer, Unauthentic, Unusable
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 KEY = os.urandom(frames.KEY)
@@ -24,8 +25,8 @@ def pair() -> tuple[Sealer, Opener]:
 SIZES = [0, 1, 4095, 4096, 4097, 65536, 10 * 1024 * 1024]
 
 
-@pytest.mark.parametrize("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
-@pytest.mark.parametrize("size", SIZES)
+@each_row("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
+@each_row("size", SIZES)
 def test_a_payload_of_any_size_arrives_whole(size: int, to: bytes) -> None:
     payload = os.urandom(size)
 
@@ -34,8 +35,8 @@ def test_a_payload_of_any_size_arrives_whole(size: int, to: bytes) -> None:
     assert message == LinkMessage({"id": 1, "text": "é"}, payload)
 
 
-@pytest.mark.parametrize("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
-@pytest.mark.parametrize("size", SIZES)
+@each_row("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
+@each_row("size", SIZES)
 def test_a_payload_of_any_size_may_come_byte_by_byte(size: int, to: bytes) -> None:
     opener = Opener(KEY, to)
     payload = os.urandom(size)
@@ -93,7 +94,7 @@ def test_a_frame_counts_once_and_in_its_turn() -> None:
         list(opener.feed(second))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "reason"),
     [
         (b"", "without a header"),
@@ -151,7 +152,7 @@ def test_plain_data_comes_back_as_it_was(value: object) -> None:
     assert plain.decode(plain.encode(value)) == value
 
 
-@pytest.mark.parametrize("value", [{1: 2}, {1, 2}, object(), [lambda: 0]])
+@each_row("value", [{1: 2}, {1, 2}, object(), [lambda: 0]])
 def test_what_is_no_plain_data_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match="not plain data"):
         plain.encode(value)

@@ -8,11 +8,12 @@ import io
 import pytest
 
 from flowengine_envs.link.parts import Parts, TooLong, async_read, part, read
+from tests.rows import each_row
 
 BODIES = [b"", b"a", b"b" * 300]
 
 
-@pytest.mark.parametrize("size", [1, 3, 1000])
+@each_row("size", [1, 3, 1000])
 def test_parts_are_found_wherever_a_stream_is_cut(size: int) -> None:
     stream = b"".join(map(part, BODIES))
     taken = Parts(300)

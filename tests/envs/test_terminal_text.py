@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from flowengine_envs.inside.terminal.command import Transcript, TranscriptFiles
 from flowengine_envs.link.terminal_text import clean, masked
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "text"),
     [
         (b"a\r\nb\r\n", "a\nb\n"),

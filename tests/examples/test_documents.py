@@ -6,9 +6,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from flowengine_envs.documents.converters import convert
+from tests.rows import each_row
 
 REVIEW = Path(__file__).parents[2] / "examples" / "document_review"
 SAMPLES = REVIEW / "samples"
@@ -36,7 +35,7 @@ def read(name: str) -> dict[str, object]:
     return {"text": document.markdown, "tables": document.tables, "problem": ""}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "parts", "tables", "words"),
     [
         ("invoice_nordlicht.pdf", 2, 1, ["Bürostuhl „Föhr“", "Jürgen Weiß", "4.210,00 EUR"]),
@@ -56,7 +55,7 @@ def test_text_and_tables_come_out_of_every_format(
     assert [word for word in words if word not in document.markdown] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "finding"),
     [
         ("board_workshop.pptx", "Its total of 48,500.00 EUR is above 10,000.00."),
@@ -84,7 +83,7 @@ def test_samples_are_all_named_above_and_small() -> None:
     assert all(file.stat().st_size < 100_000 for file in files)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "dates"),
     [
         ("Date: 2026-10-14", ["2026-10-14"]),
@@ -102,7 +101,7 @@ def test_dates_are_found_as_people_write_them(line: str, dates: list[str]) -> No
     assert checks.dates(line) == dates
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "found"),
     [
         ("Total 1,234.56 EUR", [(1234.56, "EUR")]),

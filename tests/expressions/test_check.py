@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.expressions import CheckedExpression, DeclaredNames, Note, check
+from tests.rows import each_row
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def test_parts_of_a_schema_are_put_together() -> None:
     assert check("odd.any.thing + 1", names).problems == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"anyOf": [{"type": "string"}, {"type": "null"}]},
@@ -353,7 +354,7 @@ def test_what_may_be_of_several_types_is_checked_at_run_time(schema: Any) -> Non
     assert check("x == null ? 1 : 2", names).problems == []
 
 
-@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+@each_row("word", ["anyOf", "oneOf"])
 def test_one_of_several_shapes_needs_the_name_in_one_of_them(word: str) -> None:
     circle = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {}}}
     square = {"type": "object", "properties": {"kind": {"const": "square"}, "side": {}}}

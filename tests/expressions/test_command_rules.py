@@ -16,11 +16,12 @@ from flowengine.flow.expressions.functions import only_runs
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.sdk import Refused
 from flowengine.sdk.command_rules import check, split
+from tests.rows import each_row
 
 ALLOW = ["ls", "git log"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         *("ls; rm x", "ls && rm x", "ls | sh", "ls $(rm x)", "ls `rm x`", "ls\nrm x", "ls >f"),
@@ -50,7 +51,7 @@ def test_evasions_are_refused(command: str | list[str]) -> None:
         check(command, ALLOW, "box")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "words"),
     [
         ('ls -la "a b;c"', ["ls", "-la", "a b;c"]),
@@ -100,13 +101,13 @@ ROW = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ROW)
+@each_row("command", ROW)
 def test_a_rule_that_allows_commands_allows_nothing_hidden_in_one(command: str) -> None:
     assert not only_runs(command, ALLOW)
     assert not only_runs(["bash", "-c", command], ALLOW)
 
 
-@pytest.mark.parametrize("command", ["ls", 'ls -la "a b;c"', "git log --oneline", ["ls", "; rm x"]])
+@each_row("command", ["ls", 'ls -la "a b;c"', "git log --oneline", ["ls", "; rm x"]])
 def test_a_rule_that_allows_commands_allows_those(command: str | list[str]) -> None:
     assert only_runs(command, ALLOW)
 

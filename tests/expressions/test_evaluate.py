@@ -12,6 +12,7 @@ import pytest
 
 from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.kernel.graph.compiled import EvaluationError
+from tests.rows import each_row
 
 N, NAME, FALSE = ["path", "n", []], ["path", "name", []], ["const", False]
 
@@ -169,7 +170,7 @@ def test_a_condition_gives_a_bool_or_fails(names: DeclaredNames, values: Any) ->
         CelEvaluator([record], "f").evaluate(0, values)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [("a", "a"), (3, "3"), (2**70, str(2**70)), (3.0, "3"), (1250.5, "1250.5"), (0.1, "0.1"),
      (1234567.0, "1234567"), (1e21, "1e+21"), (True, "true"), (False, "false")],
@@ -178,7 +179,7 @@ def test_text_of_a_template(value: Any, text: str) -> None:
     assert CelEvaluator([{"node": [], "at": [1, 1]}], "f").text(value, 0) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "hint"),
     [(None, "default"), ([1], "json"), ({}, "json"), (b"x", "json"), (float("inf"), "finite")],
 )
@@ -235,7 +236,7 @@ def test_evaluation_loads_neither_the_check_nor_what_few_expressions_need(
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("node", "value"),
     [
         (["cel", "i0 + 1 > 2 ? s0 : 'no'", {"i0": N, "s0": NAME}], "Ada"),

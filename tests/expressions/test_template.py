@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flowengine.flow.expressions import Piece, TemplateError, split_text
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "parts"),
     [
         ("", []),
@@ -36,13 +37,13 @@ def test_a_text_is_split_into_its_parts(text: str, parts: list[str | Piece]) -> 
     assert list(split_text(text)) == parts
 
 
-@pytest.mark.parametrize("text", ["${{ x }}", "a ${{ x + '}}' }} b", "  ${{\n  x\n}}"])
+@each_row("text", ["${{ x }}", "a ${{ x + '}}' }} b", "  ${{\n  x\n}}"])
 def test_a_piece_says_where_it_stands(text: str) -> None:
     (piece,) = [part for part in split_text(text) if isinstance(part, Piece)]
     assert text[piece.offset :].startswith(piece.source)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "offset", "message"),
     [
         ("a ${{ x", 2, "is not closed"),

@@ -15,6 +15,7 @@ import pytest
 from flowengine.flow.check import concurrent_tokens
 from flowengine.flow.check.graph import check_graph
 from tests.flow.graphs import ACTIVE, ALL, counting, flow_of
+from tests.rows import each_row
 
 EACH: Any = {"kind": "each"}
 
@@ -281,7 +282,7 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
     assert "too many parallel paths" in found[0].message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("over", "need", "found"),
     [(4, 4, []), (["x", "y"], 2, []), (4, 5, ["E103"]), (1000, 4, ["W209"]), (None, 4, ["W209"])],
 )

@@ -20,6 +20,7 @@ from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.testing.simulator import Fails, Simulator
 from tests.flow import examples
+from tests.rows import each_row
 
 
 def compiled(body: str, folder: Path | None = None) -> Compiled:
@@ -274,7 +275,7 @@ def test_defaults_hold_for_actions_that_call_out_where_they_may() -> None:
     assert found["none"]["map"]["concurrency"] == ["const", 3]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "effect"),
     [
         ("http: https://example.com", "idempotent"),

@@ -18,6 +18,7 @@ from flowengine.flow.compile import compile_file, compile_text
 from flowengine.flow.export.definition import definition, to_yaml
 from flowengine.flow.source.yaml_source import read
 from flowengine.flow.structural_hash import structural_hash
+from tests.rows import each_row
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = [
@@ -163,7 +164,7 @@ LIKE_PARTS = [
 """Data and names of a file that look like a part of the compiled form."""
 
 
-@pytest.mark.parametrize("text", LIKE_PARTS)
+@each_row("text", LIKE_PARTS)
 def test_data_and_names_may_look_like_parts_of_the_compiled_form(text: str) -> None:
     head = "flowengine: 1\nid: f\ninputs: {x: {type: integer}}\n"
     texts = (text.replace("X", f"'${{{{ inputs.x + {n} }}}}'") for n in (1, 2))

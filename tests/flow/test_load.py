@@ -13,6 +13,7 @@ from flowengine.flow.models import FlowModel, Part
 from flowengine.flow.models.base import NOT_YET
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.yaml_source import read_text
+from tests.rows import each_row
 
 HEAD = "flowengine: 1\nid: test\n"
 GREET = "steps:\n  - {id: greet, output: Hello!}\n"
@@ -38,7 +39,7 @@ def step(text: str) -> Any:
     return good(f"{HEAD}steps:\n  - {{id: one, {text}}}\n").steps[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("short", "long"),
     [
         ("wait: 3d", "wait: {for: 3d}"),
@@ -173,7 +174,7 @@ def test_what_is_no_yaml_is_not_reported_again_as_a_wrong_value() -> None:
     assert [error.split(" ")[1] for error in errors] == ["E101", "E101"]
 
 
-@pytest.mark.parametrize("text", ["null\n", "---\n", "- a\n", "hello\n", "3\n"])
+@each_row("text", ["null\n", "---\n", "- a\n", "hello\n", "3\n"])
 def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     model, (error,) = load(text)
 
@@ -197,7 +198,7 @@ def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
 
 
 # The keys of test cases are read elsewhere.
-@pytest.mark.parametrize(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
+@each_row(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
 def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
     value = {"join": "none", "in": "box", "then": "fallback"}.get(key, "x")
     places = {
@@ -356,7 +357,7 @@ def test_the_source_is_left_as_it_was_read() -> None:
     assert repr(source.data) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "message"),
     [
         ("5", "expected none, ask, required, a condition or a mapping, got the number 5"),

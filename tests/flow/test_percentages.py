@@ -10,6 +10,7 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.notation.times import share
 from flowengine.testing.simulator import Fails, Simulator
+from tests.rows import each_row
 
 GOOD = {"0%": 0, "10%": 20, "0.5%": 1, "1.4%": 2, "99.999%": 199, "100%": 200, "100.0%": 200}
 BAD = ["-1%", "100.1%", "101%", "5 %", " 5%", "%", ".5%", "5.%", "1e1%", "nan%", "inf%", "\u0665%"]
@@ -37,14 +38,14 @@ def ends(most: object) -> str:
     return "succeeded" if played["error"] is None else str(played["error"]["type"])
 
 
-@pytest.mark.parametrize(("text", "of_200"), GOOD.items())
+@each_row(("text", "of_200"), GOOD.items())
 def test_a_percentage_is_taken_written_and_computed(text: str, of_200: int) -> None:
     flow(text)
     assert share(text, 200) == of_200
     assert ends(text) == ("succeeded" if of_200 == 200 else "MapFailed")
 
 
-@pytest.mark.parametrize("text", BAD)
+@each_row("text", BAD)
 def test_what_is_not_a_percentage_is_refused_written_and_computed(text: str) -> None:
     with pytest.raises(FlowFileError, match="expected a count, a percentage such as 10%"):
         flow(text)

@@ -14,6 +14,7 @@ import cronsim
 import pytest
 
 from flowengine.flow.schedules import NoSchedule, Schedule
+from tests.rows import each_row
 
 MINUTE = datetime.timedelta(minutes=1)
 ZONES = ("Europe/Berlin", "America/New_York")
@@ -157,7 +158,7 @@ def test_all_times_are_those_of_the_rule(zone: str, year: int, tenth: int | None
         assert count == known.get(expression, count), expression
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "zone", "after", "times"),
     [
         ("30 2 * * *", "Europe/Berlin", "2027-03-27", "27T01:30 28T01:00 29T00:30"),
@@ -182,7 +183,7 @@ def test_changes_of_clocks(expression: str, zone: str, after: str, times: str) -
     assert " ".join(found) == times
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "plain"),
     [
         ("@yearly", "0 0 1 1 *"),
@@ -206,7 +207,7 @@ def test_other_spellings_of_a_schedule(written: str, plain: str) -> None:
         assert at == same
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "zone", "error"),
     [
         ("@reboot", "UTC", "'@reboot' is not one of @yearly, .*, @hourly. Write the fields"),

@@ -14,6 +14,7 @@ from flowengine.errors import NotFound
 from flowengine.flow.export.definition import to_yaml
 from flowengine.flow.source.diagnostics import Position
 from flowengine.flow.source.yaml_source import MAX_BYTES, Source, read, read_bytes, read_text
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 
@@ -22,7 +23,7 @@ def marked(source: Source, place: Position) -> str:
     return source.line_text(place.line)[place.column - 1 :][: place.length]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "meant"),
     [
         ("true", True),
@@ -191,7 +192,7 @@ def test_a_file_of_more_than_a_mebibyte_is_refused() -> None:
     assert read_bytes(b"#" * MAX_BYTES, "f.yaml").problems[0].message == "the file is empty"
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
+@each_row("text", ["", "\n", "# nothing\n"])
 def test_an_empty_file_says_so(text: str) -> None:
     assert messages(read_text(text)) == ["1:1 the file is empty"]
 
@@ -203,12 +204,12 @@ def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
     assert source.position(("id",)).column == 5
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+@each_row("encoding", ["utf-16", "utf-32", "utf-8-sig"])
 def test_a_byte_order_mark_declares_the_encoding(encoding: str) -> None:
     assert read_bytes("id: é\n".encode(encoding), "f.yaml").data == {"id": "é"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "meant"),
     [
         (r'"\ud83d\ude00 \uD83D\uDE00"', "😀 😀"),
@@ -227,7 +228,7 @@ def test_escapes_of_json_are_read_in_double_quotes(written: str, meant: Any) -> 
     assert (messages(source)[0] if source.problems else source.data) == meant
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@each_row("end", ["\n", "\r\n", "\r"])
 def test_lines_count_the_same_with_any_line_end(end: str) -> None:
     source = read_text(end.join(["a: 1", "b: 2", "c: x", ""]))
 

@@ -14,6 +14,7 @@ from flowengine.flow.models import flow, modifiers, step
 from flowengine.flow.models.kinds import kind_names
 from flowengine.flow.source.synonyms import _OF, NAMES
 from flowengine.sdk.near_words import nearest
+from tests.rows import each_row
 
 WORDS = [(where, word) for where, words in _OF.items() for word in words]
 
@@ -28,7 +29,7 @@ def known(where: str) -> set[str]:
     return set(registry.kind_class(where).configuration()["properties"])
 
 
-@pytest.mark.parametrize("where", _OF)
+@each_row("where", _OF)
 def test_what_is_named_exists_and_no_word_is_taken(where: str) -> None:
     keys = known(where)
     words = _OF[where]
@@ -42,7 +43,7 @@ def errors(text: str) -> list[str]:
     return [f"{one.code} {one.hint}" for one in refused.value.diagnostics]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("steps", "hint"),
     [
         ('{id: a, foreach: [1], output: "${{ item + index }}"}', "map: {over"),
@@ -73,7 +74,7 @@ def test_first_names_of_paths_lead_to_those_that_are_there() -> None:
     assert set(NAMES.values()) <= {"inputs", "steps", "execution", "round", "error", "item"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "hint"),
     [("None", "write null"), ("True", "write true"), ("env.HOME", "declare an input or a secret")],
 )
@@ -82,7 +83,7 @@ def test_values_of_other_languages(expression: str, hint: str) -> None:
     assert found.startswith(f"E301 {hint}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "keys", "meant"),
     [
         ("switch", ["with", "when"], None),

@@ -23,6 +23,7 @@ from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.validation import validate
 from flowengine.tool_environment.tools import read
 from tests.command_line import flowengine
+from tests.rows import each_row
 
 TIMES = {
     "2016-12-05T21:29:29Z": "2016-12-05T21:29:29Z",
@@ -65,7 +66,7 @@ def waiting(until: str) -> str:
     return f'flowengine: 1\nid: f\nsteps: [{{id: w, wait: {{until: "{until}"}}}}]\n'
 
 
-@pytest.mark.parametrize(("text", "meant"), TIMES.items())
+@each_row(("text", "meant"), TIMES.items())
 def test_a_time_is_read_the_same_everywhere(text: str, meant: str) -> None:
     assert format_time(parse_time(text)) == meant
     compile_text(waiting(text))
@@ -75,7 +76,7 @@ def test_a_time_is_read_the_same_everywhere(text: str, meant: str) -> None:
     assert str(value("timestamp(t)", text))[:19] == meant[:19]
 
 
-@pytest.mark.parametrize("text", NOT_TIMES)
+@each_row("text", NOT_TIMES)
 def test_what_is_not_a_time_is_refused_everywhere(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid time"):
         parse_time(text)
@@ -103,7 +104,7 @@ def test_a_time_without_its_offset_is_told_so_everywhere() -> None:
 LOCAL = ["2016-12-05T21:29:29", "2016-12-05 21:29:29", "2016-12-05T21:29", "2016-12-05T21:29:29Z"]
 
 
-@pytest.mark.parametrize("text", LOCAL)
+@each_row("text", LOCAL)
 def test_a_datetime_of_python_needs_no_offset(text: str) -> None:
     """What a function takes as a step, it takes as a tool, and an agent can answer."""
 
@@ -155,7 +156,7 @@ def test_a_duration_that_is_too_long_is_told_as_such_everywhere(tmp_path: Path) 
         assert "'100000w' is longer than a hundred years" in error["message"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "complaint"),
     [
         ("100000w", "must not be longer than a hundred years, as"),

@@ -14,6 +14,7 @@ from flowengine.errors import NotFound, StoreError
 from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.sdk.file_names import clean_name
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_any_name_becomes_a_safe_one(name: str) -> None:
     assert clean_name(cleaned) == cleaned
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "cleaned"),
     [
         ("report.pdf", "report.pdf"),

@@ -17,6 +17,7 @@ from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, LockOperation, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
+from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -92,7 +93,7 @@ def test_each_level_keeps_its_promise_at_every_commit(
         store.close()
 
 
-@pytest.mark.parametrize("fault", ["die before", "die after"])
+@each_row("fault", ["die before", "die after"])
 def test_a_death_at_any_write_leaves_all_of_it_or_nothing(fault: str) -> None:
     """The next process finds every completed commit, and no partial one."""
     write = 0

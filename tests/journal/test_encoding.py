@@ -24,6 +24,7 @@ from flowengine.journal.encoding import (
     unpack_snapshot,
 )
 from flowengine.journal.shapes import Sound
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 CLOSED = {type(None), bool, int, float, str, bytes, list, dict}
@@ -91,7 +92,7 @@ def test_damaged_bytes_give_plain_data_or_a_store_error(value: Any, seed: int) -
         assert types_in(read) <= CLOSED
 
 
-@pytest.mark.parametrize("code", [-128, -2, 0, 1, 5, 127])
+@each_row("code", [-128, -2, 0, 1, 5, 127])
 def test_extension_types_are_refused(code: int) -> None:
     with pytest.raises(StoreError, match="extension type"):
         unpack(msgpack.packb(["x", msgpack.ExtType(code & 127 if code >= 0 else 5, b"data")]))
@@ -162,7 +163,7 @@ class Evil:
         return sys.exit, ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "says"),
     [
         ({"a": [1, {"b": Evil()}]}, "a[1].b is a Evil"),
@@ -194,7 +195,7 @@ def test_floats_keep_every_bit() -> None:
         assert struct.pack("d", unpack(pack(number))) == struct.pack("d", number)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "words"),
     [
         (ModuleNotFoundError("No module named 'acme'", name="acme"), "'acme' cannot be imported"),

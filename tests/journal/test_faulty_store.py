@@ -8,6 +8,7 @@ import pytest
 
 from flowengine.errors import StoreError
 from flowengine.journal.records import Append, NewExecution, Owner
+from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 ANA = Owner("ana", 1, 1, "here", "boot")
@@ -31,7 +32,7 @@ def test_writes_are_counted_and_shown() -> None:
     assert store.writes == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fault", "says"),
     [("full", "is full"), ("locked", "has locked"), ("read only", "only be read")],
 )

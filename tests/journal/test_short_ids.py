@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
+from tests.rows import each_row
 
 ULID = "01k8xq7mf4jb2y9s0v3n5p6r8t"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "shown"),
     [
         (ULID, ULID[:12]),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.kernel.graph.compiled import SecretText, digest
 from flowengine.testing.explorer import deciding, explore
 from flowengine.testing.simulator import Simulator
+from tests.rows import each_row
 from tests.testing.graphs import calls, graph, step, v, x
 
 INPUT = v(x(lambda names: {"args": names["args"]}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         (1, 1.0),

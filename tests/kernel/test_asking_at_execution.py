@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
 from flowengine.testing.explorer import deciding, explore
 from flowengine.testing.simulator import Asks, Simulator
+from tests.rows import each_row
 from tests.testing.graphs import calls, graph, output_of, step, v, x
 
 ASKS = Asks("a rule", 7)
@@ -82,7 +81,7 @@ def test_an_execution_that_moves_to_another_form_of_its_flow_asks_anew() -> None
     assert played.run().outputs == {"a": 7}
 
 
-@pytest.mark.parametrize("phase", ["approved", "running"])
+@each_row("phase", ["approved", "running"])
 def test_an_approval_from_before_a_move_does_not_count_for_what_the_step_is_now(phase: str) -> None:
     lock = {"key": v("k"), "scope": "global"}
     flow = one(lock=lock) if phase == "approved" else one()

@@ -17,6 +17,7 @@ from flowengine.kernel import Graph, advance
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Event
 from flowengine.testing import Simulator
+from tests.rows import each_row
 
 FEW, MANY = 10, 300
 STATE = "state: {y: {type: integer, default: 0}, z: {type: integer, default: 0}}\n"
@@ -145,7 +146,7 @@ def cost_within(text: str) -> int:
     return work(two)
 
 
-@pytest.mark.parametrize("join", ["all", "active", "1", "each"])
+@each_row("join", ["all", "active", "1", "each"])
 def test_one_step_costs_the_same_however_large_the_flow(join: str) -> None:
     large, small = cost_within(chain(MANY, join)), cost_within(chain(4 * FEW, join))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.testing.simulator import Simulator
+from tests.rows import each_row
 from tests.testing.graphs import Described, graph, step, v
 
 
@@ -44,7 +45,7 @@ def test_without_it_they_do() -> None:
     assert played.error["type"] == "LimitExceeded"
 
 
-@pytest.mark.parametrize(("limit", "status"), [(20, "succeeded"), (19, "failed")])
+@each_row(("limit", "status"), [(20, "succeeded"), (19, "failed")])
 def test_its_own_limit_holds(limit: int, status: str) -> None:
     inner = {"steps": rounds(20), "counts_alone": True, "limits": {"steps": limit}}
 

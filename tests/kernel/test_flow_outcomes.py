@@ -17,6 +17,7 @@ from flowengine.flow.source.yaml_source import read_text
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.testing.simulator import Simulator
+from tests.rows import each_row
 from tests.testing.graphs import Described, graph, output_of, step, v, x
 
 RAISES = {"refused": "Refused", "stuck": "NotResolved"}
@@ -98,7 +99,7 @@ def test_items_have_outcomes_of_their_own() -> None:
     assert found["output"] == [None, None]
 
 
-@pytest.mark.parametrize("said", ["", 3, None, ["resolved"]])
+@each_row("said", ["", 3, None, ["resolved"]])
 def test_an_outcome_is_a_name(said: Any) -> None:
     played = play(said, {"next": "end"}, *TARGETS)
 

@@ -14,6 +14,7 @@ from flowengine.kernel.state.records import Budget
 from flowengine.kernel.view import DOLLAR, View, begun, taken
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Fails, Measures, Simulator
+from tests.rows import each_row
 from tests.testing.graphs import Described, graph, step, v, x
 
 METERS = {
@@ -138,7 +139,7 @@ def test_a_call_that_a_crash_cut_off_is_settled_at_its_reservation() -> None:
     assert taken(budget_of(played), "tokens") == 200  # it runs again
 
 
-@pytest.mark.parametrize("given", [None, True, -3, "x", float("nan"), [1]])
+@each_row("given", [None, True, -3, "x", float("nan"), [1]])
 def test_what_is_no_amount_counts_for_nothing(given: Any) -> None:
     played = turns({"tokens": 1000}, times=1)
     played.script["ask"] = {"usage": {"in": given, "out": 3}}
@@ -431,7 +432,7 @@ def test_a_reservation_does_not_bring_a_cheaper_model() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", [None, True, -3, "x", float("nan"), float("inf")])
+@each_row("said", [None, True, -3, "x", float("nan"), float("inf")])
 def test_needs_that_are_none_count_for_nothing(said: Any) -> None:
     played = asking({"tokens": 100}, needing(said, said, said))
     played.step()

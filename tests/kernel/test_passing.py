@@ -24,6 +24,7 @@ from flowengine.kernel.graph.linked import (
 )
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.testing.simulator import Simulator
+from tests.rows import each_row
 from tests.testing.random_graphs import random_graph
 from tests.testing.random_plays import random_play
 
@@ -125,7 +126,7 @@ def test_written_flows(body: str) -> None:
     assert passed > 0
 
 
-@pytest.mark.parametrize("most", [2, 3, 4])
+@each_row("most", [2, 3, 4])
 def test_the_limit_of_steps_is_that_of_the_long_way(most: int) -> None:
     text = f"flowengine: 1\nid: it\nlimits: {{steps: {most}}}\nsteps: {CHAIN}\n"
     flow = compile_text(text).flow

@@ -12,6 +12,7 @@ import pytest
 
 from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Simulator
+from tests.rows import each_row
 from tests.testing.random_graphs import random_graph
 from tests.testing.random_plays import random_play
 
@@ -47,7 +48,7 @@ def test_all_properties_hold_of_thousands(block: int) -> None:
         check(seed, crashes=seed % 3 > 0)
 
 
-@pytest.mark.parametrize("block", range(2))
+@each_row("block", range(2))
 def test_all_properties_hold_while_attempts_are_left_to_workers(block: int) -> None:
     """Of steps that need what a process does not offer. Whoever takes them begins them anew."""
     left = 0

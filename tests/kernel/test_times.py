@@ -14,9 +14,10 @@ from flowengine.kernel.notation.times import (
     parse_duration,
     parse_time,
 )
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "ms"),
     [("250ms", 250), ("90s", 90_000), ("15m", 900_000), ("1h30m", 5_400_000), ("3d", 259_200_000),
      ("2w", 1_209_600_000), ("1m5ms", 60_005)],
@@ -26,13 +27,13 @@ def test_durations(text: str, ms: int) -> None:
     assert parse_duration(format_duration(ms)) == ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "1.5s", "1m1h", "s", "-1s", " 1s", "1 s", "1y", "9999w"])
+@each_row("text", ["", "5", "1.5s", "1m1h", "s", "-1s", " 1s", "1 s", "1y", "9999w"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|longer"):
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "2026-11-25", "2026-11-25T09:14:02"])
+@each_row("text", ["", "tomorrow", "2026-11-25", "2026-11-25T09:14:02"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is not a valid time"):
         parse_time(text)

@@ -6,20 +6,19 @@ import json
 import time
 from typing import Any
 
-import pytest
-
 from flowengine.sdk.argument_schemas import (
     described_arguments,
     required_arguments,
     without_arguments,
 )
 from flowengine.sdk.validation import shared
+from tests.rows import each_row
 
 CITY = {"properties": {"city": {}, "key": {}}, "required": ["city", "key"]}
 PLACE = {"properties": {"lat": {"type": "number"}}, "required": ["lat"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "named", "required", "fitting", "unfitting"),
     [
         (CITY, {"city", "key"}, {"city", "key"}, {"city": "B"}, {}),

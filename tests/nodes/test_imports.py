@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
+from tests.rows import each_row
 
 HEAVY = {
     "docker",
@@ -35,7 +35,7 @@ def loaded_by(program: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "module",
     [
         "flowengine",

@@ -12,6 +12,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from flowengine.sdk.read_only import Joined, ReadOnlyDict, read_only, unwrapped
+from tests.rows import each_row
 
 DATA = {"list": [{"a": [1, 2]}, [3]], "map": {"b": {"c": 4}}, "text": "x"}
 
@@ -90,7 +91,7 @@ def spoil(value: Any) -> None:
         dict.__setitem__(value, "spoilt", True)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_row("way", WAYS)
 def test_no_way_leads_to_the_original(way: str) -> None:
     original = copy.deepcopy(DATA)
 
@@ -109,7 +110,7 @@ JOINED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", JOINED)
+@each_row("way", JOINED)
 def test_no_way_leads_to_the_lists_that_were_joined(way: str) -> None:
     first, rest = [{"b": 1}], copy.deepcopy(DATA["list"])
 
@@ -143,13 +144,13 @@ CHANGES: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_row("change", CHANGES)
 def test_a_change_is_refused(change: Callable[[Any], Any]) -> None:
     with pytest.raises(TypeError, match=r"read-only here; change a copy\.deepcopy"):
         change(read_only(copy.deepcopy(DATA)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "plain",
     [
         lambda value: copy.deepcopy(value),

@@ -10,6 +10,7 @@ import pytest
 import flowengine
 from flowengine import registry
 from flowengine.sdk import StepKind
+from tests.rows import each_row
 
 DIST = """Metadata-Version: 2.1
 Name: extra-kinds
@@ -145,7 +146,7 @@ def test_no_package_replaces_a_built_in_kind() -> None:
     assert registry.kind("http").__module__ == "flowengine_nodes.http"
 
 
-@pytest.mark.parametrize("name", registry.kind_names())
+@each_row("name", registry.kind_names())
 def test_every_kind_brings_a_schema_of_its_configuration_and_output(name: str) -> None:
     import jsonschema_rs
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from flowengine import registry
+from tests.rows import each_row
 
 from .conftest import Bench
 from .test_std import tool
@@ -104,7 +103,7 @@ DONE = {"exit_code": 0, "stdout": "a\n", "stderr": "", "value": None, "files": {
 FILE = {"path": "/kept/ab/cd", "name": "r.csv", "size": 12, "sha256": "abcd"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "text"),
     [
         ({}, "a\n[exit code 0]"),
@@ -142,7 +141,7 @@ def test_an_answer_of_a_server_is_its_text() -> None:
         assert registry.kind(name).text_for_model({}, {}, output, ROOM) == text
 
 
-@pytest.mark.parametrize("output", ["text", 1, {}, {"text": 1}, [1], {"matches": "?"}])
+@each_row("output", ["text", 1, {}, {"text": 1}, [1], {"matches": "?"}])
 def test_what_has_another_form_in_a_test_case_is_shown_as_it_is(output: Any) -> None:
     context: Any = SimpleNamespace(approval=None, mask=lambda value: value)
     adapter = {"kind": "agent", "task": {}}

@@ -24,6 +24,7 @@ from flowengine.errors import FlowFileError, InputError
 from flowengine.runner import MetaChain
 from flowengine.server.problems import as_json
 from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
+from tests.rows import each_row
 from tests.server.api import Api
 
 _NUMBERS = itertools.count()
@@ -241,7 +242,7 @@ def test_a_map_is_replaced_by_an_edit_whose_keys_are_checked() -> None:
     assert decided.result.outputs == {"prices": {"usd": "2.0"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "fault"),
     [
         (looping(), "input 'value' cannot be used: it is nested more than 200 levels deep"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flowengine.errors import InputError
 from flowengine.sdk.validation import SchemaError, Validator, validate
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 PERSON = {
@@ -41,7 +42,7 @@ def test_value_that_fits_passes() -> None:
     validate(PERSON, {"name": "Ada", "age": None, "tags": ["a"], "address": {"zip": "1"}}, "it")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value", "field", "message"),
     [
         (PERSON, {}, "", "it: is missing 'name'"),
@@ -142,7 +143,7 @@ def test_bytes_count_as_text() -> None:
     validate({"type": "array", "uniqueItems": True}, [b"a", b"b"], "it")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "message"),
     [
         ({"type": "strin"}, "not a JSON Schema (at type)"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
 from tests.patterns.playing import Story, play, refused
+from tests.rows import each_row
 
 
 def test_01_sequence() -> None:
@@ -53,7 +52,7 @@ def test_03_synchronisation() -> None:
 WAYS = ("ask_board", "ask_manager", "book")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("amount", "way"),
     [(50.0, "book"), (100.0, "book"), (100.5, "ask_manager"), (1000.5, "ask_board")],
 )
@@ -68,7 +67,7 @@ def test_04_exclusive_choice(amount: float, way: str) -> None:
         play(4, ("first:", "all:"), inputs={"amount": amount}).refute(holds)
 
 
-@pytest.mark.parametrize(("grams", "way"), [(800, "box"), (20, "envelope")])
+@each_row(("grams", "way"), [(800, "box"), (20, "envelope")])
 def test_05_simple_merge(grams: int, way: str) -> None:
     """The next step starts when the chosen branch ends, without waiting for others."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine.testing import deciding
 from tests.patterns.playing import Span, Story, at_most, play, refused
+from tests.rows import each_row
 
 
 def kth_ends(spans: list[Span], number: int) -> list[int]:
@@ -157,7 +158,7 @@ def test_31_blocking_partial_join() -> None:
     assert refused(31, ("late: queue", "late: ignore")) == ["E212"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "branches", "after", "need"),
     [
         (29, ("app", "city_taxi", "night_rider"), "ride", 1),

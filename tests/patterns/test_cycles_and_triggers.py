@@ -10,6 +10,7 @@ import pytest
 from flowengine.testing import Simulator, deciding, sending
 from flowengine.testing.simulator import Happening
 from tests.patterns.playing import Story, at_most, play
+from tests.rows import each_row
 
 EDIT = {"good": "legal", "rewrite": "write", "drop": None}
 LEGAL = {"publish": "publish", "soften": "edit", "rewrite": "write"}
@@ -40,7 +41,7 @@ def test_10_arbitrary_cycles(draft_exists: bool) -> None:
     play(10, other, inputs={"draft_exists": draft_exists}, outside=people).refute(holds)
 
 
-@pytest.mark.parametrize(("pages", "tries"), [(0, 1), (1, 1), (3, 2), (2, 3)])
+@each_row(("pages", "tries"), [(0, 1), (1, 1), (3, 2), (2, 3)])
 def test_21_structured_loop(pages: int, tries: int) -> None:
     """Tested before each round (possibly none) or after it (at least one), with ordered rounds."""
 

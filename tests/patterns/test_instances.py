@@ -8,6 +8,7 @@ import pytest
 
 from flowengine.testing import deciding, sending
 from tests.patterns.playing import Span, Story, play
+from tests.rows import each_row
 
 
 def ended(spans: list[Span]) -> list[int]:
@@ -32,7 +33,7 @@ def test_12_instances_without_synchronisation() -> None:
     play(12, (", join: none", ""), ("join.output", "1")).refute(holds)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "step", "after", "given"),
     [
         (13, "sign", "publish", [{}]),

@@ -15,6 +15,7 @@ import pytest
 from flowengine import Client, Engine, FlowFileError, NotAllowed
 from flowengine.engines.flows import load_text
 from flowengine.server import flows
+from tests.rows import each_row
 from tests.server.api import LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -263,7 +264,7 @@ def test_only_files_that_the_host_allows_are_deployed(
         strict.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environment", "step", "used"),
     [
         ("{kind: bash, provider: docker, config: {image: '${{ inputs.place }}'}}", QUERY, None),
@@ -315,7 +316,7 @@ def test_deployed_flows_visit_pages_and_no_files(
     assert all("this flow may not read files of the host" in text for text in told.values()), told
 
 
-@pytest.mark.parametrize("agent", ["model: scripted//etc/x.yaml", "model: a/b, fallbacks: [NAME]"])
+@each_row("agent", ["model: scripted//etc/x.yaml", "model: a/b, fallbacks: [NAME]"])
 def test_models_of_deployed_flows_are_no_files(agent: str) -> None:
     text = AGENTS.replace("model: m/x", agent.replace("NAME", "scripted/x.json"))
     with pytest.raises(FlowFileError, match="names no file of the server's machine"):

@@ -19,6 +19,7 @@ from flowengine.server.problems import RequestRefused
 from flowengine.server_settings import HookEntry, read
 from flowengine.settings import load_settings
 from tests.received import RECEIVED
+from tests.rows import each_row
 from tests.server.api import Api
 from tests.server.conftest import SETTINGS
 
@@ -256,7 +257,7 @@ def test_what_is_signed_but_does_not_fit_is_refused(hooked: Api) -> None:
 ENTRY = {"name": "a", "scheme": "github", "secret": {"env": "A"}, "signal": "s", "key": "k"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         ({"scheme": "md5"}, "scheme is 'md5'"),

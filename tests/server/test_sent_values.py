@@ -9,6 +9,7 @@ import pytest
 from flowengine.errors import InputError, NotFound
 from flowengine.server.sent_values import no_uploads, sent_values
 from flowengine.server.signals import keyed_data
+from tests.rows import each_row
 from tests.server.api import Api
 
 CLAIMS = """
@@ -179,7 +180,7 @@ FILE = {"format": "file"}
 FORGED_FILE = {"path": SECRET}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value"),
     [
         ({"dependentSchemas": {"x": {"properties": {"f": FILE}}}}, {"x": 1, "f": FORGED_FILE}),

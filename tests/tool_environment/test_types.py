@@ -27,6 +27,7 @@ from flowengine.tool_environment import (
     check_environment,
     through,
 )
+from tests.rows import each_row
 from tests.tool_environment.world import Asked, Counting, call, echo, made, run
 
 
@@ -57,7 +58,7 @@ def test_an_object_with_two_methods_is_an_environment() -> None:
     assert isinstance(LocalEnvironment(), BaseEnvironment)
 
 
-@pytest.mark.parametrize("method", ["approve_tool", "execute_tool"])
+@each_row("method", ["approve_tool", "execute_tool"])
 def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> None:
     class Lacking(TwoMethods):
         pass
@@ -106,7 +107,7 @@ def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
         EnvironmentResponse()
 
 
-@pytest.mark.parametrize("status", ["invalid", "rejected", "expired"])
+@each_row("status", ["invalid", "rejected", "expired"])
 def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
     with pytest.raises(ValidationError):
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")

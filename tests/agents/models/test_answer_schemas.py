@@ -23,6 +23,7 @@ from tests.agents.models.asking import Heard, request
 from tests.agents.models.test_requests import ask, body
 from tests.agents.models.wire import Wire, replied, streamed
 from tests.agents.test_tool_schemas import CITY, EITHER, SCHEMAS
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 AT_THE_ROOT = {"anyOf", "oneOf", "allOf", "enum", "const", "not", "$ref"}
@@ -141,7 +142,7 @@ def test_any_type_is_an_answer_that_a_provider_takes(
     assert heard.parts[0] == ReplyPart("start")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "schema", "answer"),
     [
         ('{"answer": [1]}', {"type": "array"}, "[1]"),
@@ -160,7 +161,7 @@ def test_an_answer_is_read_with_and_without_its_wrapper(
     assert unwrapped(text, schema) == answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ('{"answer": {"a": [1, {}]} }\n', '{"a": [1, {}]}'),

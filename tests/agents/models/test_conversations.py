@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from flowengine.agents.models import Message, Model, ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.models.asking import Heard, request, written
+from tests.rows import each_row
 
 ARGUMENTS = {"a": 1, "b": 2}
 
@@ -46,7 +45,7 @@ def native() -> list[Message]:
     return without_ids(asyncio.run(converse(script)))
 
 
-@pytest.mark.parametrize("words", ["Let me see.\n{}", "<think>Hm.</think>Let me see.\n\n{}\n"])
+@each_row("words", ["Let me see.\n{}", "<think>Hm.</think>Let me see.\n\n{}\n"])
 def test_the_conversation_is_the_same_where_calls_are_text(words: str) -> None:
     def first(asked: ModelRequest) -> dict[str, str]:
         return {"text": words.replace("{}", written(asked, "math.add", **ARGUMENTS))}

@@ -14,6 +14,7 @@ from flowengine.agents.models.conversations import (
     parted,
     total,
 )
+from tests.rows import each_row
 
 
 class Counted(dict[str, Any]):
@@ -56,7 +57,7 @@ def test_conversations_are_kept_apart() -> None:
     assert ids.of("other", [said("b")]).call_ids == {"b"}
 
 
-@pytest.mark.parametrize("now", [[], [said("x")], [said("x"), told()], [said("x"), told(), told()]])
+@each_row("now", [[], [said("x")], [said("x"), told()], [said("x"), told(), told()]])
 def test_a_conversation_that_went_back_is_read_anew(now: list[dict[str, Any]]) -> None:
     ids = KnownConversations()
     ids.of("c", [said("a"), told()])
@@ -78,7 +79,7 @@ def image() -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
 
 
-@pytest.mark.parametrize("mark", range(5))
+@each_row("mark", range(5))
 def test_a_request_knows_the_same_of_its_messages_as_a_look_at_each(mark: int) -> None:
     conversations = KnownConversations()
     conversation = [told("one"), image(), told("three")]

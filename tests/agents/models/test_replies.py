@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from flowengine.agents.models.replies import Finish, SentCall, SentReply, read_sent
 from tests.agents.models.asking import ADD, request, written
+from tests.rows import each_row
 
 
 def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
     return read_sent(SentReply(text, calls=list(calls), ended=ended), request(**more), "native")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "kept"),
     [
         ('{"b": 2,   "a": 1}', '{"b": 2,   "a": 1}'),  # unchanged, as the provider has cached it
@@ -31,7 +30,7 @@ def test_arguments_are_read_and_kept_as_they_were_said(arguments: str, kept: str
     assert reply.finish == "calls"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "reason"),
     [
         (SentCall("x", "math.ad", "{}"), "Did you mean math.add?"),
@@ -84,10 +83,8 @@ XML = (
 REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
 
 
-@pytest.mark.parametrize(
-    "call", [f"<tool_call>{CALL}</tool_call>", CALL, XML, REACT, "math.add(a=1, b=2)"]
-)
-@pytest.mark.parametrize(
+@each_row("call", [f"<tool_call>{CALL}</tool_call>", CALL, XML, REACT, "math.add(a=1, b=2)"])
+@each_row(
     ("quote", "shown"),
     [
         ("{}", False),
@@ -147,7 +144,7 @@ def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
     assert reply.finish == "stop"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "content", "reasoning"),
     [
         ("<think>1 + 2 is 3.</think>\n\nThe sum is 3.", "The sum is 3.", "1 + 2 is 3."),

@@ -24,6 +24,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from tests.agents.models.asking import Heard, request
+from tests.rows import each_row
 
 
 def ask(model: Any, *requests: ModelRequest) -> list[ModelReply]:
@@ -84,7 +85,7 @@ def test_entries_with_a_condition_come_first_and_answer_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "kind", "retryable"),
     [
         ({"raise": "RateLimited", "retry_after": 7}, RateLimited, None),
@@ -125,7 +126,7 @@ def test_a_script_that_has_ended_says_who_asked_what() -> None:
         ask(model, request(agent="ada"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "message"),
     [
         ({"txt": "a"}, r"s\[0\]\.txt: there is no such key; known are text, .*, raise, "),

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from flowengine.agents.models import ModelError
 from flowengine.agents.models.provider_schemas import WireNames, wire_name
+from tests.rows import each_row
 from tests.sliced_examples import sliced
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "wire"),
     [
         ("add", "add"),

@@ -13,6 +13,7 @@ from flowengine_envs.browser.faults import Error
 from flowengine_envs.browser.long_messages import LONGEST_TEXT, NOTE, Shortened, is_cut
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web
+from tests.rows import each_row
 
 LONG = 7 * LONGEST_TEXT
 PARTS = ("x", '"', "\\", '\\\\"', "é\n", "\x01", "😀", "\udc00")
@@ -42,8 +43,8 @@ def agrees(value: Any, cut: Any) -> bool:
     return is_cut(cut) and value.startswith(kept) and LONGEST_TEXT // 5 < len(kept) <= LONGEST_TEXT
 
 
-@pytest.mark.parametrize("size", [997, 1 << 16, 1 << 30])
-@pytest.mark.parametrize("escaped", [True, False])
+@each_row("size", [997, 1 << 16, 1 << 30])
+@each_row("escaped", [True, False])
 def test_only_long_texts_are_cut_wherever_a_message_is_split(size: int, escaped: bool) -> None:
     data = json.dumps(VALUE, ensure_ascii=escaped).encode("utf-8", "replace")
 

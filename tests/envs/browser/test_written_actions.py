@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from flowengine_envs.browser.written_actions import read_action
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "action"),
     [
         ("goto('https://example.org')", {"action": "navigate", "url": "https://example.org"}),

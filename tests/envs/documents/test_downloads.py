@@ -21,6 +21,7 @@ from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_envs.documents.downloads import DownloadedFile, Downloader, DownloadLimits
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
+from tests.rows import each_row
 
 MIB = 1024 * 1024
 HTML = {"Content-Type": "text/html; charset=utf-8"}
@@ -88,7 +89,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), REFUSED)
+@each_row(("text", "told"), REFUSED)
 def test_what_is_no_page_of_the_web_is_refused(text: str, told: str) -> None:
     with pytest.raises(UrlRefused) as caught:
         read_url(text)
@@ -111,7 +112,7 @@ def test_disguised_addresses_are_refused(url: str, site: Site, tmp_path: Path) -
     assert site.connections == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read", "note"),
     [
         ("example.com", "https://example.com/", "https was tried"),

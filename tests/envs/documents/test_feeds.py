@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from flowengine_envs.documents.formats import detect
+from tests.rows import each_row
 
 ATOM = 'xmlns="http://www.w3.org/2005/Atom"'
 OTHERS = (
@@ -17,7 +16,7 @@ def rss(items: str, head: str = "<title>News</title>") -> str:
     return f'<rss version="2.0" {OTHERS}><channel>{head}{items}</channel></rss>'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "name", "type", "format"),
     [
         ("<rss version='2.0'/>", "", "", "feed"),

@@ -12,18 +12,19 @@ from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.formats import detect
 from tests.envs.documents.written_compound import compound
+from tests.rows import each_row
 
 FILES = Path(__file__).with_name("files")
 MAIL = b"From: a@example.org\nTo: b@example.org\nSubject: s\n\ntext\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "format"),
     [("pandoc.docx", "docx"), ("pandoc.pptx", "pptx"), ("gnumeric.xlsx", "xlsx"),
      ("pandoc.epub", "epub"), ("groff.pdf", "pdf"), ("crane.png", "image"),
      ("pandoc.html", "html"), ("pandoc.ipynb", "ipynb")],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["", "x.txt", "noise"])
+@each_row("name", ["", "x.txt", "noise"])
 def test_content_decides(file: str, format: str, name: str) -> None:
     found = detect((FILES / file).read_bytes(), name, "application/octet-stream")
 
@@ -31,7 +32,7 @@ def test_content_decides(file: str, format: str, name: str) -> None:
     assert found.note == (f"its name suggests text, but it is {format}" if name == "x.txt" else "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "name", "type", "format"),
     [
         (b"a,b\n1,2\n", "x.csv", "", "csv"),
@@ -63,7 +64,7 @@ def archive(**entries: str) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "name", "told"),
     [
         (
@@ -97,7 +98,7 @@ def test_encrypted_office_files_say_so() -> None:
         detect(compound({"EncryptionInfo": b"x", "EncryptedPackage": b"x"}), "a.docx")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data", [b"", b"PK\x03\x04" + bytes(20), b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)]
 )
 def test_what_is_broken_is_damaged(data: bytes) -> None:
@@ -112,8 +113,8 @@ def test_bytes_that_are_no_image_say_so_without_naming_an_object() -> None:
     assert str(caught.value) == "the image cannot be read: it is no PNG, JPEG, GIF or WebP file"
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3])
-@pytest.mark.parametrize("file", ["pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub"])
+@each_row("cut", [1, 2, 3])
+@each_row("file", ["pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub"])
 def test_a_cut_file_is_damaged(file: str, cut: int) -> None:
     data = (FILES / file).read_bytes()
 

@@ -33,6 +33,7 @@ from tests.envs.documents.test_limits import page_with, repeated
 from tests.envs.enough import enough
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until
+from tests.rows import each_row
 
 FILES = Path(__file__).with_name("files")
 OF_EACH_FORMAT = [
@@ -208,7 +209,7 @@ def test_no_process_is_left(reader: Documents) -> None:
     until(lambda: before.isdisjoint(workers(reader)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [b"", b"[]", b"3", b'{"document": 3}', b'{"document": {"format": 3}}', b"{" * 100_000,
      b'{"document": {"format": "pdf", "parts": [{"kind": "page"}]}}', b"\xff"],

@@ -20,6 +20,7 @@ from flowengine_envs.documents.document import (
     Unreadable,
 )
 from tests.envs.documents.written_pdf import pdf
+from tests.rows import each_row
 
 FILES = Path(__file__).with_name("files")
 SMALL = ConversionLimits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000, pages=3)
@@ -116,7 +117,7 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@each_row("name", CHANGED)
 def test_whatever_is_changed_in_a_file_it_is_read_or_unreadable(name: str) -> None:
     read_changed(name, range(5))
 

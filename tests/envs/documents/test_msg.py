@@ -11,6 +11,7 @@ from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
 from flowengine_envs.documents.msg import unpacked
 from tests.envs.documents.written_compound import compound
+from tests.rows import each_row
 
 HELLO = bytes.fromhex(
     "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c09002062"
@@ -93,7 +94,7 @@ def test_a_message_has_headers_text_and_attachments() -> None:
     assert (found.format, found.title, found.notes) == ("msg", "Größe: quay", [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("streams", "values", "body"),
     [
         (text("1000", "# plain\r\n\r\ntext\0"), {}, "\\# plain\n\ntext"),
@@ -110,7 +111,7 @@ def test_bodies_and_encodings(streams: Streams, values: Mapping[int, int], body:
     assert convert(message(streams, values=values)).markdown == body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("packed", "text_"),
     [
         (HELLO, b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"),

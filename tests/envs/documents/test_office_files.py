@@ -27,6 +27,7 @@ from pptx.util import Inches
 
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Document
+from tests.rows import each_row
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
@@ -143,7 +144,7 @@ def test_items_are_indented_only_below_others() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx"])
+@each_row("kind", ["docx", "pptx", "xlsx"])
 def test_files_saved_as_strict_are_read_like_others(kind: str) -> None:
     document = docx.Document()
     document.add_heading("Top", 1)
@@ -183,7 +184,7 @@ WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.
 SHOW = "application/vnd.openxmlformats-officedocument.presentationml.presentation.main+xml"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "type"),
     [
         ("a.docm", "application/vnd.ms-word.document.macroEnabled.main+xml"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine_envs.documents.pages import NoSuchPage, Pages
+from tests.rows import each_row
 
 TEXTS = st.text(st.sampled_from("ab \n\r\t|😀"), max_size=300)
 
@@ -25,7 +26,7 @@ def test_pages_are_counted_and_stop_at_the_ends() -> None:
     assert pages.go_to(1) == first
 
 
-@pytest.mark.parametrize("number", [0, 4, -1])
+@each_row("number", [0, 4, -1])
 def test_a_page_that_is_not_there_is_told_with_the_range(number: int) -> None:
     pages = Pages("a\nb\nc", lines=1)
 
@@ -38,7 +39,7 @@ def test_nothing_is_one_empty_page() -> None:
     assert Pages("").shown() == "[Page 1/1]\n\n(empty)"
 
 
-@pytest.mark.parametrize(("lines", "characters"), [(0, 10), (-1, 10), (10, 0)])
+@each_row(("lines", "characters"), [(0, 10), (-1, 10), (10, 0)])
 def test_a_page_holds_something(lines: int, characters: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Pages("a", lines, characters)

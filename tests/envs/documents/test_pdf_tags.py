@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pytest
-
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Document
 from tests.envs.documents.written_pdf import pdf
+from tests.rows import each_row
 
 FIRST = 10
 """Object number of the first element."""
@@ -120,7 +119,7 @@ def test_headings_may_have_names_of_their_own() -> None:
     assert document.markdown.endswith("## On ropes\n\nRopes are long.")
 
 
-@pytest.mark.parametrize("outline", [False, True])
+@each_row("outline", [False, True])
 def test_headings_may_have_several_lines(outline: bool) -> None:
     lines = ["3.1 On ropes and on", "what they are", "made of", "Ropes are long", "made of"]
     role = "P" if outline else "H2"
@@ -138,7 +137,7 @@ def test_headings_may_have_several_lines(outline: bool) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "elements",
     [
         [Element("Table"), Element("TR", 0), Element("TD", 1, "one"), Element("P", -1, "two")],
@@ -160,7 +159,7 @@ def test_no_text_is_lost(elements: list[Element]) -> None:
     assert "two" in markdown
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tree",
     [
         "<</Kids[6 0 R 6 0 R]>>",

@@ -6,9 +6,10 @@ import pytest
 
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Damaged
+from tests.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"{\\rtf1 text",

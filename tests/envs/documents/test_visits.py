@@ -24,6 +24,7 @@ from tests.envs.documents.test_downloads import HEAD, HTML, forever, moved, raw
 from tests.envs.documents.written_compound import compound
 from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
+from tests.rows import each_row
 
 FILES = Path(__file__).with_name("files")
 TYPES = {
@@ -257,7 +258,7 @@ def test_it_is_declared_like_any_policy(site: Site, tmp_path: Path) -> None:
             manager.ensure({**spec, "policy": {"network": network}, "provider": "host"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "means"),
     [
         ("example.com", True),

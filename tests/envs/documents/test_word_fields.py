@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import docx
-import pytest
 from docx.oxml import parse_xml
 
 from tests.envs.documents.test_office_files import W, add, read
 from tests.envs.documents.test_shown_text import run, word
+from tests.rows import each_row
 
 BEGIN, SEPARATE, END = (
     f"<w:r><w:fldChar w:fldCharType='{kind}'/></w:r>" for kind in ("begin", "separate", "end")
@@ -28,7 +28,7 @@ SHOWN = "https://port.example/a%20b?x=1&y=2"
 DELETED = f"<w:del>{BEGIN}</w:del>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inner", "shown"),
     [
         (run("see ") + field(f" {PORT} ", run("the port")) + run("."), f"see [the port]({SHOWN})."),

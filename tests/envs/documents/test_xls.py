@@ -16,6 +16,7 @@ from flowengine_envs.documents.document import (
     PasswordRequired,
 )
 from tests.envs.documents.written_compound import compound
+from tests.rows import each_row
 
 LIBREOFFICE = Path(__file__).with_name("files") / "libreoffice.xls"
 
@@ -92,7 +93,7 @@ def formula(result: bytes) -> Record:
 LINK = bytes(16) + struct.pack("<II", 2, 3) + bytes.fromhex("e0c9ea79f9bace118c8200aa004ba90b")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cells", "shown"),
     [
         ([number(1234.5)], "1234.5"),
@@ -182,7 +183,7 @@ def test_far_cells_take_no_room_and_the_limit_of_cells_holds() -> None:
     assert (len(found.tables[0]), found.truncated) == (50, True)
 
 
-@pytest.mark.parametrize("cut", [600, 1_000, 2_000, 2_500])
+@each_row("cut", [600, 1_000, 2_000, 2_500])
 def test_damage_is_survived(cut: int) -> None:
     """Records with any content neither hang nor raise another error."""
     whole = LIBREOFFICE.read_bytes()

@@ -11,6 +11,7 @@ import pytest
 
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import ConversionLimits, Damaged, Document
+from tests.rows import each_row
 
 KIND = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 SPACE = "http://schemas.openxmlformats.org/package/2006/relationships"
@@ -116,7 +117,7 @@ def test_hidden_sheets_and_charts() -> None:
 LINK = record(0x1EE, struct.pack("<4I", 0, 5, 0, 5) + text("rId9") + text("") + text("") + text(""))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "shown"),
     [
         ([cell(5, struct.pack("<d", 0.25), style=1)], "25%"),
@@ -158,6 +159,6 @@ def test_far_cells_take_no_room_and_the_limit_of_cells_holds() -> None:
         read(row(0), cell(6, text("x"), 0xFFFFFFFF))
 
 
-@pytest.mark.parametrize("cut", [b"\x80", b"\x85\xff\xff\xff\xff\xff", b"\x00\x04\x01", b"\5\x0a"])
+@each_row("cut", [b"\x80", b"\x85\xff\xff\xff\xff\xff", b"\x00\x04\x01", b"\5\x0a"])
 def test_records_that_are_cut_off_are_ignored(cut: bytes) -> None:
     assert read(row(0), cell(6, text("x")), cut).tables == [[["x"]]]

@@ -19,6 +19,7 @@ from flowengine_envs.documents.document import (
     WrongPassword,
 )
 from tests.envs.documents.test_workbooks import saved
+from tests.rows import each_row
 
 
 def packed(*files: tuple[str, bytes | str]) -> bytes:
@@ -82,7 +83,7 @@ SMALL = ConversionLimits(unpacked=100_000, entries=20)
 ZEROS = bytes(60_000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "reason"),
     [
         (packed(("a", bytes(100_001))), "unpacks to 100,001 bytes, but the limit 'unpacked'"),
@@ -119,7 +120,7 @@ def test_archives_are_read_only_so_deep() -> None:
     assert "Not read: archives in archives are read 3 deep at most" in found.markdown
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limits", "note"),
     [
         (replace(SMALL, characters=60), "cut after 60 characters"),

@@ -26,6 +26,7 @@ from tests.envs.network.ways_out import (
     run,
     serving,
 )
+from tests.rows import each_row
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_addresses_that_are_not_public_are_refused_in_every_spelling(
     assert canary.connections == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         *("", ".", "a..b", "-x", "127.0.0.1.5", "1.2.3.400", "0x100000000", "a b", "a\tb", "a\n"),
@@ -78,7 +79,7 @@ def test_what_is_no_host_is_refused(host: str) -> None:
         spelled(host)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         *(PUBLIC, "1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "[2606:4700::1111]"),
@@ -104,7 +105,7 @@ def test_an_address_is_judged_as_what_it_wraps(address: Any) -> None:
             assert bool(not_public(ip_address(clothes))) is bool(kind)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answers", "reached"),
     [
         ([["10.0.0.1"]], []),
@@ -173,7 +174,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("allowed", "host", "port", "reached"), ALLOWED)
+@each_row(("allowed", "host", "port", "reached"), ALLOWED)
 def test_destinations_are_exact(allowed: Any, host: str, port: int, reached: bool) -> None:
     known = {"localhost": "127.0.0.1", "evil.example": "127.0.0.1"}
     names = Names(**{spelled(host).replace(".", "_"): [[known.get(host, PUBLIC)]]})
@@ -183,7 +184,7 @@ def test_destinations_are_exact(allowed: Any, host: str, port: int, reached: boo
     assert len(dialled.addresses) == reached
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("deny", "host", "port"),
     [
         ("www.example.com", "www.example.com", 8443),
@@ -193,7 +194,7 @@ def test_destinations_are_exact(allowed: Any, host: str, port: int, reached: boo
         (PUBLIC, "www.example.com", 443),
     ],
 )
-@pytest.mark.parametrize("allowed", ["public", ["www.example.com:8443", "public"]])
+@each_row("allowed", ["public", ["www.example.com:8443", "public"]])
 def test_denied_destinations(deny: str, host: str, port: int, allowed: Any) -> None:
     names, dialled = Names(www_example_com=[[PUBLIC]]), Dialled()
     with pytest.raises(UrlRefused, match="deny_network"):
