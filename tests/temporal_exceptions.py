@@ -63,8 +63,7 @@ REFUSED = "refused, with an error"
 """The reason of tests that end with a `UsageError`."""
 NO_STORE = "the test opens no store, or makes one itself"
 WAITS = "the test waits for a process that drives an execution, or for its progress"
-NO_CODE = "an attempt whose code is missing is left to a worker that has it"
-NEVER = (NO_STORE, WAITS, NO_CODE)
+NEVER = (NO_STORE, WAITS)
 """The reasons of tests that would show nothing in Temporal, or wait for ever."""
 VARIES = "what is concurrent comes in any order, and takes longer"
 AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
@@ -233,11 +232,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_host_policies": ("test_another_process_approves_and_goes_on",),
         "engines/test_starts": ("test_two_first_messages_at_once_begin_one_execution",),
         "engines/test_upgrade": ("test_a_crash_in_the_middle_leaves_it_on_one_side",),
-    },
-    NO_CODE: {
-        "engines/test_changed_tools": (
-            "test_code_that_is_gone_is_asked_about_and_then_the_step_fails",
-        ),
     },
     WAITS: {
         "engines/test_previews": ("test_one_that_hangs_delays_no_decision",),

@@ -1,4 +1,4 @@
-"""An approval covers a single call of a step, with and without a terminal."""
+"""An approval covers a single call of a step, for programs and without a terminal."""
 
 from __future__ import annotations
 
@@ -65,22 +65,6 @@ def test_what_a_program_approved_runs_whatever_it_changes_and_other_arguments_ar
     assert len(asked) == 2
 
 
-def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
-    with Engine("store") as engine:
-        [wait] = engine.run(write("ask")).waits
-    for number in (1, 2):
-        with Engine("store") as engine:
-            result = engine.approvals.approve(wait["id"]).result
-            assert result is not None
-            engine.approvals.approve(wait["id"])  # repeating a decision changes nothing
-            assert sent() == "".join(f"round {one};" for one in range(1, number + 1))
-            if number == 1:
-                [wait] = result.waits
-                assert wait["subject"] == {"texts": ["round 2"]}
-    assert result is not None
-    assert result.status == "succeeded"
-
-
 @pytest.mark.endurance
 @pytest.mark.parametrize("approval", ["required", "ask"])
 def test_without_a_terminal_a_call_waits(approval: str) -> None:
@@ -101,50 +85,3 @@ def test_without_a_terminal_a_call_waits(approval: str) -> None:
         engine.approvals.approve(wait["id"], resume=False)
         engine.resume(wait["execution"])
         assert sent() == "round 1;"
-
-
-def test_a_rule_that_answers_is_in_the_record_of_the_execution() -> None:
-    Path("config/flowengine").mkdir(parents=True)
-    Path("config/flowengine/policies.yaml").write_text("policies: [{allow: send}]\n")
-    with Engine("store") as engine:
-        result = engine.run(write("ask"))
-        assert result.status == "succeeded"
-        decided = [
-            one for one in engine.executions.events(result.execution) if one["type"] == "decided"
-        ]
-    assert [(one["by"], one["via"]) for one in decided] == [("policy", "policy")] * 2
-    assert all("allow" in one["comment"] for one in decided)
-
-
-TWICE = """
-flowengine: 1
-id: it
-tools: {send: {python: "sending:send", approval: ask}}
-steps:
-  - {id: a, call: send, with: {texts: [x]}, on_error: [{type: Rejected, output: rejected}]}
-  - {id: b, call: send, with: {texts: [x]}}
-outputs: {a: "${{ steps.a.output }}", b: "${{ steps.b.output }}"}
-"""
-
-
-def test_a_rejection_is_of_one_call_and_a_fork_after_it_keeps_it() -> None:
-    Path("flow.yaml").write_text(TWICE)
-    with Engine("store") as engine:
-        first = engine.run("flow.yaml")
-        second = engine.approvals.reject(first.waits[0]["id"], comment="not now").result
-        assert second is not None
-        assert [one["address"] for one in second.waits] == ["b"]
-
-        after = engine.executions.fork(first.execution, from_step="b")
-        assert [one["address"] for one in after.waits] == ["b"]
-        [rejected] = [
-            one for one in engine.executions.events(after.execution) if one["type"] == "decided"
-        ]
-        assert rejected["comment"] == "not now"
-        ended = engine.approvals.approve(after.waits[0]["id"]).result
-
-        again = engine.executions.fork(first.execution, from_step="a")
-        assert [one["address"] for one in again.waits] == ["a"]
-    assert ended is not None
-    assert ended.outputs == {"a": "rejected", "b": "x"}
-    assert sent() == "x;"

@@ -1,11 +1,10 @@
-"""Calls run as approved. If a tool has changed since, a new approval is requested."""
+"""Tools that have changed since their call was approved, with other processes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,49 +46,6 @@ def asked(engine: Engine) -> WaitInfo:
     return wait
 
 
-def test_what_has_not_changed_runs_as_it_was_approved() -> None:
-    with Engine("store") as engine:
-        wait = engine.approvals.show(asked(engine)["id"])
-        assert len(wait["source"]) == 64
-        result = engine.approvals.approve(wait["id"]).result
-    assert result is not None
-    assert result.outputs == {"o": "before"}
-
-
-def test_code_that_has_changed_is_asked_about_anew_with_the_difference() -> None:
-    with Engine("store") as engine:
-        first = asked(engine)
-        Path("acts.py").write_text(AFTER)
-        result = engine.approvals.approve(first["id"], edit={"n": 2}).result
-        assert result is not None
-        [wait] = result.waits
-        assert acted() == ""
-        assert wait["id"] != first["id"]
-        assert wait["subject"] == {"n": 2}
-        assert '-        file.write(f"before {n};")' in wait["difference"].splitlines()
-        assert '+        file.write(f"after {n};")' in wait["difference"].splitlines()
-
-        result = engine.approvals.approve(wait["id"]).result
-        assert result is not None
-        assert result.outputs == {"o": "after"}
-    assert acted() == "after 2;"
-
-
-def test_it_is_asked_again_as_often_as_the_code_changes_and_a_no_is_one() -> None:
-    with Engine("store") as engine:
-        wait: Any = asked(engine)
-        for text in (AFTER, AFTER.replace("after", "later")):
-            Path("acts.py").write_text(text)
-            result = engine.approvals.approve(wait["id"]).result
-            assert result is not None
-            [wait] = result.waits
-        result = engine.approvals.reject(wait["id"]).result
-    assert result is not None
-    assert result.error is not None
-    assert result.error["type"] == "Rejected"
-    assert acted() == ""
-
-
 def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None:
     with Engine("store") as engine:
         wait = asked(engine)
@@ -107,32 +63,6 @@ def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert 'file.write(f"after {n};")' in shown.stdout
-
-
-def test_code_that_this_process_has_imported_is_what_runs_whatever_the_file_says_now() -> None:
-    text = FLOW.replace("steps: [", 'steps: [{id: z, python: "acts:act", with: {n: 0}}, ')
-    Path("flow.yaml").write_text(text)
-    with Engine("store") as engine:
-        wait = asked(engine)
-        assert acted() == "before 0;"
-        Path("acts.py").write_text(AFTER)
-        result = engine.approvals.approve(wait["id"]).result
-    assert result is not None
-    assert result.outputs == {"o": "before"}
-    assert acted() == "before 0;before 1;"
-
-
-def test_code_that_is_gone_is_asked_about_and_then_the_step_fails() -> None:
-    with Engine("store") as engine:
-        wait = asked(engine)
-        Path("acts.py").unlink()
-        result = engine.approvals.approve(wait["id"]).result
-        assert result is not None
-        [wait] = result.waits
-        assert "cannot be read" in wait["difference"]
-        result = engine.approvals.approve(wait["id"]).result
-    assert result is not None
-    assert result.status == "failed"
 
 
 def test_a_question_whose_process_died_at_once_is_described_by_the_next(
@@ -173,20 +103,3 @@ engine = Engine("store")
 decide = engine.approvals.approve(sys.argv[1], resume=False)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def test_only_the_kinds_whose_text_is_known_are_described() -> None:
-    Path("flow.yaml").write_text(FLOW.replace('python: "acts:act"', "shell: [echo, x]"))
-    with Engine("store") as engine:
-        wait = asked(engine)
-        assert "source" not in engine.approvals.show(wait["id"])
-        assert engine.approvals.approve(wait["id"]).first
-
-
-def test_an_execution_that_rests_with_a_question_can_be_had_by_others() -> None:
-    with Engine("store") as engine:
-        wait = asked(engine)
-        with Engine("store") as other:
-            result = other.approvals.approve(wait["id"]).result
-    assert result is not None
-    assert result.status == "succeeded"

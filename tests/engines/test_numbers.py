@@ -1,92 +1,21 @@
-"""Numbers that cannot be stored are rejected everywhere, with an alternative."""
+"""A number without a fraction is an integer of Python where one is declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.errors import InputError
-from flowengine.kernel.graph.compiled import Plain
 from tests.engines import world
-
-FLOW = """
-inputs: {n: {type: number, default: 1}, any: {default: 1}}
-signals:
-  said: {}
-steps:
-  - id: ask
-    approval:
-      title: Right?
-      subject: {n: "${{ inputs.n }}"}
-      edit: true
-      form: {properties: {n: {type: number}, list: {type: array}}}
-  - {id: wait, wait: {signal: said}}
-"""
-BAD = [
-    (float("inf"), "infinity"),
-    (float("-inf"), "minus infinity"),
-    (float("nan"), "not a number"),
-    (2**64, "an integer above"),
-    (-(2**63) - 1, "an integer below"),
-]
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     with Engine(tmp_path / "store") as engine:
         yield engine
-
-
-Door = Callable[[Engine, Path, Any], Any]
-
-
-def _input(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.run(flow, {"any": {"deep": [1, value]}})
-
-
-def _declared(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.run(flow, {"n": value})
-
-
-def _asked(engine: Engine, flow: Path) -> str:
-    return engine.run(flow).waits[0]["id"]
-
-
-def _form(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.approvals.approve(_asked(engine, flow), form={"list": [value]})
-
-
-def _edit(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.approvals.approve(_asked(engine, flow), edit={"n": value})
-
-
-def _signal(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.signal("said", {"x": value}, execution=engine.run(flow).execution)
-
-
-@pytest.mark.parametrize("door", [_input, _declared, _form, _edit, _signal])
-@pytest.mark.parametrize(("value", "told"), BAD)
-def test_number_that_cannot_be_kept_is_refused(
-    engine: Engine, tmp_path: Path, door: Door, value: Any, told: str
-) -> None:
-    with pytest.raises(InputError, match=told):
-        door(engine, world.make(tmp_path, FLOW), value)
-
-
-@pytest.mark.parametrize("value", [1.5, -(2**63), 2**64 - 1, 0, True])
-def test_all_other_numbers_are_kept_as_they_are(
-    engine: Engine, tmp_path: Path, value: Plain
-) -> None:
-    flow = world.make(
-        tmp_path,
-        'inputs: {x: {}}\nsteps: [{id: a, output: "${{ inputs.x }}"}]\n'
-        'outputs: {x: "${{ steps.a.output }}"}\n',
-    )
-    assert engine.run(flow, {"x": value}).outputs == {"x": value}
 
 
 WHOLE = """
@@ -165,9 +94,3 @@ outputs:
     outputs = engine.run(flow).outputs
 
     assert repr(outputs) == "{'first': 3, 'written': [4, 5, 6]}"
-
-
-def test_a_fraction_is_no_integer(engine: Engine, tmp_path: Path) -> None:
-    flow = world.make(tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: a, output: 1}]\n")
-    with pytest.raises(InputError, match=r"'n' must be a whole number, not 1\.5"):
-        engine.run(flow, {"n": 1.5})
