@@ -70,7 +70,7 @@ def _meanings(meanings: Mapping[str, str]) -> str:
     return "\n".join(["| state | meaning |", "|---|---|", *rows, ""])
 
 
-def _diagram(first: str, moves: Mapping[str, Any]) -> str:
+def _diagram(first: str, moves: Mapping[Any, Any]) -> str:
     arrows = [
         f"    {state} --> {'[*]' if then == GONE else then}"
         for state in moves
