@@ -148,6 +148,10 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
     for prompts, `tell` for answers."""
+    hooks: list[Any] = Field(default_factory=list)
+    """Functions around its turns and calls: `{"before_call": f, "tools": ["refund_*"]}`,
+    `{"after_call": f}`, `{"before_turn": f}`, `{"after_turn": f}`. Each takes the arguments that it
+    names, and returns None or what is to be changed. The first one is the outermost."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
@@ -207,12 +211,14 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                         hint="rename one: a model calls them by their names",
                     )
                 names.append(name)
-            for place, check in enumerate(self.checks):
-                if not isinstance(check, Mapping):
-                    raise UsageError(
-                        f"checks[{place}] is {in_words(check)}",
-                        hint="say {'before': function} or {'after': function}",
-                    )
+            for field, key in (("checks", "before"), ("hooks", "before_call")):
+                for place, entry in enumerate(getattr(self, field)):
+                    if not isinstance(entry, Mapping):
+                        raise UsageError(
+                            f"{field}[{place}] is {in_words(entry)}",
+                            hint=f"say {{'{key}': function}} or {{'{key.replace('before', 'after')}"
+                            "': function}",
+                        )
             for function in self.helper_functions:
                 self._tool_name(function)
 
@@ -237,10 +243,10 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
 
     @property
     def helper_functions(self) -> list[Any]:
-        """Functions that run without the model calling them: checks and summarizers."""
+        """Functions that run without the model calling them: checks, hooks and summarizers."""
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
-        checks = [check for check in self.checks if isinstance(check, Mapping)]
-        values = [value for check in checks for value in check.values()]
+        entries = [entry for entry in (*self.checks, *self.hooks) if isinstance(entry, Mapping)]
+        values = [value for entry in entries for value in entry.values()]
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def deps_parameters(self) -> list[str]:

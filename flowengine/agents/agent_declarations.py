@@ -270,6 +270,7 @@ class _Writer:
             "settings": literal_text(agent.settings),
             "context": self._with_tools(agent, agent.context),
             "checks": self._with_tools(agent, agent.checks),
+            "hooks": self._with_tools(agent, agent.hooks),
             "limits": {"calls": agent.limits["calls"]} if agent.bounds_calls("calls") else None,
         }
         self._check_named(agent)

@@ -15,6 +15,8 @@ from flowengine.agents.agent import TURNS
 from flowengine.agents.first_messages import VARIABLE, is_model_named
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
+from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
+from flowengine.agents.generated_hooks import OF_CALL, AgentHook
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.model_calls import RETRY, AgentSpec
@@ -214,6 +216,7 @@ def _spec(
         settings=entry.get("settings", {}),
         context=_reducer(agent, environments) if execute_tools else None,
         checks=_checks(agent, environments) if execute_tools else [],
+        hooks=_hooks(agent, environments) if execute_tools else [],
         call_limit=_call_limit(agent),
         constants=constants,
     )
@@ -308,6 +311,35 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
             agent_checks.append(AgentCheck(declared_tool(tool, {"agents": {}}), when, tells, known))
     return agent_checks
+
+
+def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentHook]:
+    """Return the tools around the turns and calls of an agent."""
+    hooks: list[AgentHook] = []
+    for place, entry in enumerate(agent.content.get("hooks", [])):
+        when = next((name for name in GIVEN_TO_HOOKS if name in entry), None)
+        if when is None:  # reported already
+            continue
+        loc: Loc = (*agent.loc, "hooks", place, when)
+        globs = entry.get("tools", [])
+        given = [*GIVEN_TO_HOOKS[when], *OF_CALL.get(when, ())]
+        if globs and when not in OF_CALL:
+            message = f"'tools' is about calls, and {when!r} about turns"
+            agent.home.refuse("E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out")
+        for tool in agent.home.tools(entry[when], loc, environments)[:1]:
+            names = _arguments(tool)
+            needed = [*(tool.args or {}).get("required", ())]
+            unknown = [name for name in needed if name not in given]
+            if unknown:
+                message = f"{tool.name!r} needs {unknown[0]!r}, which no hook {when!r} is given"
+                hint = f"take some of {', '.join(given)}"
+                agent.home.refuse("E401", message, loc, hint)
+            if any(hook.tool.name == tool.name and hook.when == when for hook in hooks):
+                agent.home.refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
+                continue
+            known = [name for name in given if name in names]
+            hooks.append(AgentHook(declared_tool(tool, {"agents": {}}), when, known, globs))
+    return hooks
 
 
 def _arguments(tool: DeclaredTool) -> list[str]:

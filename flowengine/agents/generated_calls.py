@@ -9,9 +9,10 @@ The model receives the outcome of every call, including errors. The group output
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from flowengine.agents.generated_hooks import HookedFlow, after, of
 from flowengine.agents.model_calls import AgentSpec
 from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
@@ -48,15 +49,10 @@ def ids(caller: str) -> list[str]:
     return [f"{caller}.{name}" for name in ("dispatch", "told", "refused")]
 
 
-def output(caller: str, tools: Sequence[str]) -> str:
-    """Return the output of a call: that of the one step which answered it.
-
-    Args:
-        caller: The agent.
-        tools: Ids of the steps of its tools.
-    """
-    steps = (f"steps[{json.dumps(id)}].output" for id in [*tools, *ids(caller)[1:]])
-    return f"${{{{ default({', '.join(steps)}) }}}}"
+def outputs(steps: Iterable[str]) -> str:
+    """Return the expression for the output of the first of some steps that has one."""
+    outputs = [f"steps[{json.dumps(id)}].output" for id in steps]
+    return f"default({', '.join(outputs)})" if len(outputs) > 1 else outputs[0]
 
 
 def refused(caller: str) -> str:
@@ -65,16 +61,24 @@ def refused(caller: str) -> str:
 
 
 def group(
-    agent: AgentSpec, tools: Sequence[tuple[ToolStep, str]]
-) -> tuple[list[Plain], dict[str, Mark]]:
-    """Return the steps of a call, and their marks.
+    agent: AgentSpec, tools: Sequence[tuple[ToolStep, str]], hooked: HookedFlow
+) -> tuple[list[Plain], dict[str, Mark], str]:
+    """Return the steps of a call, their marks, and the output of the group.
 
     Args:
         agent: The calling agent.
         tools: Its tools, with the ids of their steps.
+        hooked: The surrounding flow, for hooks.
     """
     caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
     dispatch, told, refused = ids(caller)
+    ids_of_tools = [id for _, id in tools]
+    hooks, hook_marks = after(agent.hooks, hooked, outputs(ids_of_tools))
+    answer = outputs([step["id"] for step in reversed(hooks)] + ids_of_tools + [told, refused])
+    then = hooks[0]["id"] if hooks else "end"
+    may_ask = bool(of(agent.hooks, "before_call"))
+    asks = "${{ default(call.ask, '') }}" if may_ask else ""
+    about = {**_ABOUT, "hook": asks} if may_ask else _ABOUT
     ways: list[Plain] = [
         {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
         for id in (*(id for _, id in tools), refused)
@@ -85,14 +89,18 @@ def group(
         refused: Mark(plumbing=True, caller=caller),
         **{
             id: replace(
-                _mark(tool, caller), in_order=True, about=_ABOUT, caller_limit=agent.call_limit
+                _mark(tool, caller),
+                in_order=True,
+                about=about,
+                asks=asks,
+                caller_limit=agent.call_limit,
             )
             for tool, id in tools
         },
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
-        *(_step(tool, id, parallel) for tool, id in tools),
+        *({**_step(tool, id, parallel), "next": {"to": then}} for tool, id in tools),
         {
             "id": told,
             "output": f"${{{{ call_answer(call, null, null, {_HANDED}, '{NONE}') }}}}",
@@ -106,7 +114,7 @@ def group(
             "next": {"to": "end"},
         },
     ]
-    return steps, marks
+    return [*steps, *hooks], marks | hook_marks, f"${{{{ {answer} }}}}"
 
 
 def _mark(tool: ToolStep, caller: str) -> Mark:
@@ -151,5 +159,4 @@ def _step(tool: ToolStep, id: str, parallel: bool) -> Plain:
         "output": f"${{{{ call_answer(call, result, {approval}, {handed}, '{kind}') }}}}",
         **({"set": _HANDS_OVER} if hands_over else {}),
         "on_error": handlers,
-        "next": {"to": "end"},
     }

@@ -55,8 +55,10 @@ class Around:
     """The condition that no turn is left."""
     spent: Plain
     """The handler of an exhausted budget."""
-    begins: str = ""
-    """The step after the checks of a prompt, if it is not the agent's turn."""
+    enters: str
+    """The first step of a turn."""
+    begins: str
+    """The step after the checks of a prompt."""
     refused: str = "end"
     """The step after a failed check that ends the work. In a chat, it is the question to the
     person."""
@@ -87,7 +89,7 @@ def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], di
     """
     results: list[Plain] = []
     marks: dict[str, Mark] = {}
-    for when, then in (("before", around.begins or around.agent), ("after", around.end)):
+    for when, then in (("before", around.begins), ("after", around.end)):
         chain = [check for check in checks if check.when == when]
         ids = [_id(around.agent, agent) for agent in chain]
         for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
@@ -120,7 +122,7 @@ def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:
     }
     if not before and to == around.end:
         step["set"] = {"text": _AS_TEXT}
-    elif to == around.agent and around.holds:
+    elif to == around.enters and around.holds:
         step["set"] = {"messages": f"${{{{ {HELD} }}}}"}
     return step
 
@@ -155,7 +157,7 @@ def _after(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     reason = f"{IDLE + 1} times, the last time as {reason}"
     return [
         {"when": f"${{{{ {around.over} }}}}", "set": over, "next": around.end},
-        {"when": f"${{{{ state.refused < {IDLE} }}}}", "set": again, "next": around.agent},
+        {"when": f"${{{{ state.refused < {IDLE} }}}}", "set": again, "next": around.enters},
         _ends(around, reason, refused, no_progress=True),
     ]
 

@@ -18,10 +18,12 @@ from flowengine.agents import (
     generated_calls,
     generated_chat,
     generated_checks,
+    generated_hooks,
     generated_reductions,
 )
 from flowengine.agents.generated_chat import ANSWER, NOTHING, SPENT
 from flowengine.agents.generated_checks import ANSWERED, Around
+from flowengine.agents.generated_hooks import HookedFlow
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep, wanted
@@ -119,6 +121,7 @@ class FlowWriter:
             },
             "state": {
                 **generated_chat.declared(self.agents[0].name, bool(self.servers or self.person)),
+                **(generated_hooks.STATE if any(agent.hooks for agent in self.agents) else {}),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {
@@ -169,7 +172,7 @@ class FlowWriter:
             "effect": "idempotent",
             "retry": dict(RETRY),
             "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
-            "next": {"first": self._to_active(lambda one: one.name)},
+            "next": {"first": self._to_active(self._enter)},
         }
 
     def _models(self) -> dict[str, Plain]:
@@ -241,7 +244,11 @@ class FlowWriter:
 
     def _begin(self, agent: AgentSpec) -> str:
         """Return the first step of an agent: its first check of the prompt, or its turn."""
-        return generated_checks.first(agent.name, agent.checks, "before", agent.name)
+        return generated_checks.first(agent.name, agent.checks, "before", self._enter(agent))
+
+    def _enter(self, agent: AgentSpec) -> str:
+        """Return the first step of a turn: its first hook, or the call of the model."""
+        return generated_hooks.first(agent.name, agent.hooks, "before_turn", agent.name)
 
     def _answered(self, agent: AgentSpec) -> list[_Way]:
         """Return the edge from an answer to its first check. Empty without checks."""
@@ -255,7 +262,14 @@ class FlowWriter:
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
         calls = generated_calls.calls_of(agent.name)
-        yield self._turn(agent, calls)
+        hooked = self._hooked(agent)
+        begun, marks = generated_hooks.calls(agent.hooks, hooked, calls)
+        self.marks |= marks
+        yield from self._turn(agent, begun[0]["id"] if begun else calls)
+        yield from begun
+        steps, marks = generated_hooks.turns(agent.hooks, hooked)
+        self.marks |= marks
+        yield from steps
         if self.execute_tools:
             yield self._calls(agent, calls)
         if agent.context is not None:
@@ -270,25 +284,50 @@ class FlowWriter:
             yield from steps
         if agent.checks:
             refused = self.person or "end"
-            begins = self.passed if agent is self.agents[0] else ""
-            around = Around(agent.name, self._end(agent), self.over, self._spent(), begins, refused)
+            enters = self._enter(agent)
+            begins = self.passed if agent is self.agents[0] and self.passed else enters
+            around = Around(
+                agent.name, self._end(agent), self.over, self._spent(), enters, begins, refused
+            )
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps
 
-    def _turn(self, agent: AgentSpec, calls: str) -> Plain:
+    def _hooked(self, agent: AgentSpec) -> HookedFlow:
+        """Return the parts of the flow that an agent's hooks refer to."""
+        end = self._end(agent)
+        return HookedFlow(
+            agent.name,
+            str(agent.constants.get("called", agent.name)),
+            generated_checks.first(agent.name, agent.checks, "after", end),
+            end,
+            generated_calls.refused(agent.name),
+            self._spent(),
+        )
+
+    def _turn(self, agent: AgentSpec, calls: str) -> Iterable[Plain]:
+        """Yield the step of an agent's turn, and the one after its hooks, which goes on."""
         says = f"model {agent.model}" if agent.model else "model"
         checked = self._answered(agent)
         done = f"state.end.outcome != '' || {self.over}"
+        hooked = bool(generated_hooks.of(agent.hooks, "after_turn"))
+        made = "state.calls" if hooked else "output.calls"
         leads = [
-            _Way("calls", "size(output.calls) > 0", calls if self.execute_tools else "end"),
+            _Way("calls", f"size({made}) > 0", calls if self.execute_tools else "end"),
             *checked,
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
         names = [*(lead.says for lead in leads), "goes on"]
         anew = {"instructions": ("_instructions", agent.name)}
+        ways: list[Plain] = [*(lead.edge for lead in leads), {"else": self._enter(agent)}]
+        following: Plain = {"first": ways}
+        if hooked:
+            then = generated_hooks.leads(agent.name)
+            self.marks[then] = Mark(plumbing=True, ways=names)
+            yield {"id": then, "join": {"need": "each"}, "next": following}
+            first = generated_hooks.first(agent.name, agent.hooks, "after_turn", then)
+            following, names = {"to": first}, [""]
         self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=anew)
-        ways: list[Plain] = [*(lead.edge for lead in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -309,7 +348,7 @@ class FlowWriter:
                 "turns": 1,
                 "last": _USED.format(json.dumps(agent.name)),
             },
-            "next": {"first": ways},
+            "next": following,
         }
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
         if self.passed:
@@ -317,7 +356,7 @@ class FlowWriter:
         if checked:
             step["set"]["text"] = ""  # output no text that has not passed the checks
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
-        return step
+        yield step
 
     def _spent(self) -> Plain:
         """Return the handler of an exhausted budget."""
@@ -359,6 +398,7 @@ class FlowWriter:
             "last": self.agents[0].last,
             "context": None if agent.context is None else {"max_tokens": agent.context.max_tokens},
             **agent.constants,
+            **({"hooked": True} if generated_hooks.of(agent.hooks, "before_turn") else {}),
         }
 
     # Calls
@@ -386,7 +426,7 @@ class FlowWriter:
             says.append("")
         says.append("next turn")
         tools = [(tool, self._step_id(agent, tool)) for tool in agent.tools]
-        group, marks = generated_calls.group(agent, tools)
+        group, marks, output = generated_calls.group(agent, tools, self._hooked(agent))
         self.marks |= {calls: Mark(plumbing=True, says="", ways=says), **marks}
         return {
             "id": calls,
@@ -397,9 +437,9 @@ class FlowWriter:
                 "concurrency": "${{ size(state.calls) }}",
             },
             "group": group,
-            "output": generated_calls.output(agent.name, [id for _, id in tools]),
+            "output": output,
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
-            "next": {"first": [*ways, *handoffs, {"else": agent.name}]},
+            "next": {"first": [*ways, *handoffs, {"else": self._enter(agent)}]},
         }
 
     def _targets(self, agent: AgentSpec) -> list[str]:
@@ -429,6 +469,7 @@ def _around_turns(agent: AgentSpec) -> Iterable[str]:
     if agent.context is not None:
         yield from generated_reductions.ids(agent.name, agent.context)
     yield from generated_checks.ids(agent.name, agent.checks)
+    yield from generated_hooks.ids(agent.name, agent.hooks)
 
 
 def _ids(steps: Iterable[Plain]) -> Iterable[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from flowengine.agents.generated_checks import AgentCheck
+from flowengine.agents.generated_hooks import AgentHook
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
@@ -279,6 +280,7 @@ class AgentSpec:
     settings: Mapping[str, Plain]
     context: Reducer | None
     checks: Sequence[AgentCheck]
+    hooks: Sequence[AgentHook]
     call_limit: tuple[str, int] | None
     """Identity of the agent within an execution, and the number of calls it can make there."""
     constants: Mapping[str, Plain]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -86,7 +87,14 @@ class AgentTurn:
         self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
-        self.tools = {offered.offer.name: offered for offered in self._offered()}
+        self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
+        """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
+        globs = self.choice.get("tools")
+        self.tools = {
+            offered.offer.name: offered
+            for offered in self._offered()
+            if globs is None or any(fnmatchcase(offered.offer.name, glob) for glob in globs)
+        }
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
 
@@ -144,7 +152,7 @@ class AgentTurn:
         # The last turn offers the tools as well, and new messages come last. Providers cache
         # prefixes.
         offers = tuple(tool.offer for tool in self.tools.values())
-        choice = "none" if self.answers else agent["tool_choice"]
+        choice = "none" if self.answers else self.choice.get("tool_choice", agent["tool_choice"])
         known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
         first = [*system, *left_out(self.messages, self.state)]
@@ -194,6 +202,9 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
         saves: Whether to use the last of its models.
     """
     models: list[str] = state["offer"]["models"][agent]
+    chosen = state.get("choice", {}).get("model")
+    if chosen is not None and not saves and state["model_at"] == 0:
+        return str(chosen)
     at: int = len(models) if saves else state["model_at"]
     return models[min(at, len(models) - 1)]
 

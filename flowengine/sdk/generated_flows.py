@@ -202,6 +202,9 @@ class Mark:
     """Inputs of the generated flow that it runs, besides the arguments, as in a file."""
     about: Mapping[str, str] = field(default_factory=dict)
     """Context that approvers of its call see: name → expression."""
+    asks: str = ""
+    """Expression for the reason why approvers are asked about its call, in addition to those of the
+    tool. Empty text: none. A rule may still allow the call."""
     in_order: bool = False
     """Whether its place in the queue for its lock is that of its first attempt, not of the
     permission to start it."""

@@ -315,9 +315,10 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_chat import DERIVED as STATE
+        from flowengine.agents.generated_chat import DERIVED
+        from flowengine.agents.generated_hooks import STATE
 
-        return STATE
+        return (*DERIVED, *STATE) if "hooked" in configuration["agent"] else DERIVED
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -253,10 +253,9 @@ class CallCompiler:
         """Write the rules that may apply to the call. With any rule, an approval is possible."""
         spec = call.spec
         rules = self._rules(spec["tool"], call, callee, spec.get("declared", ""))
-        if not rules:
-            return
-        spec["policies"] = rules
-        if callee.approval is None:
+        if rules:
+            spec["policies"] = rules
+        if callee.approval is None and (rules or self._mark(call).asks):
             fields = asked_before_call(self.expressions, AskBeforeCall(), self.tools.view)
             assert fields is not None
             version = constant(digest([callee.kind, callee.task]))
@@ -300,6 +299,8 @@ class CallCompiler:
             "bind": together(bind),
             **callee.approval,
         }
+        if asks := self._mark(call).asks:
+            parts["also"] = self.expressions.value(asks, (*call.loc, call.action), view)
         if places := _places(callee):
             parts["version"] = constant(digest([parts["version"].value[1], *places]))
         if callee.offered is not None:

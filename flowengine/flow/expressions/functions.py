@@ -6,6 +6,7 @@ import datetime
 import json as json_library
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
@@ -247,13 +248,15 @@ def marked(value: Plain, source: Plain) -> str:
     return marked_data(value, source, json)
 
 
-def _answering(name: str) -> Callable[..., Plain]:
-    """Return a function of `flowengine.sdk.call_answers`, which is imported when it is called."""
+def _answering(name: str, module: str = "call_answers") -> Callable[..., Plain]:
+    """Return a function of a module of `flowengine.sdk`, which is imported when it is called."""
 
     def call(*arguments: Plain) -> Plain:
-        from flowengine.sdk import call_answers
-
-        answer: Plain = getattr(call_answers, name)(*arguments, json)
+        function = getattr(import_module(f"flowengine.sdk.{module}"), name)
+        try:
+            answer: Plain = function(*arguments, json)
+        except ValueError as error:
+            raise NoValue(str(error)) from None
         return answer
 
     return call
@@ -441,9 +444,14 @@ def plain_time(value: Plain) -> Plain:
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
+    "answer_hooked": _answering("answer_hooked", "hook_results"),
     "call_answer": _answering("answer"),
     "call_failure": _answering("failure"),
+    "call_hooked": _answering("call_hooked", "hook_results"),
+    "call_name": _answering("call_name", "hook_results"),
     "call_reason": _answering("reason"),
+    "call_seen": _answering("call_seen", "hook_results"),
+    "calls_seen": _answering("calls_seen", "hook_results"),
     "digest": digest,
     "duration": duration,
     "entries": entries,
@@ -458,6 +466,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "parse_json": parse_json,
     "range": range_,
     "replace": replace,
+    "reply_hooked": _answering("reply_hooked", "hook_results"),
     "said_before": _answering("said_before"),
     "size": size,
     "sort": sort,
@@ -465,6 +474,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "time_part": time_part,
     "timestamp": timestamp,
     "total": total,
+    "turn_hooked": _answering("turn_hooked", "hook_results"),
     "unique": unique,
     "values": values,
 }

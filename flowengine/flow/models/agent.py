@@ -237,6 +237,44 @@ class Check(Part):
     )
 
 
+class Hook(Part):
+    """A tool that stands around the turns or the calls of an agent."""
+
+    NOUN = "a hook"
+    RULES = (ExclusiveKeys(("before_turn", "after_turn", "before_call", "after_call")),)
+
+    before_turn: Text | None = Field(
+        default=None,
+        description="The tool that is called before each call of the model. It can choose the "
+        "model and the tools of the turn, add a message, answer, or refuse.",
+        examples=["choose_model"],
+    )
+    after_turn: Text | None = Field(
+        default=None,
+        description="The tool that sees each reply before its calls are made. It can refuse the "
+        "reply, or answer in its place.",
+        examples=["no_links"],
+    )
+    before_call: Text | None = Field(
+        default=None,
+        description="The tool that sees each call before rules and approvers do. It can change the "
+        "arguments, have approvers asked, answer in place of the tool, or refuse.",
+        examples=["within_region"],
+    )
+    after_call: Text | None = Field(
+        default=None,
+        description="The tool that sees the result of each call before the model does. It can "
+        "replace or withhold it.",
+        examples=["shorten"],
+    )
+    tools: list[Text] = Field(
+        default=[],
+        description="Names or globs of the called tools, as the model knows them. Default: all. "
+        "A handoff is a call of `transfer_to_NAME`.",
+        examples=[["refund", "github.delete_*"]],
+    )
+
+
 class AgentLimits(Part):
     """Limits on an agent's tool calls."""
 
@@ -358,6 +396,11 @@ class Agent(Part):
         default=[],
         description="Tools that check prompts and answers of the agent, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
+    )
+    hooks: list[Hook] = Field(
+        default=[],
+        description="Tools that stand around its turns and calls. The first one is the outermost.",
+        examples=[[{"before_call": "within_region", "tools": ["refund"]}]],
     )
     limits: AgentLimits | None = Field(
         default=None, description="Limits on its calls.", examples=[{"calls": 20}]

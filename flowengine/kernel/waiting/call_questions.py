@@ -192,7 +192,7 @@ def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
     if rule is not None and rule.do == "ask":
         return True
     allowed = rule is not None and not asked["required"]
-    return bool(asked.get("when", True)) and not allowed
+    return bool(asked.get("when", True) or asked.get("also")) and not allowed
 
 
 def _look_at_rules(
