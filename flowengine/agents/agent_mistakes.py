@@ -19,10 +19,7 @@ _BEFORE = "checks are one list: Agent(checks=[{'before': function}])"
 _AFTER = "checks are one list: Agent(checks=[{'after': function}])"
 _HANDOFFS = "agents that it can hand off to are in 'handoffs': Agent(handoffs=[other])"
 _OBJECTS = "it is called 'deps' here: Agent(deps=Deps), then agent.run('…', deps=Deps(…))"
-_HOOKS = (
-    "rules about calls are policies: agent.run('…', policies=[{'deny': 'pay'}]). Checks of prompts "
-    "and answers are in 'checks'"
-)
+_HOOKS = "they are one list: Agent(hooks=[{'before_call': function}])"
 _TURNS = "it belongs to a run: agent.run('…', max_turns=10)"
 _SESSION = "conversations are sessions: agent.run('…', session='ana', engine=Engine())"
 _MODEL = "it is called 'model' here: Agent(model='openai/gpt-5')"
@@ -46,7 +43,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("output_guardrails", "after_model_callback", "output_validators"), _AFTER),
     **dict.fromkeys(("sub_agents", "agents", "members", "team"), _HANDOFFS),
     **dict.fromkeys(("deps_type", "context_schema", "dependencies"), _OBJECTS),
-    **dict.fromkeys(("hooks", "callbacks", "middleware", "capabilities"), _HOOKS),
+    **dict.fromkeys(("callbacks", "middleware", "capabilities"), _HOOKS),
     **dict.fromkeys(
         ("max_turns", "max_iterations", "max_iter", "max_steps", "recursion_limit"), _TURNS
     ),

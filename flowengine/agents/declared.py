@@ -15,9 +15,9 @@ from flowengine.agents.agent import TURNS
 from flowengine.agents.first_messages import VARIABLE, is_model_named
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
+from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
 from flowengine.agents.generated_hooks import OF_CALL, AgentHook
-from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.models.provider_schemas import clash
@@ -317,7 +317,7 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
     """Return the tools around the turns and calls of an agent."""
     hooks: list[AgentHook] = []
     for place, entry in enumerate(agent.content.get("hooks", [])):
-        when = next((name for name in GIVEN_TO_HOOKS if name in entry), None)
+        when: Any = next((name for name in GIVEN_TO_HOOKS if name in entry), None)
         if when is None:  # reported already
             continue
         loc: Loc = (*agent.loc, "hooks", place, when)
@@ -325,7 +325,9 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
         given = [*GIVEN_TO_HOOKS[when], *OF_CALL.get(when, ())]
         if globs and when not in OF_CALL:
             message = f"'tools' is about calls, and {when!r} about turns"
-            agent.home.refuse("E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out")
+            agent.home.refuse(
+                "E103", message, (*agent.loc, "hooks", place, "tools"), "leave it out"
+            )
         for tool in agent.home.tools(entry[when], loc, environments)[:1]:
             names = _arguments(tool)
             needed = [*(tool.args or {}).get("required", ())]

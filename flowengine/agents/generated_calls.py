@@ -73,7 +73,7 @@ def group(
     caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
     dispatch, told, refused = ids(caller)
     ids_of_tools = [id for _, id in tools]
-    hooks, hook_marks = after(agent.hooks, hooked, outputs(ids_of_tools))
+    hooks, hook_marks = after(agent.hooks, hooked, outputs(ids_of_tools)) if tools else ([], {})
     answer = outputs([step["id"] for step in reversed(hooks)] + ids_of_tools + [told, refused])
     then = hooks[0]["id"] if hooks else "end"
     may_ask = bool(of(agent.hooks, "before_call"))

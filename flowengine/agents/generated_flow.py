@@ -306,7 +306,7 @@ class FlowWriter:
         )
 
     def _turn(self, agent: AgentSpec, calls: str) -> Iterable[Plain]:
-        """Yield the step of an agent's turn, and the one after its hooks, which goes on."""
+        """Yield the step of an agent's turn, and the one after its hooks."""
         says = f"model {agent.model}" if agent.model else "model"
         checked = self._answered(agent)
         done = f"state.end.outcome != '' || {self.over}"

@@ -119,9 +119,7 @@ class HookedFlow:
     """The handler of an exhausted budget."""
 
 
-def turns(
-    hooks: Sequence[AgentHook], around: HookedFlow
-) -> tuple[list[Plain], dict[str, Mark]]:
+def turns(hooks: Sequence[AgentHook], around: HookedFlow) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of the hooks around a turn, and their marks."""
     steps: list[Plain] = []
     marks: dict[str, Mark] = {}
@@ -164,16 +162,13 @@ def _after_turn(hook: AgentHook, to: str, around: HookedFlow, _place: int) -> Pl
     name, refused = json.dumps(hook.tool.name), json.dumps(around.refused)
     seen = "state.calls, state.end, state.text"
     failed = f"reply_hooked({{'refuse': call_reason(error)}}, {name}, {seen}, {refused})"
+    changes = ("calls", "messages", "end", "text")
+    closed = {key: f"${{{{ {failed}.{key} }}}}" for key in changes}
     return {
         **_action(hook, around, {}),
         "output": f"${{{{ reply_hooked(result, {name}, {seen}, {refused}) }}}}",
-        "set": {
-            "calls": "${{ output.calls }}",
-            "messages": "${{ output.messages }}",
-            "end": "${{ output.end }}",
-            "text": "${{ output.text }}",
-        },
-        "on_error": [around.spent, {"output": f"${{{{ {failed} }}}}"}],
+        "set": {key: f"${{{{ output.{key} }}}}" for key in changes},
+        "on_error": [around.spent, {"set": closed, "next": to}],
         "next": {"to": to},
     }
 
@@ -258,7 +253,9 @@ def after(
             "error": f"${{{{ call_seen({answer}).error }}}}",
         }
         meant = _matches(hook, "call.name")
-        failed = f"${{{{ answer_hooked(call, {answer}, {{'refuse': call_reason(error)}}, {name}) }}}}"
+        failed = (
+            f"${{{{ answer_hooked(call, {answer}, {{'refuse': call_reason(error)}}, {name}) }}}}"
+        )
         steps.append(
             {
                 "id": id,

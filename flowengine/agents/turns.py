@@ -89,12 +89,7 @@ class AgentTurn:
         """Whether the model must answer, because no turn follows."""
         self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
         """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
-        globs = self.choice.get("tools")
-        self.tools = {
-            offered.offer.name: offered
-            for offered in self._offered()
-            if globs is None or any(fnmatchcase(offered.offer.name, glob) for glob in globs)
-        }
+        self.tools = {one.offer.name: one for one in self._offered() if self._chosen(one)}
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
 
@@ -171,6 +166,13 @@ class AgentTurn:
             earlier_replies=self.state["earlier_replies"],
             conversation=self.conversation,
         )
+
+    def _chosen(self, tool: TurnTool) -> bool:
+        """Return whether a hook leaves a tool on offer. The tools that end the work always stay."""
+        globs = self.choice.get("tools")
+        if globs is None or not (tool.step or tool.handoff):
+            return True
+        return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
 
     def _offered(self) -> list[TurnTool]:
         offers = [
@@ -257,7 +259,8 @@ class _Reading:
             "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
-        first = self.turn.state["offer"]["models"][self.turn.name][0]
+        models = self.turn.state["offer"]["models"][self.turn.name]
+        first = self.turn.choice.get("model", models[0])
         if self.reply.model != first:
             output["instead_of"] = first
         if self.end.outcome:

@@ -92,6 +92,7 @@ def call_hooked(
             call, which is not made) or `refuse` (a reason not to make it).
         hook: The name of the hook.
         refused: Id of the step that stands for an invalid call.
+        text: Returns data as text.
     """
     said = _read(result, hook, arguments=dict, ask=str, answer=object, refuse=str)
     if "refuse" in said:
@@ -119,6 +120,7 @@ def answer_hooked(
         result: None, `{"answer": value}` in place of the result, or `{"refuse": reason}`, if the
             model is not to see it.
         hook: The name of the hook.
+        text: Returns data as text.
     """
     said = _read(result, hook, answer=object, refuse=str)
     if not said:
@@ -174,22 +176,17 @@ def _text_of(value: Plain, text: Text) -> str:
 
 
 def _read(result: Plain, hook: str, **known: type) -> dict[str, Any]:
-    """Return what a hook says.
-
-    Raises:
-        ValueError: It says something else. The hook has failed then.
-    """
+    """Return what a hook says. Anything else than it may say is a refusal."""
+    names = ", ".join(known)
     if result is None:
         return {}
-    names = ", ".join(known)
     if not isinstance(result, Mapping):
-        said = f"the hook {hook!r} returned {_short(result)}"
-        raise ValueError(f"{said}: it returns nothing, or a map of {names}")
+        return {"refuse": f"it returned {_short(result)} instead of nothing or a map of {names}"}
     for name, value in result.items():
         if name not in known:
-            raise ValueError(f"the hook {hook!r} returned {name!r}: it may return {names}")
+            return {"refuse": f"it returned {name!r}, and may return {names}"}
         if not isinstance(value, known[name]):
-            raise ValueError(f"the hook {hook!r} returned {name}: {_short(value)}")
+            return {"refuse": f"it returned {name}: {_short(value)}"}
     return {**result}
 
 

@@ -69,3 +69,23 @@ def count(db, word: str) -> int:  # type: ignore[no-untyped-def]
     db.execute("insert into words values (?)", [word])
     found: int = db.query("select count(*) as n from words")[0]["n"]
     return found
+
+
+def doubled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Double the numbers of a call."""
+    return {"arguments": {name: 2 * value for name, value in arguments.items()}}
+
+
+def withheld(result: int) -> dict[str, Any]:
+    """Withhold the result of a call."""
+    return {"refuse": f"{result} is secret"}
+
+
+def hurried(turn: int) -> dict[str, Any] | None:
+    """Ask for an answer in the second turn."""
+    return {"say": "Hurry.", "tools": []} if turn == 2 else None
+
+
+def no_calls(calls: list[Any]) -> dict[str, Any] | None:
+    """Refuse replies with calls."""
+    return {"refuse": "no calls"} if calls else None

@@ -41,6 +41,10 @@ tools:
   transfer_to_second: {python: "tests.agents.door_tools:transfer_to_second"}
   short: {python: "tests.agents.door_tools:short"}
   shorten: {python: "tests.agents.door_tools:shorten"}
+  doubled: {python: "tests.agents.door_tools:doubled"}
+  withheld: {python: "tests.agents.door_tools:withheld"}
+  hurried: {python: "tests.agents.door_tools:hurried"}
+  no_calls: {python: "tests.agents.door_tools:no_calls"}
   page: {python: "tests.agents.door_tools:page"}
   count: {python: "tests.agents.door_tools:count"}
   ask_expert: {agent: expert}
@@ -227,6 +231,18 @@ DOORS: dict[str, Sequence[Door]] = {
             lambda: {"checks": [{"after": tools.short, "then": "end"}]},
             [{"text": "It is certainly 3, no doubt."}],
         ),
+    ],
+    "hooks": [
+        Door(
+            f"hooks: [{{{when}: {said}}}]\n    tools: [add]",
+            partial(dict, hooks=[{when: getattr(tools, said)}], functions=[tools.add]),
+        )
+        for when, said in (
+            ("before_call", "doubled"),
+            ("after_call", "withheld"),
+            ("before_turn", "hurried"),
+            ("after_turn", "no_calls"),
+        )
     ],
     "finish": [
         Door(

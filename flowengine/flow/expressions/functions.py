@@ -253,10 +253,7 @@ def _answering(name: str, module: str = "call_answers") -> Callable[..., Plain]:
 
     def call(*arguments: Plain) -> Plain:
         function = getattr(import_module(f"flowengine.sdk.{module}"), name)
-        try:
-            answer: Plain = function(*arguments, json)
-        except ValueError as error:
-            raise NoValue(str(error)) from None
+        answer: Plain = function(*arguments, json)
         return answer
 
     return call
