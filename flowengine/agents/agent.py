@@ -152,6 +152,9 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     """Functions around its turns and calls: `{"before_call": f, "tools": ["refund_*"]}`,
     `{"after_call": f}`, `{"before_turn": f}`, `{"after_turn": f}`. Each takes the arguments that it
     names, and returns None or what is to be changed. The first one is the outermost."""
+    defer: list[str] = Field(default_factory=list)
+    """Names or globs of those of its tools that the model is offered only once it has found them,
+    by the tool `find_tools` that it receives then."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)

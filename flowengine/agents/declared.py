@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from flowengine.agents.agent import TURNS
@@ -24,6 +25,7 @@ from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS
 from flowengine.agents.skills import offered, place_of, skill_tools, skills_of
 from flowengine.agents.termination import CASE_TOOLS, REPEATS
+from flowengine.agents.tool_search import FIND
 from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
 from flowengine.agents.turns import HANDOFF
 from flowengine.kernel.graph.compiled import digest
@@ -37,6 +39,7 @@ from flowengine.sdk.generated_flows import (
     Given,
     Loc,
 )
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
@@ -197,6 +200,8 @@ def _spec(
     }
     if skills:
         constants["skills"] = offered(skills)
+    if entry.get("defer"):
+        constants["defer"] = _deferred(agent, tools)
     if "title" in entry:
         constants["called"] = _title(agent, name)
     if "python" in entry["instructions"]:
@@ -313,6 +318,20 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
     return agent_checks
 
 
+def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
+    """Return names and globs of the tools that the model must find."""
+    globs = agent.content["defer"]
+    named = [tool.name for tool in tools if tool.served is None]
+    servers = [tool.served.server for tool in tools if tool.served is not None]
+    for place, glob in enumerate(globs):
+        of_server = any(glob.startswith(f"{server}.") for server in servers)
+        if not of_server and not any(fnmatchcase(name, glob) for name in named):
+            hint = did_you_mean(glob, named) or "it has to be among its 'tools'"
+            message = f"the agent has no tool {glob!r}"
+            agent.home.refuse("E401", message, (*agent.loc, "defer", place), hint)
+    return list(globs)
+
+
 def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentHook]:
     """Return the tools around the turns and calls of an agent."""
     hooks: list[AgentHook] = []
@@ -419,6 +438,8 @@ def _check_tool(
     hint = "give the tool another name"
     if called in SKILL_TOOLS and "skills" in agent.content:
         agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
+    if called == FIND and "defer" in agent.content:
+        agent.home.refuse("E103", f"agents get {called!r} from 'defer'", loc, hint)
     if called in CASE_TOOLS:
         agent.home.refuse("E103", f"agents get {called!r} from 'finish'", loc, hint)
     to = next((other for other, known in handoffs.items() if called == HANDOFF + known), None)
@@ -463,6 +484,7 @@ def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, s
     """Return the tool that an agent must call, by its name in the flow."""
     choice: str | None = agent.content.get("tool_choice")
     known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in handoffs)]
+    known += [FIND] if "defer" in agent.content else []
     if choice is not None and choice not in CHOICES and choice not in known:
         hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
         loc = (*agent.loc, "tool_choice")

@@ -19,6 +19,8 @@ DERIVED = (
     *("mark", "summary", "asked", "earlier_replies", "last"),
 )
 """State that a turn reads."""
+FOUND: Mapping[str, Plain] = {"found": {"type": "array", "default": [], "reducer": "append"}}
+"""Names of the deferred tools that a model has found."""
 ANSWER = (
     "${{ state.end.outcome == 'resolved' || state.end.value != null ? state.end.value : state.text"
     " }}"

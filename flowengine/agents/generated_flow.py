@@ -122,6 +122,7 @@ class FlowWriter:
             "state": {
                 **generated_chat.declared(self.agents[0].name, bool(self.servers or self.person)),
                 **(generated_hooks.STATE if any(agent.hooks for agent in self.agents) else {}),
+                **(generated_chat.FOUND if any(map(_defers, self.agents)) else {}),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {
@@ -350,6 +351,8 @@ class FlowWriter:
             },
             "next": following,
         }
+        if _defers(agent):
+            step["set"]["found"] = "${{ default(output.found, []) }}"
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
         if self.passed:
             step["set"]["answers"] = ""  # a handoff to the first agent stays with it
@@ -460,6 +463,11 @@ class FlowWriter:
             id += "_"
         self._ids.add(id)
         return id
+
+
+def _defers(agent: AgentSpec) -> bool:
+    """Return whether an agent has tools that it must find."""
+    return "defer" in agent.constants
 
 
 def _around_turns(agent: AgentSpec) -> Iterable[str]:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import generated_calls, termination
+from flowengine.agents import generated_calls, termination, tool_search
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.context_window import RequestSize, left_out, size_of
 from flowengine.agents.model_calls import ask_model, model_needs
@@ -175,6 +175,24 @@ class AgentTurn:
         return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
 
     def _offered(self) -> list[TurnTool]:
+        """Return the tools on offer, those that were found last."""
+        tools = self._tools()
+        globs = self.agent.get("defer", ())
+        self.deferred = [
+            one.offer
+            for one in tools
+            if one.step and any(fnmatchcase(one.offer.name, glob) for glob in globs)
+        ]
+        if not self.deferred:
+            return tools
+        by_name = {one.offer.name: one for one in tools}
+        hidden = {offer.name for offer in self.deferred}
+        now = [by_name[name] for name in dict.fromkeys(self.state["found"]) if name in hidden]
+        find = TurnTool(tool_search.finder(self.deferred), "")
+        return [*(one for one in tools if one.offer.name not in hidden), find, *now]
+
+    def _tools(self) -> list[TurnTool]:
+        """Return all tools of the agent."""
         offers = [
             TurnTool(ToolOffer(tool["name"], tool["description"], tool["parameters"]), tool["step"])
             for tool in plain(self.agent["tools"])
@@ -247,6 +265,7 @@ class _Reading:
         self.end = GOING_ON
         self.idle = 0
         self.handed = ""
+        self.found: list[str] = []
 
     def output(self) -> dict[str, Plain]:
         if self.reply.calls or self.reply.faults:
@@ -256,6 +275,7 @@ class _Reading:
         output: dict[str, Plain] = {
             "told": self.reported,
             "idle": self.idle,
+            "found": self.found,
             "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
@@ -325,6 +345,10 @@ class _Reading:
             self._refuse(call.id, call.name, "no tool can be called any more.")
         elif offered.handoff:
             self._hand_over(call, offered.handoff)
+        elif call.name == tool_search.FIND and not offered.step:
+            names = tool_search.found(str(call.arguments["query"]), self.turn.deferred)
+            self.found += names
+            self._answer_only(call.id, call.name, tool_search.told(names))
         else:
             self._run(call, offered, sent)
 

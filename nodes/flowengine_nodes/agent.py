@@ -315,10 +315,12 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_chat import DERIVED
+        from flowengine.agents.generated_chat import DERIVED, FOUND
         from flowengine.agents.generated_hooks import STATE
 
-        return (*DERIVED, *STATE) if "hooked" in configuration["agent"] else DERIVED
+        agent = configuration["agent"]
+        chosen = STATE if "hooked" in agent else ()
+        return (*DERIVED, *chosen, *(FOUND if "defer" in agent else ()))
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

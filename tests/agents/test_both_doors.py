@@ -232,6 +232,13 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"text": "It is certainly 3, no doubt."}],
         ),
     ],
+    "defer": [
+        Door(
+            "tools: [add]\n    defer: [a*]",
+            lambda: {"functions": [tools.add], "defer": ["a*"]},
+            [{"calls": [call("find_tools", query="add")]}, ADD, {"text": "3"}],
+        )
+    ],
     "hooks": [
         Door(
             f"hooks: [{{{when}: {said}}}]\n    tools: [add]",

@@ -137,7 +137,7 @@ def test_operands_and_arguments_of_wrong_types_are_marked(
         ("(" * 40 + "1" + ")" * 40, "(", "steps"),
         (" + ".join(["inputs.name"] * 60), "inputs.name", "steps"),
         (" || ".join(["true"] * 300), "||", None),
-        ("'" + "x" * 20_000 + "'", "'", "tool"),
+        ("'" + "x" * 200_000 + "'", "'", "tool"),
     ],
 )
 def test_broken_syntax_is_marked(

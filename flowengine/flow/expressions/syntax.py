@@ -179,7 +179,7 @@ def _octets(body: str) -> bytes:
     return data + body[at:].encode()
 
 
-MAX_LENGTH = 10_000
+MAX_LENGTH = 100_000
 MAX_DEPTH = 32
 """Maximum nesting of brackets."""
 MAX_CHAIN = 200

@@ -316,6 +316,12 @@ class Agent(Part):
         description="Tools that it may call, as names or globs.",
         examples=[["search", "github.get_*", {"tool": "lib.search", "as": "search_library"}]],
     )
+    defer: list[Text] = Field(
+        default=[],
+        description="Names or globs of those of its tools that the model is offered only once it "
+        "has found them, by `find_tools`.",
+        examples=[["github.*"]],
+    )
     skills: list[Text] = Field(
         default=[],
         description="Directories with a `SKILL.md`, as paths or globs relative to the "
