@@ -750,6 +750,7 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     )  # fmt: skip
     assert result == {
         "role": "tool", "tool_call_id": "c1", "name": "note", "content": "noted k",
+        "untrusted": "note",
     }  # fmt: skip
     assert first.history == [*ASK, *first.messages]
     assert (first.agent, first.termination, first.result) == (a, "", None)

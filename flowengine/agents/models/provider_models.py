@@ -16,7 +16,9 @@ from flowengine.agents.models.conversations import (
     ConversationWriter,
     offered,
     schema_text,
+    with_brief_blocks,
     with_cache_marks,
+    with_system_text,
 )
 from flowengine.agents.models.failures import ModelError, as_ours, refuses_schema, refuses_tools
 from flowengine.agents.models.library import as_plain
@@ -250,6 +252,7 @@ def _asked(
     conversation = ConversationWriter(provider, vision=facts.vision is not False)
     form = _answer_form(request, provider, facts, known, strict=strict)
     messages = _answer_schema(request, facts, form, sent)
+    messages = with_brief_blocks(messages, ruled=bool(request.tools))
     if calling == "text":
         shown = conversation.with_images(messages)
         tools, must = text_tools_of(request), must_call(request)
@@ -299,11 +302,7 @@ def _answer_schema(
         sent["response_format"] = {"type": "json_schema", "json_schema": enforced}
         if facts.schema_mode:  # an unknown server might accept the schema without enforcing it
             return request.messages
-    first, *others = request.messages or [{"role": "user", "content": ""}]
-    if first["role"] != "system":
-        return [{"role": "system", "content": schema_text(schema)}, first, *others]
-    content = f"{first.get('content') or ''}\n\n{schema_text(schema)}"
-    return [{**first, "content": content}, *others]
+    return with_system_text(request.messages, schema_text(schema))
 
 
 def _offer(request: ModelRequest, known: set[str], sent: dict[str, Any]) -> None:
