@@ -145,7 +145,7 @@ class StreamPart:
     def shown(self) -> str:
         """The result of a tool for clients: text as it is, data as JSON."""
         if self.value is None or self.error:
-            return self.result
+            return self.result or ("" if self.error else "null")
         return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
 

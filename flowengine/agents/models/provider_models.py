@@ -11,6 +11,11 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.models import library
+from flowengine.agents.models.answer_schemas import (
+    AnswerForm,
+    answer_form,
+    unwrapped,
+)
 from flowengine.agents.models.conversations import (
     LONGEST_ID,
     ConversationWriter,
@@ -35,13 +40,7 @@ from flowengine.agents.models.port import (
     estimated_usage,
     reported_usage,
 )
-from flowengine.agents.models.provider_schemas import (
-    AnswerForm,
-    WireNames,
-    answer_form,
-    unwrapped,
-    wire_name,
-)
+from flowengine.agents.models.provider_schemas import WireNames, wire_name
 from flowengine.agents.models.replies import (
     ArrivingReply,
     Finish,
@@ -54,6 +53,7 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
+from flowengine.agents.models.strict_schemas import dialect_of
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.resources import background
@@ -286,7 +286,7 @@ def _answer_form(
     can = facts.schema_mode is not False and "response_format" in known
     if request.returns is None or not can or (request.tools and not beside_tools):
         return None
-    return answer_form(request.returns, strict=strict)
+    return answer_form(request.returns, dialect_of(provider, request.model), strict=strict)
 
 
 def _answer_schema(
