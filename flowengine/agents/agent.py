@@ -274,10 +274,11 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             return returns
         from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
         from flowengine.sdk.python_functions.schema_forms import with_distinct_members
+        from flowengine.sdk.python_functions.tagged_unions import tagged
 
         try:
-            schema = schema_of(returns)
-            return with_distinct_members(schema, lambda: computed_fields([returns]))
+            schema = schema_of(tagged(returns))
+            return with_distinct_members(schema or _ANY, lambda: computed_fields([returns]))
         except UsageError as error:
             raise UsageError(
                 f"agent {self.name!r}: returns: {error.message}", hint=error.hint
@@ -388,6 +389,10 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             ) from misfit
 
 
+_ANY: dict[str, Any] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
+"""The schema of an answer of the type `Any`. An empty schema stands for text."""
+
+
 def _runner(options: Any) -> Any:
     """Return the runner, from a layer above this one, which is imported for the first run.
 
@@ -404,8 +409,9 @@ def typed_answer(type: Any, value: Any) -> Any:
         Misfit: The type refuses it. The message lists every fault.
     """
     from flowengine.sdk.python_functions.conversions import conversion_to
+    from flowengine.sdk.python_functions.tagged_unions import tagged
 
-    convert = conversion_to(type)
+    convert = conversion_to(tagged(type, reads_plain=True))
     return value if convert is None else convert(value)
 
 

@@ -14,6 +14,7 @@ from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.registry import resolve
 from flowengine.sdk import Plain, StepError
+from flowengine.sdk.untrusted import marked, source_of, unmarked
 
 VARIABLE = "FLOWENGINE_MODEL"
 NO_MODEL = (
@@ -97,7 +98,9 @@ def opened_with(
     """
     offer: dict[str, Plain] = {"models": models, **served}
     given = args.get("context") or {}
-    messages = args["messages"] if "messages" in args else _first_messages(args, given)
+    messages = [*map(_marked_message, args["messages"])] if "messages" in args else None
+    if messages is None:
+        messages = _first_messages(args, given)
     return {
         "offer": offer,
         "messages": messages,
@@ -134,6 +137,29 @@ def _models(named: Mapping[str, Any]) -> list[str]:
     if not first:
         raise ModelError(NO_MODEL, retryable=False)
     return [first, *named["fallbacks"]]
+
+
+_UNTRUSTED = "untrusted"
+"""In a tool message for clients: the source of untrusted text in its content."""
+
+
+def unmarked_message(message: Message) -> Message:
+    """Return a message for clients: without marks, but with the source of a marked text.
+
+    A client can give the message to a later run, in which its content is marked again.
+    """
+    content = message.get("content")
+    if not isinstance(content, str) or (source := source_of(content)) is None:
+        return message
+    return {**message, "content": unmarked(content), _UNTRUSTED: source}
+
+
+def _marked_message(message: Message) -> Message:
+    content, source = message.get("content"), message.get(_UNTRUSTED)
+    if not isinstance(content, str) or not isinstance(source, str):
+        return message
+    kept = {key: value for key, value in message.items() if key != _UNTRUSTED}
+    return {**kept, "content": marked(content, source)}
 
 
 def _first_messages(args: Mapping[str, Plain], given: Mapping[str, Plain]) -> list[Message]:

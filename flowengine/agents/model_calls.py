@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from flowengine.agents.generated_checks import AgentCheck
 from flowengine.agents.generated_hooks import AgentHook
 from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.models.answer_schemas import answer_form
 from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
     Listener,
@@ -29,7 +30,7 @@ from flowengine.agents.models.port import (
     message_tokens,
     tools_tokens,
 )
-from flowengine.agents.models.provider_schemas import answer_form, arguments_form
+from flowengine.agents.models.provider_schemas import arguments_form
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.tool_answers import illustrated
 from flowengine.agents.tool_steps import ToolStep
@@ -236,8 +237,9 @@ def tools_bytes(request: ModelRequest) -> int:
     size = _AS_TEXT + around + _bytes(_json(tools))
     if request.returns is None:
         return size
-    forms = (request.returns, answer_form(plain(request.returns)).schema)
-    return size + max(_bytes(_json(form)) for form in forms)
+    form = answer_form(plain(request.returns))
+    schemas = [request.returns, *([form.schema] if form else [])]
+    return size + max(_bytes(_json(schema)) for schema in schemas)
 
 
 def _json(data: Any) -> str:

@@ -192,6 +192,8 @@ def envelope(
 
 def _kept(context: StepContext, value: Any) -> Plain:
     """Return a value as plain data, or the reference to a file with it if it is large."""
+    if value is None:
+        return None
     if isinstance(value, str | bytes | bytearray):
         text, name, data = as_text(value), "result.txt", as_text(value)
     else:

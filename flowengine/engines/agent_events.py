@@ -92,7 +92,7 @@ class StreamPart:
     and the arguments of each `call`. `restart`: discard the reply so far. Either it broke off, or
     text turned out to be reasoning, and it will `start` again. `missed`: the loop was too slow to
     receive all pieces. `tool_call`: a tool is called, once per attempt. `tool_result`: the result
-    of a call as sent to the model, even if the call was not made. `handoff`: another agent takes
+    of a call that the model receives, even if the call was not made. `handoff`: another agent takes
     over. `question`: the run needs a decision. It is repeated when its data changes. `response`:
     the last part. The last five kinds are never missed.
 
@@ -111,7 +111,8 @@ class StreamPart:
     arguments: Mapping[str, Any] | None = None
     """For `tool_call` and `tool_end`: the arguments of the tool."""
     result: str = ""
-    """For `tool_result`: the result as sent to the model, within the limits of the tool."""
+    """For `tool_result`: the text of the result, within the limits of the tool. The model receives
+    the same text, with untrusted parts in a marked block."""
     value: Any = None
     """For `tool_result`: what the tool returned, as plain data. A value of more than 64 KiB is a
     file: `{path, name, size, sha256}`. None if the call failed or was not made."""
@@ -142,9 +143,9 @@ class StreamPart:
 
     @property
     def shown(self) -> str:
-        """The result of a tool for clients: text as it is, data as JSON, without marks."""
+        """The result of a tool for clients: text as it is, data as JSON."""
         if self.value is None or self.error:
-            return unmarked(self.result)
+            return self.result or ("" if self.error else "null")
         return self.value if isinstance(self.value, str) else json.dumps(self.value)
 
 
@@ -266,7 +267,7 @@ class AgentEvents:
             seen.address,
             call=str(message.get("tool_call_id") or ""),
             tool=str(message.get("name") or ""),
-            result=str(message["content"]),
+            result=unmarked(str(message["content"])),
             value=value_of(seen.output.get("value")),
             error=self._errors.pop(seen.address, ""),
         )

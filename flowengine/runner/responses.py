@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.agents.actions import UsageTotals, usage_of
 from flowengine.agents.agent import TURNS, Agent, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
+from flowengine.agents.first_messages import unmarked_message
 from flowengine.agents.termination import CASE_TOOLS, ended_by_word, is_case_tool
 from flowengine.agents.tool_answers import with_data
 from flowengine.engines.agent_events import Conversation, conversations
@@ -346,9 +347,9 @@ def _end_with_answer(reply: Response) -> None:
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return messages with images that are stored as artifacts of the execution."""
+    """Return messages without marks, with images that are stored as artifacts of the execution."""
     find = KeptFiles(engine.store, execution).path
-    return [with_data(message, find) for message in messages]
+    return [with_data(unmarked_message(message), find) for message in messages]
 
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:

@@ -182,4 +182,4 @@ def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:
     """
     value = all_unmarked(value)
     content = _text(value, text)
-    return marked(content, str(source), repeatable=True) if has_text(value) else content
+    return marked(content, str(source)) if has_text(value) else content

@@ -362,7 +362,7 @@ def _journal(engine: Engine) -> list[str]:
     for number, id in enumerate(ids):
         whole = whole.replace(id, f'"call {number}"')
     whole = re.sub(r'("asked"|"ready"): "[^"]*"', r"\1: null", whole)  # of an environment
-    return re.sub(r"\b[0-9a-f]{16}\b", "mark", whole).splitlines()
+    return re.sub(r"\b[0-9a-f]{32}\b", "mark", whole).splitlines()
 
 
 _OF_THE_RUN = ("call_ids", "conversation")
@@ -374,7 +374,7 @@ def _asked(requests: Sequence[Any]) -> list[str]:
     for one in requests:
         said = {name: getattr(one, name) for name in one.__slots__ if name not in _OF_THE_RUN}
         told.append(json.dumps(said, default=_as_data, sort_keys=True))
-    whole = re.sub(r"\b[0-9a-f]{16}\b", "mark", "\n".join(told))
+    whole = re.sub(r"\b[0-9a-f]{32}\b", "mark", "\n".join(told))
     ids = dict.fromkeys(re.findall(r'"tool_call_id": ("[^"]+")', whole))
     for number, id in enumerate(ids):
         whole = whole.replace(id, f'"call {number}"')

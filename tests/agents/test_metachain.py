@@ -750,6 +750,7 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     )  # fmt: skip
     assert result == {
         "role": "tool", "tool_call_id": "c1", "name": "note", "content": "noted k",
+        "untrusted": "note",
     }  # fmt: skip
     assert first.history == [*ASK, *first.messages]
     assert (first.agent, first.termination, first.result) == (a, "", None)
@@ -905,7 +906,8 @@ def all_even(numbers: list[int]) -> list[int]:
         (list[City | Nothing], [{"people": 1}], "is missing 'name'", [{}], [Nothing()]),
         (Annotated[Cat | Dog, Field(discriminator="kind")], {"tricks": ["sit"]}, "kind",
          {"kind": "dog"}, Dog()),
-        (Square | Nothing, {"sides": 2}, "has no 'sides'", {"side": 2, "area": 4}, Square(side=2)),
+        (Square | City, {"sides": 2}, "has no 'sides'", {"side": 2, "area": 4}, Square(side=2)),
+        (Square | Nothing, {"side": 2}, "'kind'", {"kind": "Nothing", "value": {}}, Nothing()),
         (Cat | Dog, {"trick": ["sit"]}, "has no 'trick'", {"tricks": []}, Dog()),
         ({"type": "string", "format": "date-time"}, "2026-01-02T03:04:05",
          "a date-time with an offset", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),

@@ -519,7 +519,7 @@ RETURNED: list[tuple[str, Any, Any]] = [
     ("result", Result(value={"a": ["b"]}, context_variables={"k": 1}), {"a": ["b"]}),
     ("long_text", "ab " * 9_000, None),
     ("long_data", [[number, "a"] for number in range(3_000)], None),
-    ("nothing", None, ""),
+    ("nothing", None, None),
 ]  # fmt: skip
 """Name of the tool, what it returns, and its value. None: the same."""
 

@@ -259,6 +259,6 @@ def _contents(case: Case, number: int) -> list[str]:
 
 def _parts(told: str) -> tuple[str, str]:
     """Return the text before the block, and the text inside."""
-    found = re.fullmatch(r"(.*?)<content (\w{16})>\n(.*)\n</content \2>", told, re.DOTALL)
+    found = re.fullmatch(r"(.*?)<content (\w{32})>\n(.*)\n</content \2>", told, re.DOTALL)
     assert found is not None, told
     return found[1], found[3]

@@ -203,7 +203,7 @@ def test_a_lost_connection_loses_nothing_and_an_agents_calls_wait_for_their_deci
     assert [one["number"] for one in messages] == list(range(1, len(messages) + 1))
     results = {one["tool_call_id"]: one["result"] for one in messages if one["type"] == "result"}
     assert (results[first]["status"], results[first]["ran"]) == ("rejected", "no")
-    assert (results[second]["content"], results[second]["success"]) == ("7", True)
+    assert (results[second]["content"], results[second]["success"]) == (7, True)
     assert (tmp_path / "called.txt").read_text() == "add 3 4\n"
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
 from json import dumps
-from operator import itemgetter, methodcaller
+from operator import is_not, itemgetter, methodcaller
 from typing import Any
 
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.provider_schemas import arguments_form, wire_name
 from flowengine.agents.text_calls.marked_form import ToolOffer, object_in
 from flowengine.sdk.read_only import Joined, plain, unwrapped
+from flowengine.sdk.untrusted import RULES, brief
 
 LONGEST_ID = 40
 """Maximum characters of a call id. A longer id is sent only to the provider that created it."""
@@ -138,6 +139,36 @@ class ConversationWriter:
         if self._provider == "mistral" and not _MISTRAL_ID.fullmatch(id):
             return sha256(id.encode(errors="surrogatepass")).hexdigest()[:9]
         return self._ids.get(id, id)
+
+
+def with_system_text(messages: Sequence[Message], text: str) -> list[Message]:
+    """Return messages whose system message ends with a text."""
+    first, *others = unwrapped(messages or [{"role": "user", "content": ""}])
+    if first["role"] != "system":
+        return [{"role": "system", "content": text}, first, *others]
+    content = "\n\n".join(filter(None, (first.get("content"), text)))
+    return [{**first, "content": content}, *others]
+
+
+def with_brief_blocks(messages: Sequence[Message], *, ruled: bool) -> Sequence[Message]:
+    """Return messages in which the blocks of tool results are brief, and explained once.
+
+    Args:
+        messages: The messages of a request.
+        ruled: Whether to explain blocks before there are any. Otherwise, the first result would
+            change the beginning of the next request, which providers cache.
+    """
+    shown = [_with_brief_blocks(message) for message in unwrapped(messages)]
+    changed = any(map(is_not, shown, unwrapped(messages)))
+    return with_system_text(shown, RULES) if ruled or changed else messages
+
+
+def _with_brief_blocks(message: Message) -> Message:
+    if message["role"] != "tool":
+        return message
+    content = dict.get(message, "content")  # bypasses a read-only view
+    shown = brief(content) if isinstance(content, str) else content
+    return message if shown is content else {**message, "content": shown}
 
 
 def with_cache_marks(messages: list[dict[str, Any]]) -> None:

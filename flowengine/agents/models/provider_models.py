@@ -11,12 +11,19 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.models import library
+from flowengine.agents.models.answer_schemas import (
+    AnswerForm,
+    answer_form,
+    unwrapped,
+)
 from flowengine.agents.models.conversations import (
     LONGEST_ID,
     ConversationWriter,
     offered,
     schema_text,
+    with_brief_blocks,
     with_cache_marks,
+    with_system_text,
 )
 from flowengine.agents.models.failures import ModelError, as_ours, refuses_schema, refuses_tools
 from flowengine.agents.models.library import as_plain
@@ -33,13 +40,7 @@ from flowengine.agents.models.port import (
     estimated_usage,
     reported_usage,
 )
-from flowengine.agents.models.provider_schemas import (
-    AnswerForm,
-    WireNames,
-    answer_form,
-    unwrapped,
-    wire_name,
-)
+from flowengine.agents.models.provider_schemas import WireNames, wire_name
 from flowengine.agents.models.replies import (
     ArrivingReply,
     Finish,
@@ -52,6 +53,7 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
+from flowengine.agents.models.strict_schemas import dialect_of
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.resources import background
@@ -250,6 +252,7 @@ def _asked(
     conversation = ConversationWriter(provider, vision=facts.vision is not False)
     form = _answer_form(request, provider, facts, known, strict=strict)
     messages = _answer_schema(request, facts, form, sent)
+    messages = with_brief_blocks(messages, ruled=bool(request.tools))
     if calling == "text":
         shown = conversation.with_images(messages)
         tools, must = text_tools_of(request), must_call(request)
@@ -283,7 +286,7 @@ def _answer_form(
     can = facts.schema_mode is not False and "response_format" in known
     if request.returns is None or not can or (request.tools and not beside_tools):
         return None
-    return answer_form(request.returns, strict=strict)
+    return answer_form(request.returns, dialect_of(provider, request.model), strict=strict)
 
 
 def _answer_schema(
@@ -299,11 +302,7 @@ def _answer_schema(
         sent["response_format"] = {"type": "json_schema", "json_schema": enforced}
         if facts.schema_mode:  # an unknown server might accept the schema without enforcing it
             return request.messages
-    first, *others = request.messages or [{"role": "user", "content": ""}]
-    if first["role"] != "system":
-        return [{"role": "system", "content": schema_text(schema)}, first, *others]
-    content = f"{first.get('content') or ''}\n\n{schema_text(schema)}"
-    return [{**first, "content": content}, *others]
+    return with_system_text(request.messages, schema_text(schema))
 
 
 def _offer(request: ModelRequest, known: set[str], sent: dict[str, Any]) -> None:

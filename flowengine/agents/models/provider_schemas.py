@@ -1,268 +1,18 @@
-"""JSON Schemas in the forms that providers accept.
-
-OpenAI and others require an object as the root of an answer and of a tool's arguments, without
-alternatives at the top. A schema that they enforce (`strict`) must also close every object, and
-contain only some keywords. Values are always checked against the original schema.
-"""
+"""Names and arguments of tools in the forms that providers accept."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from json import dumps, loads
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable
+from json import dumps
+from typing import Any
 
 from flowengine.agents.models.failures import ModelError
-from flowengine.errors import InputError
 from flowengine.sdk.argument_schemas import described_arguments, required_arguments
-from flowengine.sdk.python_functions.schema_forms import each_part
-from flowengine.sdk.validation import shared
 
 Schema = dict[str, Any]
-_ANSWER = "answer"
-"""The key that contains an answer that is no object."""
-_BEGIN = re.compile(rf'\s*\{{\s*"{_ANSWER}"\s*:\s*')
-_CHOICES = ("allOf", "anyOf", "oneOf")
-_NOT_AT_THE_ROOT = frozenset({*_CHOICES, "$ref", "enum", "const", "not"})
-_ENFORCED = frozenset(
-    {"type", "enum", "const", "title", "description", "pattern", "minItems", "maxItems"}
-    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-)
-"""Keywords that providers enforce, besides those that contain schemas."""
-_FORMATS = {
-    name: name
-    for name in (
-        "date",
-        "date-time",
-        "time",
-        "duration",
-        "email",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "uuid",
-    )
-} | {"iso-date-time": "date-time", "aware-date-time": "date-time", "iso-time": "time"}
-"""Formats → those that providers enforce, which may be narrower."""
-_DESCRIBED = frozenset({"format", "minLength", "maxLength", "uniqueItems", "contentEncoding"})
-"""Keywords that are not enforced. The description of the value mentions them instead."""
-_CONTAINING = frozenset({"properties", "$defs", "items", "anyOf", "oneOf"})
-_CLOSED = ("unevaluatedProperties", False)
-_DROPPED = frozenset(
-    {"default", "examples", "$comment", "$schema", "deprecated", "ui"}
-    | {"required", "additionalProperties"}  # of objects, see `_close`
-)
-_TYPED = frozenset({"type", "anyOf", "enum", "const"})
-_DEEPEST = 100
-
-
-class AnswerForm(NamedTuple):
-    """The schema of an answer as sent to a provider."""
-
-    schema: Schema
-    strict: bool
-    """Whether the provider can enforce it."""
-    is_wrapped: bool
-    """Whether the answer is the value of a key in the object that the provider returns."""
-
-
-def answer_form(schema: Mapping[str, Any], *, strict: bool = True) -> AnswerForm:
-    """Return the schema of an answer in the form for providers.
-
-    Args:
-        schema: The declared schema.
-        strict: Whether the provider may enforce it.
-    """
-    is_wrapped = schema.get("type") != "object" or not _NOT_AT_THE_ROOT.isdisjoint(schema)
-    sent = _wrapped(schema) if is_wrapped else dict(schema)
-    if strict:
-        with suppress(_NotStrict):
-            return AnswerForm(_Strict(sent).form(sent), True, is_wrapped)
-    return AnswerForm(sent, False, is_wrapped)
-
-
-def _wrapped(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema of an object that contains a value of the given schema."""
-    inner = _moved(schema, f"#/properties/{_ANSWER}")
-    definitions = inner.pop("$defs", None)
-    sent: Schema = {
-        "type": "object",
-        "properties": {_ANSWER: inner},
-        "required": [_ANSWER],
-        "additionalProperties": False,
-    }
-    return sent if definitions is None else {**sent, "$defs": definitions}
-
-
-def _moved(schema: Mapping[str, Any], to: str) -> Schema:
-    """Return a schema whose references follow its move. Definitions stay at the root."""
-    moved = each_part(dict(schema), lambda part: _moved(part, to))
-    reference = moved.get("$ref")
-    if isinstance(reference, str) and re.match(r"#(?!/\$defs/)", reference):
-        moved["$ref"] = to + reference[1:]
-    return moved
-
-
-def unwrapped(text: str, schema: Mapping[str, Any]) -> str:
-    """Return the answer inside a wrapped one, or the text unchanged if it is not wrapped.
-
-    A server that does not enforce a schema may return the answer itself.
-
-    Args:
-        text: The text of the reply.
-        schema: The declared schema.
-    """
-    try:
-        value = loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if not isinstance(value, dict) or value.keys() != {_ANSWER}:
-        return text
-    if _fits(value, schema) and not _fits(value[_ANSWER], schema):
-        return text
-    begin = _BEGIN.match(text)
-    return text[begin.end() :].rstrip()[:-1].rstrip() if begin else dumps(value[_ANSWER])
-
-
-def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    try:
-        shared(dict(schema)).check(value, "it")
-    except InputError:
-        return False
-    return True
-
-
-class WrappedText:
-    """The text of a wrapped answer as it arrives, without its wrapper."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._state: Literal["before", "begins", "inside", "none"] = "before"
-
-    def feed(self, piece: str) -> str:
-        """Return the text of the answer that the next piece completes."""
-        text, self._held = self._held + piece, ""
-        if self._state == "before":
-            begin = _BEGIN.match(text)
-            if begin is None and _may_begin(text):
-                self._held = text
-                return ""
-            self._state = "none" if begin is None else "begins"
-            text = text[begin.end() :] if begin else text
-        if self._state == "begins":
-            text = text.lstrip()
-            self._state = "inside" if text else "begins"
-        if self._state == "none":
-            return text
-        shown = text.rstrip().removesuffix("}").rstrip()
-        self._held = text[len(shown) :]
-        return shown
-
-    def close(self) -> str:
-        """Return the rest of the text, at its end."""
-        held, self._held = self._held, ""
-        return held if self._state == "before" else ""
-
-
-def _may_begin(text: str) -> bool:
-    """Return whether a text can be the beginning of a wrapper."""
-    wanted = f'{{"{_ANSWER}":'
-    return wanted.startswith("".join(text.split()))
-
-
-# Strict schemas
-
-
-class _NotStrict(Exception):
-    """A provider cannot enforce the schema."""
-
-
-class _Strict:
-    """Converts a schema to the form that providers enforce.
-
-    Values that it accepts fit the original, except for keywords that its descriptions mention.
-
-    Args:
-        root: The whole schema.
-    """
-
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-
-    def form(self, schema: Any, depth: int = _DEEPEST) -> Schema:
-        """Return the form of a part.
-
-        Raises:
-            _NotStrict: It has none.
-        """
-        if not isinstance(schema, dict) or not depth:
-            raise _NotStrict
-        if {"anyOf", "oneOf"} <= schema.keys():
-            raise _NotStrict
-        if "$ref" in schema:
-            return self._reference(schema)
-        form: Schema = {}
-        notes = []
-        for key, part in schema.items():
-            if key in _ENFORCED or (key == "format" and part in _FORMATS):
-                form[key] = _FORMATS[part] if key == "format" else part
-            elif key in _DESCRIBED:
-                notes.append(f"{key}: {dumps(part)}")
-            elif key in _CONTAINING:
-                form["anyOf" if key == "oneOf" else key] = self._contained(key, part, depth - 1)
-            elif key not in _DROPPED and (key, part) != _CLOSED:
-                raise _NotStrict
-        if notes:
-            form["description"] = ". ".join(filter(None, [form.get("description"), *notes]))
-        types = form.get("type", ())
-        if "object" in types or "properties" in form:
-            self._close(schema, form)
-        if ("array" in types and "items" not in form) or _TYPED.isdisjoint(form):
-            raise _NotStrict
-        return form
-
-    def _contained(self, key: str, part: Any, depth: int) -> Any:
-        """Return the form of the schemas in a keyword."""
-        if key == "items":
-            return self.form(part, depth)
-        if key in _CHOICES:
-            return [self.form(value, depth) for value in part]
-        return {name: self.form(value, depth) for name, value in part.items()}
-
-    def _reference(self, schema: Schema) -> Schema:
-        """Return a reference alone: providers accept no other keyword beside it."""
-        for key, part in schema.items():
-            if key not in _DROPPED | {"$ref", "title", "description"} and (key, part) != _CLOSED:
-                raise _NotStrict
-        return {"$ref": schema["$ref"]}
-
-    def _close(self, schema: Schema, form: Schema) -> None:
-        """Close an object, in which all keys are then required."""
-        more = schema.get("additionalProperties")
-        if more not in (None, False) or (more is None and "properties" not in form):
-            raise _NotStrict  # keys that are not known
-        required = schema.get("required", ())
-        for name, part in schema.get("properties", {}).items():
-            if name not in required and not self._takes_null(part):
-                raise _NotStrict
-        form["required"] = [*form.get("properties", ())]
-        form["additionalProperties"] = False
-
-    def _takes_null(self, schema: Any, depth: int = _DEEPEST) -> bool:
-        """Return whether null stands for a missing value."""
-        if not isinstance(schema, dict) or not depth:
-            return False
-        if "enum" in schema or "const" in schema:
-            return None in schema.get("enum", [schema.get("const", ...)])
-        types = schema.get("type", ())
-        if types == "null" or (isinstance(types, list) and "null" in types):
-            return True
-        forms = [form for key in ("anyOf", "oneOf") for form in schema.get(key, ())]
-        return any(self._takes_null(form, depth - 1) for form in forms)
-
-
-# Arguments of tools
+NOT_AT_THE_ROOT = frozenset({"allOf", "anyOf", "oneOf", "$ref", "enum", "const", "not"})
+"""Keywords that providers refuse at the root of a schema."""
 
 
 def arguments_form(schema: Schema) -> tuple[Schema, str]:
@@ -275,10 +25,10 @@ def arguments_form(schema: Schema) -> tuple[Schema, str]:
         A schema with all properties at the top, and what its description must add, possibly
         nothing.
     """
-    if _NOT_AT_THE_ROOT.isdisjoint(schema):
+    if NOT_AT_THE_ROOT.isdisjoint(schema):
         return schema, ""
-    rules = {key: part for key, part in schema.items() if key in _NOT_AT_THE_ROOT}
-    form = {key: part for key, part in schema.items() if key not in _NOT_AT_THE_ROOT}
+    rules = {key: part for key, part in schema.items() if key in NOT_AT_THE_ROOT}
+    form = {key: part for key, part in schema.items() if key not in NOT_AT_THE_ROOT}
     properties, required = described_arguments(schema), required_arguments(schema)
     form["properties"] = {
         name: parts[0] if len(parts) == 1 else {"anyOf": parts}

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import answering_message
+from flowengine.agents.tool_answers import value_of
 from flowengine.engines.executions.linked_flows import walk
 from flowengine.kernel.view import counting, edited
+from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
@@ -188,7 +190,9 @@ class _Call:
         if isinstance(output, Mapping) and isinstance(found := output.get("result"), Mapping):
             return ToolResult.model_construct(**found).model_dump()
         if answer := answering_message(output):
-            output = answer.get("content")  # as the model receives it
+            output = value_of(observation.output.get("value"))
+            if observation.error is not None:
+                output = unmarked(str(answer.get("content")))
         status = "ok"
         if observation.status == "cancelled":
             status = "aborted"

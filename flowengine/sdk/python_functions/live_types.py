@@ -252,7 +252,7 @@ class LiveTypes:
         if adopted.get("format") in _LENIENT:
             adopted["format"] = _LENIENT[adopted["format"]]
         for key in ("items", "additionalProperties"):
-            if key in adopted and adopted[key] in ({}, True):
+            if key in adopted and adopted[key] in ({}, True) and "properties" not in adopted:
                 del adopted[key]
         if "anyOf" in adopted:
             adopted = {**union(adopted.pop("anyOf")), **adopted}

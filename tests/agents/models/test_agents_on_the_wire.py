@@ -11,11 +11,11 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents.model_calls import RETRY
-from flowengine.sdk.untrusted import unmarked
+from flowengine.sdk.untrusted import RULES
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
-from tests.agents.models.wire import Answer, Wire, failed, replied, written
+from tests.agents.models.wire import Answer, Wire, failed, inside, replied, written
 from tests.language.stage import Stage
 
 
@@ -92,7 +92,7 @@ def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> No
     *_, last = wire.requests
     assert set(last.body) == {"model", "messages"}
     system, user, assistant, told = last.body["messages"]
-    assert system["content"].endswith("You add.")
+    assert system["content"].endswith(f"You add.\n\n{RULES}")
     assert user["content"] == "What is 1 + 2?"
     shown = written(wire.requests[-1].body, "add", a=1, b=2)
     assert assistant["content"] == f"Let me see.\n{shown}"
@@ -118,7 +118,7 @@ def boom(why: str): "Fail."
 
     assert result.outputs["answer"] == "A cat."
     *_, drawn, image = wire.requests[-1].body["messages"]
-    assert unmarked(drawn["content"]) == "drawn"
+    assert inside(drawn["content"]) == "drawn"
     assert "iVBORw" not in json.dumps(wire.requests[-1].body)
     assert "An image was left out" in json.dumps(image["content"])
 

@@ -1,64 +1,32 @@
-"""Schemas of answers and arguments as providers receive them, by the rules of OpenAI."""
+"""Schemas of answers and arguments as providers receive them, by the rules of each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal, Optional
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from flowengine.agents.model_calls import tools_bytes
 from flowengine.agents.models import ReplyPart, ToolOffer
-from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
+from flowengine.agents.models.answer_schemas import WrappedText, answer_form, unwrapped
+from flowengine.agents.models.strict_schemas import ANTHROPIC, GEMINI, OPENAI, Dialect
 from flowengine.agents.text_calls.requests import example_of
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.validation import shared
 from tests.agents.models.asking import Heard, request
+from tests.agents.models.provider_rules import of_anthropic, of_gemini, of_openai
 from tests.agents.models.test_requests import ask, body
 from tests.agents.models.wire import Wire, replied, streamed
 from tests.agents.test_tool_schemas import CITY, EITHER, SCHEMAS
 from tests.rows import each_row
 from tests.sliced_examples import sliced
-
-AT_THE_ROOT = {"anyOf", "oneOf", "allOf", "enum", "const", "not", "$ref"}
-UNKNOWN_IF_STRICT = {"allOf", "not", "if", "then", "else", "default", "minLength", "maxLength",
-                     "prefixItems", "uniqueItems", "patternProperties", "oneOf",
-                     "unevaluatedProperties"}  # fmt: skip
-
-
-def faults(schema: Any, *, strict: bool, root: bool = True) -> Iterator[str]:
-    """Yield what OpenAI would refuse about a schema."""
-    if not isinstance(schema, dict):
-        yield "a schema must be an object"
-        return
-    if root and (schema.get("type") != "object" or AT_THE_ROOT & schema.keys()):
-        yield "the root must be an object"
-    if not strict:
-        return
-    yield from (f"{key} is not permitted" for key in UNKNOWN_IF_STRICT & schema.keys())
-    if "$ref" in schema and len(schema) > 1:
-        yield "$ref cannot have other keywords"
-    if not {"type", "anyOf", "$ref", "enum", "const"} & schema.keys():
-        yield "a schema must have a 'type'"
-    if schema.get("type") == "object":
-        if schema.get("additionalProperties") is not False:
-            yield "additionalProperties must be false"
-        if {*schema.get("required", ())} != {*schema.get("properties", ())}:
-            yield "every property must be required"
-    if schema.get("type") == "array" and "items" not in schema:
-        yield "an array must have 'items'"
-    inner = [schema["items"]] if "items" in schema else []
-    inner += schema.get("anyOf", [])
-    for key in ("properties", "$defs"):
-        inner += schema.get(key, {}).values()
-    for part in inner:
-        yield from faults(part, strict=True, root=False)
 
 
 class Flight(BaseModel):
@@ -129,7 +97,7 @@ def test_any_type_is_an_answer_that_a_provider_takes(
     reply = ask(wire, tools=(), returns=schema)
 
     sent = wire.requests[-1].body["response_format"]["json_schema"]
-    assert [*faults(sent["schema"], strict=sent["strict"])] == []
+    assert [*of_openai(sent["schema"], strict=sent["strict"])] == []
     assert sent["strict"] == strict
     assert tools_bytes(request(tools=(), returns=schema)) >= len(json.dumps(sent["schema"]))
     assert shared(schema).check(json.loads(reply.message["content"]), "it") == value
@@ -179,14 +147,26 @@ def test_a_stream_is_shown_without_the_wrapper_however_it_is_cut(text: str, show
         assert "".join([*pieces, wrapped.close()]) == shown
 
 
-@sliced(examples=100)
-@given(SCHEMAS)
-def test_what_a_provider_enforces_is_never_wider_than_the_schema(schema: dict[str, Any]) -> None:
-    form = answer_form(schema)
+RULES = {
+    OPENAI: lambda schema: of_openai(schema, strict=True),
+    ANTHROPIC: of_anthropic,
+    GEMINI: of_gemini,
+}
 
-    assert [*faults(form.schema, strict=form.strict)] == []
+
+@sliced(examples=100)
+@given(SCHEMAS, st.sampled_from([*RULES]))
+def test_what_a_provider_enforces_is_never_wider_than_the_schema(
+    schema: dict[str, Any], dialect: Dialect
+) -> None:
+    form = answer_form(schema, dialect)
+
+    if form is None or not form.strict:
+        assert dialect.accepts_more == (form is not None)
+        return
+    assert [*RULES[dialect](form.schema)] == []
     enforced = example_of(form.schema)
-    described = any(word in json.dumps(schema) for word in ("minLength", '"uri"'))
+    described = "description" in json.dumps(form.schema) or '"uri"' in json.dumps(schema)
     if enforced is not None and not described:
         answer = json.loads(unwrapped(json.dumps(enforced), schema))
         assert shared(schema).check(answer, "it") == answer
@@ -209,7 +189,7 @@ def test_arguments_with_alternatives_are_offered_with_all_properties_at_the_top(
     [offered] = [tool["function"] for tool in sent["tools"]]
     assert tools_bytes(request(tools=(weather,))) >= len(json.dumps(offered))
     parameters = offered["parameters"]
-    assert [*faults(parameters, strict=False)] == []
+    assert [*of_openai(parameters, strict=False)] == []
     assert [*parameters["properties"]] == ["unit", "city", "lat"]
     assert parameters["required"] == ["unit"]
     words, _, rules = offered["description"].partition("must also fit this JSON Schema: ")

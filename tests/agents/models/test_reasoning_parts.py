@@ -105,7 +105,7 @@ def test_signed_reasoning_is_kept_and_goes_back_to_its_provider_alone(
     assert kinds == ["message", "reasoning", "function_call", "function_call_output"]
     assert same.body["input"][1] == THOUGHT
     assert "SIGNED" not in json.dumps(other.body)
-    assert other.body["messages"][1]["tool_calls"][0]["id"] == "call_x"
+    assert other.body["messages"][2]["tool_calls"][0]["id"] == "call_x"
 
 
 def test_the_message_is_plain_data(wire: Wire) -> None:

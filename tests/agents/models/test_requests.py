@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.agents.models import Message, ModelReply, ToolOffer, resolve
+from flowengine.sdk.untrusted import RULES
 from tests.agents.models.asking import ADD, request
 from tests.agents.models.wire import Answer, Wire, failed, replied, written
 
@@ -31,6 +32,7 @@ HISTORY: list[Message] = [
     ADDED,
     THREE,
 ]
+EXPLAINED = f"{HISTORY[0]['content']}\n\n{RULES}"
 
 
 def ask(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> ModelReply:
@@ -58,7 +60,7 @@ def test_a_request_of_a_model_with_function_calling(wire: Wire) -> None:
     assert sent == {
         "model": "gpt-4o",
         "messages": [
-            HISTORY[0],
+            {"role": "system", "content": EXPLAINED},
             HISTORY[1],
             {
                 "role": "assistant",
@@ -92,7 +94,7 @@ def test_a_request_of_a_model_without_it(wire: Wire) -> None:
     system, user, assistant, result = sent["messages"]
     assert system["role"] == "system"
     assert system["content"].startswith("You can call these tools:\n\nTool: math.add")
-    assert system["content"].endswith("Be {exact}, 100 %s \\n.")
+    assert system["content"].endswith(EXPLAINED)
     assert user == HISTORY[1]
     assert assistant == {
         "role": "assistant",
@@ -137,7 +139,7 @@ def test_a_choice_holds_without_function_calling(
 
     text = "".join(one["content"] for one in sent["messages"] if one["role"] == "system")
     assert [name for name in ("math.add", "now") if f"Tool: {name}\n" in text] == shown
-    assert text.endswith(last)
+    assert last in text
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,8 @@ def test_an_answer_is_held_to_a_schema_by_the_provider(
 
     form = {"name": "answer", "schema": schema, "strict": strict}
     assert found["response_format"] == {"type": "json_schema", "json_schema": form}
-    assert found["messages"] == [{"role": "user", "content": "What is 1 + 2?"}]
+    explained = [{"role": "system", "content": RULES}] if tools else []
+    assert found["messages"] == [*explained, {"role": "user", "content": "What is 1 + 2?"}]
 
 
 def test_the_schema_is_told_in_words_where_the_provider_has_no_other_way(wire: Wire) -> None:
@@ -234,7 +237,7 @@ def test_what_a_provider_keeps_is_marked_and_stays_the_same(wire: Wire) -> None:
     first = body(wire, model, messages=HISTORY[:2])
     second = body(wire, model, messages=HISTORY)
 
-    text = HISTORY[0]["content"]
+    text = EXPLAINED
     assert first["system"] == [{"type": "text", "text": text, "cache_control": mark}]
     assert first["messages"][-1]["content"][-1]["cache_control"] == mark
     assert second["system"] == first["system"]
@@ -255,7 +258,7 @@ def test_a_conversation_with_gemini(wire: Wire) -> None:
 
     [sent] = wire.requests
     assert sent.path == "/v1beta/models/gemini-2.5-flash:generateContent"
-    assert sent.body["system_instruction"] == {"parts": [{"text": HISTORY[0]["content"]}]}
+    assert sent.body["system_instruction"] == {"parts": [{"text": EXPLAINED}]}
     call = {"name": "math__add", "args": {"a": 1, "b": 2}}
     result = {"name": "math__add", "response": {"content": "3"}}
     assert sent.body["contents"] == [
@@ -291,17 +294,17 @@ def test_images_go_to_models_that_take_them(wire: Wire) -> None:
     unknown = body(wire, "openai/of-my-own", messages=messages)
     blind = body(wire, "openai/gpt-3.5-turbo", messages=messages)
 
-    assert seen["messages"][0]["content"] == parts
-    assert unknown["messages"][0]["content"] == parts
+    assert seen["messages"][1]["content"] == parts
+    assert unknown["messages"][1]["content"] == parts
     assert "aGk=" not in str(blind)
-    assert "An image was left out" in str(blind["messages"][0]["content"])
+    assert "An image was left out" in str(blind["messages"][1]["content"])
 
 
 def test_a_call_that_could_not_be_read_goes_back_as_an_object(wire: Wire) -> None:
     broken = {"id": "x", "type": "function", "function": {"name": "math.add", "arguments": '{"a'}}
     history = [HISTORY[1], {**ADDED, "tool_calls": [broken]}, THREE]
 
-    [call] = body(wire, messages=history)["messages"][1]["tool_calls"]
+    [call] = body(wire, messages=history)["messages"][2]["tool_calls"]
 
     assert call["function"]["arguments"] == '{"unreadable": "{\\"a"}'
 

@@ -12,8 +12,7 @@ from flowengine import Engine, Update
 from flowengine.agents import LogEvent, LoggerManager
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.runner.work import Reporter
-from flowengine.sdk.untrusted import unmarked
-from tests.agents.models.wire import Wire, call, failed, streamed
+from tests.agents.models.wire import Wire, call, failed, inside, streamed
 from tests.stored_data import stored_in
 
 KEY, TOKEN = "sk-live-hunter2hunter2", "tok-correct-horse-battery"
@@ -81,7 +80,7 @@ def test_a_secret_is_in_no_journal_snapshot_update_log_or_error(
     first, second = wire.requests
     assert first.headers["authorization"] == f"Bearer {KEY}"
     found, refused = [one["content"] for one in second.body["messages"] if one["role"] == "tool"]
-    assert json.loads(unmarked(found)) == {"note": "with ***", "used": "***"}
+    assert json.loads(inside(found)) == {"note": "with ***", "used": "***"}
     assert "ValueError: the shop refused ***" in refused
     assert "I know *** and ***" in json.dumps(second.body)
     # And nowhere else.

@@ -105,6 +105,11 @@ def written(body: Any, tool: str, **arguments: Any) -> str:
     return marked(found[1]).write([(tool, arguments)])
 
 
+def inside(result: str) -> str:
+    """Return the text of a result without the lines around what others wrote."""
+    return re.sub(r"<data (\d+)>\n(.*?)\n</\1>", r"\2", result, flags=re.DOTALL)
+
+
 def failed(status: int, message: str = "no", **more: Any) -> Answer:
     """Return an error in OpenAI's format."""
     headers = more.pop("headers", {})
