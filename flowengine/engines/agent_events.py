@@ -11,6 +11,7 @@ from flowengine.agents.actions import TURN, Reply, answering_message
 from flowengine.agents.agent import Response
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.tool_answers import value_of
+from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.results import LISTED
 from flowengine.engines.starting.beginning import exists
@@ -19,12 +20,13 @@ from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.linked import Graph
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+    from flowengine.kernel.state.records import State
 
 _FUNCTION = "agent_function"
 
@@ -54,16 +56,25 @@ class Conversation(NamedTuple):
     """Type and message of a model error without a fallback, or empty."""
 
 
-def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
+def conversations(
+    engine: Engine, execution: str, *, until: int | None = None
+) -> dict[str, Conversation]:
     """Return the conversations of an execution, by the addresses of their steps.
 
     Args:
         engine: The engine with the execution.
         execution: Its full id. If it does not exist yet, the result is empty.
+        until: Number of the first event to leave out. None: as they are now.
     """
     if not exists(engine._host, execution):
         return {}
-    flows = subflows(engine.executions._read(execution))
+    if until is None:
+        now = engine.executions._read(execution)
+        flows = subflows(now.linked.graph, now.state)
+    else:
+        host = engine._host
+        hash, journal = host.store.execution(execution).hash, read(host.store, execution)
+        flows = subflows(*state_at(host.flows, hash, journal, until))
     return {item.address: _conversation(item) for item in flows if item.state.keys() >= _KEYS}
 
 
@@ -335,21 +346,22 @@ class Subflow(NamedTuple):
     their writes once the map has ended."""
 
 
-def subflows(execution: Execution) -> Iterator[Subflow]:
+def subflows(graph: Graph, state: State) -> Iterator[Subflow]:
     """Yield the active subflows of an execution, outer ones first.
 
     Args:
-        execution: The execution, as stored.
+        graph: Its flow.
+        state: Its state.
     """
-    view = View(execution.linked.graph, execution.state)
+    view = View(graph, state)
     for scope in view.subflows():
         items: dict[str, list[Plain]] = {}
         for number in scope["live"]:
-            act = execution.state["acts"][number]
+            act = state["acts"][number]
             if "results" in act:
                 ended = [result for result in act["results"] if result is not None]
                 items[view.node(act).id] = [
                     result[1] for result in ended if result[0] == "succeeded"
                 ]
-        state = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
-        yield Subflow(scope["path"].rstrip("/"), state, items)
+        values = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
+        yield Subflow(scope["path"].rstrip("/"), values, items)

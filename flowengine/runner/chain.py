@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -414,11 +415,15 @@ async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart,
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     backlog = UpdateBacklog(lambda: loop.call_soon_threadsafe(arrived.set))
-    events = work.events(engine)
+    events, concerns = work.events(engine), work.gate()
 
     def put(update: Update) -> None:
-        if update.execution == work.id and update.kind in _READ:
+        if update.execution != work.id or update.kind not in _READ:
+            return
+        if concerns(update):
             backlog.put(update)
+        else:  # about another message of the session, which may have handed off
+            deque(events.of(update), maxlen=0)
 
     end = engine.subscribe(put, output=True)
     run = asyncio.ensure_future(work.run(engine))
