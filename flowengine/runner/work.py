@@ -14,6 +14,7 @@ from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
 from flowengine.engines.host import RandomIds
+from flowengine.engines.stream_parts import ToolCallPart, ToolEnded
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
@@ -25,10 +26,10 @@ from flowengine.util.blocking import on_this_loop
 if TYPE_CHECKING:
     from flowengine.agents.actions import Reply
     from flowengine.agents.agent import Agent, Response
-    from flowengine.engines.agent_events import StreamPart
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult, Update
     from flowengine.engines.starting.beginning import Starting
+    from flowengine.engines.stream_parts import AgentPart
 
 
 # Arguments of the methods that run agents, and the validation of their inputs.
@@ -166,7 +167,7 @@ class Reporter:
                     )
                 )  # fmt: skip
 
-    def _logged(self, event: StreamPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+    def _logged(self, event: AgentPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
         """Yield kind, text, data and level of the log events for an agent event."""
         if event.kind == "handoff":
             yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
@@ -177,11 +178,11 @@ class Reporter:
             yield "note", event.error, {"error": event.error}, "ERROR"
         elif event.kind == "reply":
             yield "llm_call", *_model_call(event.reply), "INFO"
-        elif event.kind in ("tool_call", "tool_end"):
-            data = {"tool": event.tool, "arguments": {**(event.arguments or {})}}
-            data["status"] = event.status
-            yield "tool_call", f"tool {event.tool} {event.status}", data, "INFO"
-            if event.status == "succeeded" and event.output is not None:
+        elif isinstance(event, ToolCallPart | ToolEnded):
+            status = "started" if event.kind == "tool_call" else event.status
+            data = {"tool": event.tool, "arguments": {**event.arguments}, "status": status}
+            yield "tool_call", f"tool {event.tool} {status}", data, "INFO"
+            if event.kind == "tool_end" and status == "succeeded" and event.output is not None:
                 yield from self._clashes(event.step, event.output.get("context") or {})
         elif event.kind == "ended" and self._ends:
             yield "termination", *termination(event.status, event.error), "INFO"
