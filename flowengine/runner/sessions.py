@@ -16,9 +16,9 @@ from flowengine.engines.agent_events import conversations
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import Conflict, UsageError
-from flowengine.runner.responses import STEP
 from flowengine.runner.session_places import (
     SESSION,
+    STEP,
     Place,
     messages_sent,
     session_id,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.agent_events import Conversation, conversations
 from flowengine.engines.reading import Group
 from flowengine.errors import Conflict, NotFound, UsageError
-from flowengine.runner.responses import STEP, described, history
-from flowengine.runner.session_places import SESSION, SESSIONS, Place, session_of
+from flowengine.runner.responses import described, history
+from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
 from flowengine.runner.work import Work, check_inputs
 from flowengine.util.blocking import blocking, on_loop
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.agents.agent import Agent
+    from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionPage, ExecutionResult
 
 
@@ -25,7 +27,14 @@ class Sessions(Group):
 
     A session is an execution with the label `session`. `run(…, session=name)` starts or continues
     it.
+
+    Args:
+        engine: The engine, whose user acts.
     """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._public = engine
 
     def list(
         self, *, search: str | None = None, limit: int = 50, after: str | None = None
@@ -41,7 +50,7 @@ class Sessions(Group):
         Returns:
             Their executions. The name of each is its label `session`.
         """
-        page = self._engine.executions.list(flow=SESSIONS, search=search, limit=limit, after=after)
+        page = self._public.executions.list(flow=SESSIONS, search=search, limit=limit, after=after)
         return page._replace(items=[item for item in page.items if SESSION in item["labels"]])
 
     def read(self, name: str) -> Conversation:
@@ -54,22 +63,22 @@ class Sessions(Group):
             NotFound: There is no such session.
         """
         id = self._find(name)
-        executions = self._engine.executions
-        found = conversations(self._engine, id).get(STEP)
+        executions = self._public.executions
+        found = conversations(self._public, id).get(STEP)
         if found is None:  # it has ended
             ends = [entry["seq"] for entry in executions.events(id) if entry["type"] == "cancel"]
             if ends:
-                found = conversations(self._engine, id, until=ends[-1]).get(STEP)
+                found = conversations(self._public, id, until=ends[-1]).get(STEP)
         if found is None:
             found = _of_outputs(executions.result(id), executions.show(id)["inputs"])
-        return found._replace(messages=history(self._engine, id, found.messages))
+        return found._replace(messages=history(self._public, id, found.messages))
 
     @blocking
     async def seed(
         self,
         name: str,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: builtins.list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Start a session with an earlier conversation. No model is called.
@@ -98,7 +107,7 @@ class Sessions(Group):
         inputs = {"messages": messages, "context": variables}
         flow, id = described((agent,), chat=True), self._free(name)
         work = Work(LoggerManager.get_logger(), flow, id, inputs, {}, {}, {SESSION: name})
-        begun = self._driving.new(work.request(self._engine))
+        begun = self._driving.new(work.request(self._public))
         return (await self._driving.drive(begun)).execution
 
     seed_async = on_loop(seed)
@@ -153,7 +162,7 @@ class Sessions(Group):
         """
         trimmed = f"{name} (trimmed)"
         if not self._exists(trimmed):
-            result = self._engine.executions.result(self._find(name))
+            result = self._public.executions.result(self._find(name))
             if not result.ended and Place.of(result.waits) is None:
                 raise Conflict(
                     f"the session {name!r} answers a message", hint="trim it after its answer"
@@ -205,11 +214,11 @@ class Sessions(Group):
         from flowengine.engines.messages import ask_to_cancel
 
         id = self._find(name)
-        result = self._engine.executions.result(id)
+        result = self._public.executions.result(id)
         if result.ended:
             return result
         ask_to_cancel(self._host, id, "the session was ended", self._who(None), now=False)
-        return await self._driving.go_on(id) or self._engine.executions.result(id)
+        return await self._driving.go_on(id) or self._public.executions.result(id)
 
     async def _delete(self, name: str) -> None:
         result = await self._ended(name)
@@ -240,7 +249,7 @@ class Sessions(Group):
     def _place(self, id: str, name: str) -> Place:
         """Return the last place at which a session waited for a message."""
         for status in ("pending", "closed"):
-            page = self._engine.approvals.list(
+            page = self._public.approvals.list(
                 execution=id, status=status, kinds=["session"], limit=1
             )
             if (place := Place.of(page.items)) is not None:

@@ -18,7 +18,7 @@ from flowengine.engines.stream_parts import ToolCallPart, ToolEnded
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
-from flowengine.runner.session_places import SESSION
+from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
@@ -408,5 +408,5 @@ class Work:
         if reply.termination:
             name = reply.agent.name if reply.agent else ""
             text, data = termination(reply.termination, reply.reason)
-            self.logger.log(LogEvent("termination", text, name, result.execution, flows.STEP, data))
+            self.logger.log(LogEvent("termination", text, name, result.execution, STEP, data))
         return reply

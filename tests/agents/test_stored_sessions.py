@@ -220,7 +220,7 @@ def test_a_seed_is_a_whole_conversation(messages: Any, message: str) -> None:
 def test_messages_sent_at_once_are_answered_in_order(engine: Engine) -> None:
     async def at_once(said: Sequence[str]) -> list[Any]:
         runs = [clerk().run_async(one, session="s", engine=engine) for one in said]
-        return await asyncio.gather(*runs)
+        return [*await asyncio.gather(*runs)]
 
     said = [f"m{number}" for number in range(6)]
     with scripted(*(f"re {one}" for one in said)):
@@ -246,7 +246,7 @@ def test_a_message_that_is_given_up_does_not_hold_up_the_next(engine: Engine) ->
         third = asyncio.ensure_future(clerk().run_async("3", session="s", engine=engine))
         await asyncio.sleep(0)
         second.cancel()
-        return await asyncio.gather(first, second, third, return_exceptions=True)
+        return [*await asyncio.gather(first, second, third, return_exceptions=True)]
 
     with scripted("one", "three"):
         one, two, three = asyncio.run(given_up())
@@ -263,7 +263,7 @@ def test_each_stream_has_the_parts_of_its_own_message(engine: Engine) -> None:
         return [part async for part in parts]
 
     async def both() -> list[list[Any]]:
-        return await asyncio.gather(stream("1"), stream("2"))
+        return [*await asyncio.gather(stream("1"), stream("2"))]
 
     with scripted(call("transfer_to_Billing"), "one", "two"):
         first, second = asyncio.run(both())
@@ -281,7 +281,7 @@ def test_a_failed_message_does_not_lose_those_behind_it(engine: Engine) -> None:
 
     async def at_once() -> list[Any]:
         runs = [clerk().run_async(one, session="s", engine=engine) for one in ("1", "2")]
-        return await asyncio.gather(*runs, return_exceptions=True)
+        return [*await asyncio.gather(*runs, return_exceptions=True)]
 
     with scripted(down, "two"):
         failed, answered = asyncio.run(at_once())
