@@ -27,13 +27,13 @@ def test_every_name_is_listed_and_every_hint_can_be_read(package: str) -> None:
 
 
 def test_names_of_agents_programs_are_in_the_root() -> None:
-    from flowengine import AgentRunFailed, Answering, StreamPart, tool
+    from flowengine import AgentRunFailed, Answering, TextPart, tool
     from flowengine.engines.infos import Answering as Defined
     from flowengine.runner import AgentRunFailed as Raised
     from flowengine.tool_environment import tool as decorated
 
     assert (AgentRunFailed, Answering, tool) == (Raised, Defined, decorated)
-    assert StreamPart("text", text="a").text == "a"
+    assert TextPart("a").text == "a"
     with pytest.raises(AttributeError, match=r"module 'flowengine.agents' has no attribute 'Agnt'"):
         import_module("flowengine.agents").Agnt  # noqa: B018 - it is looked up
 

@@ -44,7 +44,7 @@ from flowengine.sdk.python_functions.schema_forms import is_plain
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-    from flowengine.engines.agent_events import StreamPart
+    from flowengine.engines.stream_parts import StreamPart
     from flowengine.runner.work import AgentRunOptions
 
 Out = TypeVar("Out", default=Any)

@@ -108,7 +108,7 @@ def step(
     question = (
         f"state.failed != '' ? state.failed + {chr(10) + FAILED!r} : "
         "state.text != '' ? state.text : state.end.reason != '' ? state.end.reason : "
-        f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
+        f"state.turns == 0 ? {HELLO!r} : {STOPPED!r}"
     )
     ended = json.dumps({**NO_END, "outcome": "resolved"}).replace("null", "state.text")
     made: Plain = {

@@ -213,11 +213,15 @@ class FlowWriter:
         return [*ways, {"else": begin(self.agents[0])}]
 
     def _first(self) -> Plain:
-        """Return the edges to the first agent or, in a chat without a message, to the person."""
+        """Return the edges to the first agent or, in a chat without a message, to the person.
+
+        The messages of a seeded session end with an answer.
+        """
         first = self._begin(self.agents[0])
         if self.person is None:
             return {"to": first}
-        return {"first": [{"when": "${{ size(state.messages) == 0 }}", "to": self.person},
+        asks = "state.asked < 0 || state.asked < size(state.messages) - 1"
+        return {"first": [{"when": f"${{{{ {asks} }}}}", "to": self.person},
                           {"else": first}]}  # fmt: skip
 
     def _ask_person(self, id: str) -> Plain:

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from flowengine.agents.actions import TURN, Reply, answering_message
-from flowengine.agents.agent import Response
+from flowengine.agents.actions import TURN, answering_message
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.tool_answers import value_of
+from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.results import LISTED
 from flowengine.engines.starting.beginning import exists
+from flowengine.engines.stream_parts import (
+    AgentEnded,
+    AgentPart,
+    CallPart,
+    EndPart,
+    HandoffPart,
+    MissedPart,
+    ModelFailed,
+    ModelReplied,
+    QuestionPart,
+    ReasoningPart,
+    RestartPart,
+    StartPart,
+    TextPart,
+    ToolCallPart,
+    ToolEnded,
+    ToolResultPart,
+)
 from flowengine.kernel.view import View
 from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.linked import Graph
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+    from flowengine.kernel.state.records import State
 
 _FUNCTION = "agent_function"
-
+_ARRIVING: Mapping[str, type[AgentPart]] = {
+    "start": StartPart, "text": TextPart, "reasoning": ReasoningPart, "call": CallPart,
+    "restart": RestartPart, "end": EndPart,
+}  # fmt: skip
+"""The parts of a reply that a model is writing, by kind."""
 
 _KEYS = frozenset({"messages", "context", "active", "calls", "asked", "end", "text"})
 """State keys of the flow that runs agents."""
@@ -54,16 +75,25 @@ class Conversation(NamedTuple):
     """Type and message of a model error without a fallback, or empty."""
 
 
-def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
+def conversations(
+    engine: Engine, execution: str, *, until: int | None = None
+) -> dict[str, Conversation]:
     """Return the conversations of an execution, by the addresses of their steps.
 
     Args:
         engine: The engine with the execution.
         execution: Its full id. If it does not exist yet, the result is empty.
+        until: Number of the first event to leave out. None: as they are now.
     """
     if not exists(engine._host, execution):
         return {}
-    flows = subflows(engine.executions._read(execution))
+    if until is None:
+        now = engine.executions._read(execution)
+        flows = subflows(now.linked.graph, now.state)
+    else:
+        host = engine._host
+        hash, journal = host.store.execution(execution).hash, read(host.store, execution)
+        flows = subflows(*state_at(host.flows, hash, journal, until))
     return {item.address: _conversation(item) for item in flows if item.state.keys() >= _KEYS}
 
 
@@ -79,74 +109,12 @@ def _conversation(subflow: Subflow) -> Conversation:
     return Conversation(messages, context, state["active"], calls, asked, end, text, failed)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPart:
-    """A part of a run: of a reply that arrives, an action of an agent, or the response."""
+class _Origin(TypedDict):
+    """Where a part comes from."""
 
-    kind: Literal[
-        "start", "text", "reasoning", "call", "restart", "end", "missed",
-        "tool_call", "tool_result", "handoff", "question", "response",
-        "reply", "retry", "failure", "tool_end", "ended",
-    ]  # fmt: skip
-    """`start`, `end`: a reply begins or ends. In between come pieces of its `text`, its `reasoning`
-    and the arguments of each `call`. `restart`: discard the reply so far. Either it broke off, or
-    text turned out to be reasoning, and it will `start` again. `missed`: the loop was too slow to
-    receive all pieces. `tool_call`: a tool is called, once per attempt. `tool_result`: the result
-    of a call that the model receives, even if the call was not made. `handoff`: another agent takes
-    over. `question`: the run needs a decision. It is repeated when its data changes. `response`:
-    the last part. The last five kinds are never missed.
-
-    Only for logs: `reply`, a model replied. `retry`, `failure`: a model call failed. `tool_end`: an
-    attempt at a call ended, including those of checks. `ended`: the work of the agents at `step`
-    ended."""
-    agent: str = ""
-    """Name of the agent that replies, calls, or hands off."""
-    text: str = ""
-    """The next piece."""
-    call: str = ""
-    """Id of the call, as assigned by the model. Empty for a question that does not belong to a
-    model's call."""
-    tool: str = ""
-    """The called tool."""
-    arguments: Mapping[str, Any] | None = None
-    """For `tool_call` and `tool_end`: the arguments of the tool."""
-    result: str = ""
-    """For `tool_result`: the text of the result, within the limits of the tool. The model receives
-    the same text, with untrusted parts in a marked block."""
-    value: Any = None
-    """For `tool_result`: what the tool returned, as plain data. A value of more than 64 KiB is a
-    file: `{path, name, size, sha256}`. None if the call failed or was not made."""
-    error: str = ""
-    """Type and message of the error. Empty for a `tool_result`: the call succeeded."""
-    to: str = ""
-    """For `handoff`: name of the agent that takes over."""
-    wait: Mapping[str, Any] | None = None
-    """For `question`: the wait, as in `Response.waits`."""
-    missed: int = 0
-    """Number of parts missed here."""
-    response: Response | None = None
-    """The response of the run, in the last part."""
-    execution: str = ""
-    """Id of the execution."""
-    step: str = ""
-    """Address of the activation."""
-    status: str = ""
-    """For `tool_end`: the status as in `show`. For `ended`: the outcome."""
-    attempt: int = 0
-    output: Mapping[str, Any] | None = None
-    """For `reply` and `tool_end`: the output of the step."""
-
-    @property
-    def reply(self) -> Reply:
-        """For `reply`: what the model replied."""
-        return Reply.of(self.output)
-
-    @property
-    def shown(self) -> str:
-        """The result of a tool for clients: text as it is, data as JSON."""
-        if self.value is None or self.error:
-            return self.result or ("" if self.error else "null")
-        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+    agent: str
+    execution: str
+    step: str
 
 
 class AgentEvents:
@@ -177,24 +145,25 @@ class AgentEvents:
         self._asked: dict[str, Any] = {}
         """Id of a question → the last reported data about it."""
 
-    def of(self, update: Update) -> Iterator[StreamPart]:
+    def of(self, update: Update) -> Iterator[AgentPart]:
         """Yield the parts of an update, in order."""
         if update.execution != self.execution:
             return
         if update.kind == "missed":
-            yield self._part("missed", missed=update.data["count"])
+            yield MissedPart(update.data["count"], execution=self.execution)
         elif update.kind == "part":
             names = ("agent", "text", "call", "tool")
-            yield self._part(update.data["part"], **{n: update.data.get(n, "") for n in names})
+            given = {name: update.data[name] for name in names if name in update.data}
+            yield _ARRIVING[update.data["part"]](execution=self.execution, **given)
         elif update.kind == "wait":
             yield from self._question(update.data)
         else:
             yield from self._step(update)
 
-    def _part(self, kind: Any, agent: str = "", step: str = "", **more: Any) -> StreamPart:
-        return StreamPart(kind, agent, step=step, execution=self.execution, **more)
+    def _of(self, agent: str, step: str) -> _Origin:
+        return {"agent": agent, "execution": self.execution, "step": step}
 
-    def _step(self, update: Update) -> Iterator[StreamPart]:
+    def _step(self, update: Update) -> Iterator[AgentPart]:
         """Yield the parts of an update about a step."""
         seen = update.step
         if seen is None:
@@ -209,7 +178,7 @@ class AgentEvents:
         elif seen.address in self._active and seen.status in {"succeeded", "failed", "cancelled"}:
             error = "" if seen.error is None else _words(seen.error)
             agent, how = self._active.pop(seen.address), seen.outcome or seen.status
-            yield self._part("ended", agent, seen.address, status=how, error=error)
+            yield AgentEnded(how, error, **self._of(agent, seen.address))
 
     def _called(self, id: str) -> str:
         """Return the name of an agent."""
@@ -218,21 +187,21 @@ class AgentEvents:
                 return _name(spec)
         return id
 
-    def _turn(self, seen: Observation) -> Iterator[StreamPart]:
+    def _turn(self, seen: Observation) -> Iterator[AgentPart]:
         agent, above = _name(self._steps[seen.step]), _around(seen.address)
         active = self._active.get(above, agent)
         if seen.status == "running" and active != agent:
-            yield self._part("handoff", active, seen.address, to=agent)
+            yield HandoffPart(agent, **self._of(active, seen.address))
         self._active[above] = agent
         if seen.status in {"retrying", "failed"} and seen.error is not None:
-            kind = "retry" if seen.status == "retrying" else "failure"
-            error, attempt = _words(seen.error), seen.attempt
-            yield self._part(kind, agent, seen.address, error=error, attempt=attempt)
+            kind: Any = "retry" if seen.status == "retrying" else "failure"
+            of = self._of(agent, seen.address)
+            yield ModelFailed(kind, _words(seen.error), seen.attempt, **of)
         elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
             self._calls[above] = {str(call["place"]): call for call in seen.output["calls"]}
-            yield self._part("reply", agent, seen.address, output=seen.output)
+            yield ModelReplied(seen.output, **self._of(agent, seen.address))
 
-    def _call(self, seen: Observation) -> Iterator[StreamPart]:
+    def _call(self, seen: Observation) -> Iterator[AgentPart]:
         spec, item = self._steps[seen.step], _around(seen.address)
         if seen.step in self._inside and seen.error is not None and seen.status == "succeeded":
             self._errors[item] = _words(seen.error)
@@ -245,34 +214,30 @@ class AgentEvents:
         if spec.get("kind") == _FUNCTION:
             name = name.rpartition(".")[2]
             arguments = given.get("args", {}) if spec["task"]["function"] else {}
-        yield self._part(
-            "tool_call" if seen.status == "running" else "tool_end",
-            self._inside.get(seen.step) or self._active.get(_around(item), ""),
-            seen.address,
-            call=str(call.get("id", "")),
-            tool=str(call.get("name", name)),
-            arguments=arguments if isinstance(arguments, Mapping) else given,
-            status="started" if seen.status == "running" else shown_status(seen, spec),
-            output=seen.output if isinstance(seen.output, Mapping) else None,
-        )
+        agent = self._inside.get(seen.step) or self._active.get(_around(item), "")
+        of, tool, id = self._of(agent, seen.address), call.get("name", name), call.get("id", "")
+        shown = arguments if isinstance(arguments, Mapping) else given
+        if seen.status == "running":
+            yield ToolCallPart(str(tool), shown, str(id), **of)
+            return
+        output = seen.output if isinstance(seen.output, Mapping) else None
+        yield ToolEnded(str(tool), shown, str(id), shown_status(seen, spec), output, **of)
 
-    def _result(self, seen: Observation) -> Iterator[StreamPart]:
+    def _result(self, seen: Observation) -> Iterator[AgentPart]:
         """Yield the result of a call as sent to the model, once the call has ended."""
         message = answering_message(seen.output) if seen.status == "succeeded" else {}
         if not message or not isinstance(seen.output, Mapping):
             return  # it begins, or all calls have ended
-        yield self._part(
-            "tool_result",
-            self._callers[seen.step],
-            seen.address,
-            call=str(message.get("tool_call_id") or ""),
+        yield ToolResultPart(
             tool=str(message.get("name") or ""),
-            result=unmarked(str(message["content"])),
             value=value_of(seen.output.get("value")),
             error=self._errors.pop(seen.address, ""),
+            call=str(message.get("tool_call_id") or ""),
+            result=unmarked(str(message["content"])),
+            **self._of(self._callers[seen.step], seen.address),
         )
 
-    def _question(self, wait: Mapping[str, Any]) -> Iterator[StreamPart]:
+    def _question(self, wait: Mapping[str, Any]) -> Iterator[AgentPart]:
         if "how" in wait:
             self._asked.pop(wait["id"], None)
             return
@@ -283,9 +248,7 @@ class AgentEvents:
         item = _around(wait["address"])
         call, agent = self._call_at(item), self._active.get(_around(item), "")
         tool = str(call.get("name") or wait.get("tool", ""))
-        yield self._part(
-            "question", agent, wait["address"], call=str(call.get("id", "")), tool=tool, wait=wait
-        )
+        yield QuestionPart(wait, tool, str(call.get("id", "")), **self._of(agent, wait["address"]))
 
     def _call_at(self, item: str) -> Mapping[str, Any]:
         """Return a call as the model made it, by the address of its item, or an empty mapping."""
@@ -336,21 +299,22 @@ class Subflow(NamedTuple):
     their writes once the map has ended."""
 
 
-def subflows(execution: Execution) -> Iterator[Subflow]:
+def subflows(graph: Graph, state: State) -> Iterator[Subflow]:
     """Yield the active subflows of an execution, outer ones first.
 
     Args:
-        execution: The execution, as stored.
+        graph: Its flow.
+        state: Its state.
     """
-    view = View(execution.linked.graph, execution.state)
+    view = View(graph, state)
     for scope in view.subflows():
         items: dict[str, list[Plain]] = {}
         for number in scope["live"]:
-            act = execution.state["acts"][number]
+            act = state["acts"][number]
             if "results" in act:
                 ended = [result for result in act["results"] if result is not None]
                 items[view.node(act).id] = [
                     result[1] for result in ended if result[0] == "succeeded"
                 ]
-        state = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
-        yield Subflow(scope["path"].rstrip("/"), state, items)
+        values = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
+        yield Subflow(scope["path"].rstrip("/"), values, items)

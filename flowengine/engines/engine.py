@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Due
     from flowengine.journal.store import Durability, JournalStore, Store
+    from flowengine.runner.stored_sessions import Sessions
     from flowengine.settings import Settings
 
 
@@ -191,6 +193,13 @@ class Engine(RenamedMethods):
     def approvals(self) -> Approvals:
         """The approvals and questions of executions, and all else that they wait for."""
         return Approvals(self)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of agents: conversations that several runs continue."""
+        # From a layer above this one, which knows agents.
+        sessions: Sessions = import_module("flowengine.runner.stored_sessions").Sessions(self)
+        return sessions
 
     @property
     def flows(self) -> DeployedFlows:

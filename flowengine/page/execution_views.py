@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
-from flowengine.engines.agent_events import AgentEvents, StreamPart
+from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import ENDED, Update
+from flowengine.engines.stream_parts import ModelFailed, ToolCallPart, ToolResultPart
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.approval_views import why_not
@@ -26,6 +27,7 @@ from flowengine.server.talks import current_observations
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
+    from flowengine.engines.stream_parts import AgentPart, ModelReplied
     from flowengine.kernel.commands import Observation
 
 
@@ -159,7 +161,7 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
         one.entries.append(ConversationEntry("note", "", at, note))
 
 
-def _add(views: dict[str, ConversationView], part: StreamPart, now: int) -> None:
+def _add(views: dict[str, ConversationView], part: AgentPart, now: int) -> None:
     """Add what an agent did."""
     at = format_time(now)
     if part.kind == "reply":
@@ -167,13 +169,13 @@ def _add(views: dict[str, ConversationView], part: StreamPart, now: int) -> None
     elif part.kind == "handoff":
         note = ConversationEntry("note", part.agent, at, f"{part.agent} hands off to {part.to}.")
         _at(views, _around(part.step)).entries.append(note)
-    elif part.kind in ("retry", "failure"):
+    elif isinstance(part, ModelFailed):
         what = "The model is asked again" if part.kind == "retry" else "The model did not answer"
         note = ConversationEntry(
             "note", part.agent, at, f"{what}: {part.error}", address=part.step, bad=True
         )
         _at(views, _around(part.step)).entries.append(note)
-    elif part.kind in ("tool_call", "tool_result"):
+    elif isinstance(part, ToolCallPart | ToolResultPart):
         above = _around(part.step) if part.kind == "tool_result" else _around(_around(part.step))
         one = _at(views, above)
         call = one.calls.get(part.call)
@@ -189,7 +191,7 @@ def _add(views: dict[str, ConversationView], part: StreamPart, now: int) -> None
             one.of(part.agent, call.tool).add(ms, {}, failed=bool(call.error))
 
 
-def _add_reply(conversation: ConversationView, part: StreamPart, now: int) -> None:
+def _add_reply(conversation: ConversationView, part: ModelReplied, now: int) -> None:
     reply = part.reply
     calls = [ToolCallEntry(call.id, call.tool, call.arguments) for call in reply.calls]
     conversation.calls |= {call.id: call for call in calls}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
-    from flowengine.engines.agent_events import StreamPart
+    from flowengine.engines.stream_parts import StreamPart
     from flowengine.runner.chain import MetaChain, Runner, get_chat_completion, handle_tool_calls
     from flowengine.runner.responses import AgentRunFailed
 
 _HOMES = {
     "AgentRunFailed": ".responses",
     "Runner": ".chain",
-    "StreamPart": "flowengine.engines.agent_events",
+    "StreamPart": "flowengine.engines.stream_parts",
     **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), ".chain"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -22,8 +23,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from flowengine.agents.agent import TURNS, Agent, Response
 from flowengine.agents.loggers import LoggerManager
-from flowengine.engines.agent_events import StreamPart
 from flowengine.engines.inspection.updates import UpdateBacklog
+from flowengine.engines.stream_parts import (
+    AgentEnded,
+    ModelFailed,
+    ModelReplied,
+    ResponsePart,
+    StreamPart,
+    ToolCallPart,
+    ToolEnded,
+)
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.sessions import SessionWork
@@ -402,7 +411,6 @@ def handle_tool_calls(*args: Any, **keywords: Any) -> Response:
 _Result = TypeVar("_Result")
 
 _READ = frozenset({"part", "missed", "step", "wait"})
-_LOGGED_ONLY = frozenset({"reply", "retry", "failure", "tool_end", "ended"})
 
 
 async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart, None]:
@@ -414,11 +422,15 @@ async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart,
     """
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
     backlog = UpdateBacklog(lambda: loop.call_soon_threadsafe(arrived.set))
-    events = work.events(engine)
+    events, concerns = work.events(engine), work.gate()
 
     def put(update: Update) -> None:
-        if update.execution == work.id and update.kind in _READ:
+        if update.execution != work.id or update.kind not in _READ:
+            return
+        if concerns(update):
             backlog.put(update)
+        else:  # about another message of the session, which may have handed off
+            deque(events.of(update), maxlen=0)
 
     end = engine.subscribe(put, output=True)
     run = asyncio.ensure_future(work.run(engine))
@@ -439,17 +451,19 @@ async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart,
         backlog.close()
     response = run.result()
     agent = response.agent.name if response.agent else ""
-    yield StreamPart("response", agent, response=response, execution=response.execution)
+    yield ResponsePart(response, agent=agent, execution=response.execution)
 
 
 def _arrived(backlog: UpdateBacklog, events: AgentEvents) -> Iterator[StreamPart]:
     """Yield the parts that have arrived, without secrets."""
     while (update := backlog.take()) is not None:
         for part in events.of(update):
-            if part.kind in _LOGGED_ONLY or (part.kind == "tool_call" and not part.call):
+            if isinstance(part, ModelReplied | ModelFailed | ToolEnded | AgentEnded):
                 continue
+            if isinstance(part, ToolCallPart) and not part.call:
+                continue  # of a check
             fields = ("arguments", "result", "value", "error", "to", "wait")
-            shown = {name: getattr(part, name) for name in fields if getattr(part, name)}
+            shown = {name: value for name in fields if (value := getattr(part, name, None))}
             yield replace(part, **mask_known(shown)) if shown else part
 
 

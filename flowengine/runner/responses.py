@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import islice
 from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,18 +23,18 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.serialization import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
+from flowengine.runner.session_places import SESSIONS, STEP, Place
 from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.python_modules import MAIN, import_function
-from flowengine.sdk.visible_text import literal_text
+from flowengine.sdk.visible_text import literal_text, plain_text
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import ExecutionResult
 
-STEP = "run"
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 
 
@@ -120,7 +121,8 @@ def _loaded(content: str) -> LoadedFlow:
 
 def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -> Flow:
     flow = Flow(
-        "agents",
+        SESSIONS if runs["chat"] else "agents",
+        title=_title_of(sections, runs["name"]),
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
         **top,
@@ -140,6 +142,12 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     flow.output("run", f"${{{{ steps.{STEP}.output }}}}")
     flow.output("outcome", f"${{{{ steps.{STEP}.outcome }}}}")
     return flow
+
+
+def _title_of(sections: Mapping[str, Any], agent: str) -> str:
+    """Return the name of the agent that starts, by which users recognize a run in lists."""
+    title = sections["agents"][agent].get("title", agent)
+    return str(plain_text(title))
 
 
 class _Declared(NamedTuple):
@@ -246,7 +254,11 @@ class AgentRunFailed(FlowEngineError):
 
 
 def response(
-    engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
+    engine: Engine,
+    result: ExecutionResult,
+    agents: Mapping[str, Agent],
+    given: int,
+    until: int | None = None,
 ) -> Response:
     """Return the response of a run.
 
@@ -255,10 +267,13 @@ def response(
         result: Result of the execution.
         agents: Id in the flow → agent.
         given: Number of messages that the caller supplied.
+        until: Of a session that has gone on since the run: the number of its next event.
 
     Raises:
         AgentRunFailed: The run failed, or the newest message of a session has no answer.
     """
+    if until is not None:
+        return _so_far(engine, result, agents, given, until)
     if result.status in {"failed", "cancelled"}:
         error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
         raise AgentRunFailed(error, result.execution)
@@ -266,11 +281,11 @@ def response(
         return _so_far(engine, result, agents, given)
     run: dict[str, Any] = result.outputs["run"]
     ended: Any = "no_progress" if run["no_progress"] else result.outputs["outcome"]
-    history = _history(engine, result.execution, run["messages"])
+    messages = history(engine, result.execution, run["messages"])
     agent = agents.get(run["agent"])
     reply = Response(
-        messages=history[given:],
-        history=history,
+        messages=messages[given:],
+        history=messages,
         agent=agent,
         context_variables=run["context"],
         termination=ended,
@@ -284,34 +299,29 @@ def response(
 
 
 def _so_far(
-    engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
+    engine: Engine,
+    result: ExecutionResult,
+    agents: Mapping[str, Agent],
+    given: int,
+    until: int | None = None,
 ) -> Response:
     """Return the progress of a waiting run. A session may only wait for the next message."""
-    waits = [dict(wait) for wait in result.waits if next_message([wait]) is None]
+    asks = until is not None or Place.of(result.waits) is not None
+    waits = [] if asks else [dict(wait) for wait in result.waits]
     reply = Response(execution=result.execution, waits=waits)
-    conversation = conversations(engine, result.execution).get(STEP)
+    conversation = conversations(engine, result.execution, until=until).get(STEP)
     if conversation is not None:
-        asks = next_message(result.waits) is not None
         if asks and conversation.failed:  # sending the same message again retries it
             type, _, message = conversation.failed.partition(": ")
             raise AgentRunFailed({"type": type, "message": message}, result.execution)
-        reply.history = _history(engine, result.execution, conversation.messages)
+        reply.history = history(engine, result.execution, conversation.messages)
         reply.messages = reply.history[conversation.asked + 1 if asks else given :]
         reply.agent = agents.get(conversation.active)
         reply.context_variables = conversation.context
         if asks:
             _answer(reply, conversation)
-    reply.usage = _usage(engine, result.execution)
+    reply.usage = _usage(engine, result.execution, until)
     return reply
-
-
-def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the id of the wait for the next message of a session, if there is one."""
-    parts = (
-        wait["id"] for wait in waits
-        if wait.get("chat") and wait["address"].rpartition("/")[0] == STEP
-    )  # fmt: skip
-    return next(parts, None)
 
 
 def _answer(reply: Response, conversation: Conversation) -> None:
@@ -346,15 +356,21 @@ def _end_with_answer(reply: Response) -> None:
             reply.output = end.reason
 
 
-def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return messages without marks, with images that are stored as artifacts of the execution."""
+def history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return messages without marks, with images that are stored as artifacts of the execution.
+
+    Args:
+        engine: The engine with the execution.
+        execution: Its full id.
+        messages: As they are in its state.
+    """
     find = KeptFiles(engine.store, execution).path
     return [with_data(unmarked_message(message), find) for message in messages]
 
 
-def _usage(engine: Engine, execution: str) -> dict[str, Any]:
+def _usage(engine: Engine, execution: str, until: int | None = None) -> dict[str, Any]:
     """Return the usage of all model calls, in total and by model, without unknown costs."""
-    total, models = usage_of(engine.executions.events(execution))
+    total, models = usage_of(islice(engine.executions.events(execution), until))
     return {**_shown(total), "models": {model: _shown(value) for model, value in models.items()}}
 
 

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import count
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 from flowengine.engines.agent_events import conversations
-from flowengine.engines.starting.beginning import exists
+from flowengine.engines.executions.outer_attempts import outer_attempt
+from flowengine.engines.people.approvals import decide
 from flowengine.errors import Conflict, UsageError
-from flowengine.runner.responses import STEP, next_message
-from flowengine.runner.work import SESSION, Work
+from flowengine.runner.session_places import (
+    SESSION,
+    STEP,
+    Place,
+    messages_sent,
+    session_id,
+    session_of,
+)
+from flowengine.runner.work import Work
 from flowengine.sdk.argument_checks import in_words
 
 if TYPE_CHECKING:
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.host import Host
+    from flowengine.engines.infos import DecisionGiven
+    from flowengine.engines.results import ExecutionResult, Update
     from flowengine.runner.responses import AgentsFlow
     from flowengine.runner.work import RunOptions
 
-_LONGEST = 60
 _PAUSE = 0.05
 """Seconds between two looks at an answer that another process drives."""
+_STARTS = 100
+"""How often to start a session that another process seems to start."""
 
 
 class SessionWork(Work):
     """A run in a session."""
 
     is_session: ClassVar[bool] = True
+    _place: Place | None = None
+    """Where the session waited for the message of this run. None: the message began it."""
+    _begins = False
+    """Whether the session began to answer before its waits told so."""
 
     @classmethod
     def starting(
@@ -51,76 +70,154 @@ class SessionWork(Work):
         _check_inputs(name, work.inputs["messages"], options.get("id"))
         return work
 
+    def gate(self) -> Callable[[Update], bool]:
+        """Return a filter for the updates about the message of this run."""
+        is_sent = is_answered = False
+
+        def concerns(update: Update) -> bool:
+            nonlocal is_sent, is_answered
+            if update.kind == "wait" and update.data.get("kind") == SESSION:
+                if "how" not in update.data:
+                    is_answered = is_sent or self._begins
+                elif self._place is not None and update.data["id"] == self._place.wait:
+                    is_sent, is_answered = True, False
+            return (is_sent or self._begins) and not is_answered
+
+        return concerns
+
     async def _started(self, engine: Engine) -> ExecutionResult:
         """Start the session, or send the next message to it and return its state afterwards.
 
-        An interrupted run is resumed first. If the agents have changed, the execution is moved to
-        their new flow.
+        A session answers one message at a time: the message is sent after the answers to those that
+        came before. An interrupted run is resumed first. If the agents have changed, the execution
+        is moved to their new flow.
 
         Raises:
-            Conflict: The session answers another message. This one was not sent.
             UsageError: The session waits for a decision, has ended, or cannot be continued by these
                 agents.
         """
-        message = self.inputs["messages"][0]["content"]
-        while exists(engine._host, self.id) and not self._is_own(engine):
-            self.id += ".x"  # a client has taken the id, but cannot set the label
-        try:
-            if not exists(engine._host, self.id):
-                result = await super()._started(engine)
-                if engine.executions.show(self.id)["inputs"]["messages"][0]["content"] == message:
-                    return result  # no other run has started it at the same time
+        host, name = engine._host, self.labels[SESSION]
+        outer = outer_attempt()
+        if outer is not None and outer.is_within(session_of(host, name)[0]):
+            raise UsageError(
+                f"a tool of the session {name!r} sends it a message, and would wait for itself",
+                hint="return what is to be said, or use another session",
+            )
+        async with _in_line(host, name):
+            for attempt in count(1):
+                self.id, exists = session_of(host, name)
+                if exists:
+                    break
+                try:
+                    self._begins = True
+                    result = await super()._started(engine)
+                    if self._first(engine) == self._message:
+                        return result
+                except Conflict:  # another process is starting it, and there is nothing to see yet
+                    if attempt == _STARTS:
+                        raise
+                await asyncio.sleep(_PAUSE)
+            return await self._continued(engine)
+
+    @property
+    def _message(self) -> str:
+        message: str = self.inputs["messages"][0]["content"]
+        return message
+
+    def _first(self, engine: Engine) -> Any:
+        messages = engine.executions.show(self.id)["inputs"]["messages"]
+        return messages[0]["content"] if messages else None
+
+    async def _continued(self, engine: Engine) -> ExecutionResult:
+        """Send the message as soon as the session waits for it, and return the state afterwards."""
+        self._begins, idle = False, 0
+        while True:
             result = engine.executions.result(self.id)
-            if not result.ended and not result.waits:
-                result = await engine.resume_async(self.id, runtime_resources=self.resources)
-                if _newest(engine, self.id) == message:
-                    return result  # the message repeats the one that had no answer yet
-            await self._send(engine, result, message)
-        except Conflict as error:
-            raise Conflict(
-                f"the session {self.labels[SESSION]!r} answers another message, so this one was "
-                "not sent",
-                hint="send it again after that answer",
-            ) from error
-        return await self._answered(engine)
+            place = Place.of(result.waits)
+            sent = None if place is None else engine.approvals.show(place.wait).get("decision")
+            if place is not None and sent is None:
+                if await self._sent(engine, place):
+                    return await self._answered(engine)
+                continue
+            if place is None and (result.ended or result.waits):
+                self._check_open(result)
+            # Another run has sent a message. Two looks tell whether its process has died.
+            idle = 0 if result.status == "running" else idle + 1
+            if idle > 1:
+                if self._unanswered(engine, sent) == self._message:
+                    self._begins, self._place = True, place or self._last(engine)
+                    return await self._answered(engine)
+                with _patience(engine):
+                    await engine.resume_async(self.id, runtime_resources=self.resources)
+            await asyncio.sleep(_PAUSE)
 
-    def _is_own(self, engine: Engine) -> bool:
-        labels = engine.store.execution(self.id).labels
-        return labels.get(SESSION) == self.labels[SESSION]
+    def _unanswered(self, engine: Engine, sent: Mapping[str, Any] | None) -> Any:
+        """Return the message that a run has sent, and that has no answer yet."""
+        if sent is not None:
+            return (sent.get("form") or {}).get("answer")
+        conversation = conversations(engine, self.id).get(STEP)
+        if conversation is None:
+            return self._first(engine)
+        if conversation.end["outcome"] or not 0 <= conversation.asked < len(conversation.messages):
+            return None  # it has an answer, or a check sees it
+        return conversation.messages[conversation.asked]["content"]
 
-    async def _send(self, engine: Engine, result: ExecutionResult, message: str) -> None:
-        """Send the message to the session, which waits for it."""
-        self._check_open(result)
+    async def _sent(self, engine: Engine, place: Place) -> bool:
+        """Send the message to the session, and return whether no other run was faster."""
         self._check_variables(engine)
         self._check_agent(engine)
         if engine.store.execution(self.id).hash != self.flow.form:
             [moved] = await engine.executions.upgrade_async(self.flow, self.id)
+            if moved["verdict"] == "held":
+                return False
             self._check_moved(moved)
-            result = engine.executions.result(self.id)
-        wait, form = next_message(result.waits), {"answer": message}
-        engine.approvals.decide(str(wait), "answer", form=form, resume=False)
+        given: DecisionGiven = {"choice": "answer", "form": {"answer": self._message}}
+        host, who, self._place = engine._host, engine._who(None), place
+        with suppress(Conflict):
+            # Not by the engine, which would note in the journal that others were faster.
+            if decide(host.store, host.settings, place.wait, given, who, host.clock.now()).first:
+                return True
+        self._place = None
+        return False
 
     async def _answered(self, engine: Engine) -> ExecutionResult:
-        """Return the state after the answer, which a worker of the store may be driving."""
+        """Return the state after the answer, which another process may be driving."""
         while True:
-            try:
+            with _patience(engine):
                 return await engine.resume_async(self.id, runtime_resources=self.resources)
-            except Conflict:
-                await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE)
+
+    def _last(self, engine: Engine) -> Place | None:
+        """Return where the session waited for its newest message. None: at no place, it began."""
+        places = [place for _, place in self._sent_after(engine, 0)]
+        return places[-1] if places else None
+
+    def _sent_after(self, engine: Engine, number: int) -> Iterator[tuple[int, Place]]:
+        """Yield the events with the messages after those sent at a number of places."""
+        flow, entries = engine.executions.flow_of(self.id), engine.executions.events(self.id)
+        sent = messages_sent(flow.compiled, entries)
+        return (message for message in sent if message[1].number > number)
+
+    def _until(self, engine: Engine) -> int | None:
+        """Return the number of the event with the message after the own one, if it has arrived."""
+        number = 0 if self._place is None else self._place.number
+        here = Place.of(engine.executions.result(self.id).waits)
+        if here is not None and here.number == number + 1:
+            return None
+        return next((seq for seq, _ in self._sent_after(engine, number)), None)
 
     def _check_open(self, result: ExecutionResult) -> None:
+        """Refuse a session that has ended, or waits for something else than a message."""
         if result.ended:
             raise UsageError(
                 f"the session {self.labels[SESSION]!r} has ended: {result.status}",
                 hint="take another name",
             )
-        if next_message(result.waits) is None:
-            wait = result.waits[0] if result.waits else {}
-            raise UsageError(
-                f"the session {self.labels[SESSION]!r} waits: "
-                f"{wait.get('title') or wait.get('kind')}",
-                hint=f"decide, then call resume({self.id!r}, agent); after that say more",
-            )
+        wait = result.waits[0]
+        raise UsageError(
+            f"the session {self.labels[SESSION]!r} waits: {wait.get('title') or wait.get('kind')}",
+            hint=f"decide, then call resume({self.id!r}, agent); after that say more",
+        )
 
     def _check_agent(self, engine: Engine) -> None:
         """Reject agents without the one that answers in the session."""
@@ -154,16 +251,40 @@ class SessionWork(Work):
             )
 
 
-def session_id(name: str) -> str:
-    """Return the id of a session's execution.
+_lines: WeakKeyDictionary[Host, dict[str, deque[Future[None]]]] = WeakKeyDictionary()
+"""Engine → session → the runs that wait to send it a message, and the one that has."""
+_line_lock = Lock()
 
-    Args:
-        name: Name of the session.
-    """
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:_LONGEST]
-    if plain != name:
-        plain += f"-{sha256(name.encode()).hexdigest()[:8]}"
-    return f"session-{plain}"
+
+@asynccontextmanager
+async def _in_line(host: Host, name: str) -> AsyncIterator[None]:
+    """Let the runs of an engine send messages to a session in the order in which they begin."""
+    own: Future[None] = Future()
+    with _line_lock:
+        line = _lines.setdefault(host, {}).setdefault(name, deque())
+        line.append(own)
+        if line[0] is own:
+            own.set_result(None)
+    try:
+        await asyncio.wrap_future(own)
+        yield
+    finally:
+        with _line_lock:
+            line.remove(own)
+            if not line:
+                del _lines[host][name]
+            elif not line[0].done():
+                line[0].set_result(None)
+
+
+@contextmanager
+def _patience(engine: Engine) -> Iterator[None]:
+    """Ignore that another process drives the session, unless this one may not drive any more."""
+    try:
+        yield
+    except Conflict:
+        if engine._host.draining:
+            raise
 
 
 def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | None) -> None:
@@ -185,17 +306,10 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
     if len(messages) != 1 or not request:
         raise UsageError(
             f"a run of the session {name!r} begins with one message of the user, as text",
-            hint="what was said before is in the session: run(agent, 'next', session=…)",
+            hint="what was said before is in the session. A new one begins with an earlier "
+            "conversation by engine.sessions.seed(name, agent, messages)",
         )
 
 
 def _is_text(content: Any) -> bool:
     return isinstance(content, str) and bool(content.strip())
-
-
-def _newest(engine: Engine, execution: str) -> Any:
-    """Return the last message of the user."""
-    conversation = conversations(engine, execution)[STEP]
-    if not 0 <= conversation.asked < len(conversation.messages):
-        return None  # no message yet, or a check refused it
-    return conversation.messages[conversation.asked]["content"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
@@ -14,9 +14,11 @@ from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
 from flowengine.engines.host import RandomIds
+from flowengine.engines.stream_parts import ToolCallPart, ToolEnded
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
+from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
@@ -24,10 +26,10 @@ from flowengine.util.blocking import on_this_loop
 if TYPE_CHECKING:
     from flowengine.agents.actions import Reply
     from flowengine.agents.agent import Agent, Response
-    from flowengine.engines.agent_events import StreamPart
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult, Update
     from flowengine.engines.starting.beginning import Starting
+    from flowengine.engines.stream_parts import AgentPart
 
 
 # Arguments of the methods that run agents, and the validation of their inputs.
@@ -134,20 +136,30 @@ class Reporter:
         logger: Receives the events.
         events: Derives them from the updates of the engine.
         ends: Whether to report the end of each agent's work, too.
+        concerns: Returns whether an update is to be reported.
     """
 
-    def __init__(self, logger: LoggerManager, events: AgentEvents, *, ends: bool = False) -> None:
+    def __init__(
+        self,
+        logger: LoggerManager,
+        events: AgentEvents,
+        *,
+        ends: bool = False,
+        concerns: Callable[[Update], bool] = lambda _: True,
+    ) -> None:
         self._logger = logger
         self._events = events
         self._ends = ends
+        self._concerns = concerns
         self._changed: dict[str, dict[str, str]] = {}
         """Address of the calls of a reply → key of the context → address of the call that set it.
         """
 
     def __call__(self, update: Update) -> None:
         """Process an update of the engine."""
+        concerns = self._concerns(update)
         for event in self._events.of(update):
-            for kind, text, data, level in self._logged(event):
+            for kind, text, data, level in self._logged(event) if concerns else ():
                 self._logger.log(
                     LogEvent(
                         kind, text, event.agent, self._events.execution, event.step, data,
@@ -155,7 +167,7 @@ class Reporter:
                     )
                 )  # fmt: skip
 
-    def _logged(self, event: StreamPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+    def _logged(self, event: AgentPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
         """Yield kind, text, data and level of the log events for an agent event."""
         if event.kind == "handoff":
             yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
@@ -166,11 +178,11 @@ class Reporter:
             yield "note", event.error, {"error": event.error}, "ERROR"
         elif event.kind == "reply":
             yield "llm_call", *_model_call(event.reply), "INFO"
-        elif event.kind in ("tool_call", "tool_end"):
-            data = {"tool": event.tool, "arguments": {**(event.arguments or {})}}
-            data["status"] = event.status
-            yield "tool_call", f"tool {event.tool} {event.status}", data, "INFO"
-            if event.status == "succeeded" and event.output is not None:
+        elif isinstance(event, ToolCallPart | ToolEnded):
+            status = "started" if event.kind == "tool_call" else event.status
+            data = {"tool": event.tool, "arguments": {**event.arguments}, "status": status}
+            yield "tool_call", f"tool {event.tool} {status}", data, "INFO"
+            if event.kind == "tool_end" and status == "succeeded" and event.output is not None:
                 yield from self._clashes(event.step, event.output.get("context") or {})
         elif event.kind == "ended" and self._ends:
             yield "termination", *termination(event.status, event.error), "INFO"
@@ -209,9 +221,6 @@ def termination(outcome: str, reason: str) -> tuple[str, dict[str, Any]]:
 
 
 # One run of agents: its inputs for an engine, and the interpretation of its result.
-
-SESSION = "session"
-"""The label that contains the name of a session."""
 
 
 def _objects(agents: Collection[Agent], options: ResumeOptions) -> Mapping[str, Any]:
@@ -339,16 +348,21 @@ class Work:
 
     async def run(self, engine: Engine) -> Response:
         """Start or continue the run, and return its response."""
-        end = engine.subscribe(Reporter(self.logger, self.events(engine)))
+        reporter = Reporter(self.logger, self.events(engine), concerns=self.gate())
+        end = engine.subscribe(reporter)
         try:
             result = await (self._resumed(engine) if self.begun else self._started(engine))
         finally:
             end()
         return self._response(engine, result)
 
+    def gate(self) -> Callable[[Update], bool]:
+        """Return a filter for updates of its execution. It is called with all of them, in order."""
+        return lambda _: True
+
     async def _started(self, engine: Engine) -> ExecutionResult:
         """Start the run."""
-        started = engine._driving.new(self._starting(engine))
+        started = engine._driving.new(self.request(engine))
         return await on_this_loop(engine._driving.drive(started))
 
     async def _resumed(self, engine: Engine) -> ExecutionResult:
@@ -359,7 +373,7 @@ class Work:
         go_on = engine.executions.retry_async if result.ended else engine.resume_async
         return await go_on(self.id, runtime_resources=self.resources)
 
-    def _starting(self, engine: Engine) -> Starting:
+    def request(self, engine: Engine) -> Starting:
         """Return the request to start the run, with images of messages as artifacts."""
         images = _Images()
         kept = [with_kept(message, images) for message in self.inputs["messages"]]
@@ -372,12 +386,27 @@ class Work:
         flow = engine.executions.flow_of(self.id) if self.begun else self.flow
         return AgentEvents(flow.compiled, self.id, conversations(engine, self.id))
 
+    def _until(self, engine: Engine) -> int | None:
+        """Return the number of the first event after this run, if its execution has gone on."""
+        return None
+
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
         """Return the response of a run, or raise if the run failed."""
-        reply = response(engine, result, self.described.agents, len(self.inputs["messages"]))
+        given, agents = len(self.inputs["messages"]), self.described.agents
+        until = self._until(engine)
+        while True:
+            failed: Exception | None = None
+            try:
+                reply = response(engine, result, agents, given, until)
+            except flows.AgentRunFailed as error:
+                failed = error
+            if until is not None or (until := self._until(engine)) is None:
+                break  # otherwise it has gone on while it was read
+        if failed is not None:
+            raise failed
         reply.context_variables |= self.live
         if reply.termination:
             name = reply.agent.name if reply.agent else ""
             text, data = termination(reply.termination, reply.reason)
-            self.logger.log(LogEvent("termination", text, name, result.execution, flows.STEP, data))
+            self.logger.log(LogEvent("termination", text, name, result.execution, STEP, data))
         return reply

@@ -30,7 +30,7 @@ from ag_ui.core import (
     ToolCallStartEvent,
 )
 
-from flowengine.engines.agent_events import StreamPart
+from flowengine.engines.stream_parts import AgentPart, ModelReplied, QuestionPart
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.server.application import address_of, body_as
 from flowengine.server.streams import event_source
@@ -58,7 +58,7 @@ class ReplyEvents:
         """Address of a step → the message of its reply."""
         self._broken = 0
 
-    def of(self, part: StreamPart | ArrivingPart) -> Iterator[BaseEvent]:
+    def of(self, part: AgentPart | ArrivingPart) -> Iterator[BaseEvent]:
         """Yield the events for a part of the journal, or of a reply that a model is writing."""
         for piece in self._replies.pieces(part):
             if piece.kind == "broken":  # the next message of the step has another id
@@ -82,7 +82,7 @@ class ReplyEvents:
         for sent in self._open.values():
             yield from sent.close()
 
-    def _calls(self, part: StreamPart) -> Iterator[BaseEvent]:
+    def _calls(self, part: ModelReplied) -> Iterator[BaseEvent]:
         """Yield the end of a reply, and its calls."""
         sent = self._message(part.step, part.agent)
         del self._open[part.step]
@@ -145,13 +145,13 @@ class _Sent:
         return f"{self.id}/reasoning"
 
 
-def interrupt_of(part: StreamPart) -> Interrupt:
+def interrupt_of(part: QuestionPart) -> Interrupt:
     """Return an open wait as an interrupt. Its answer is the body of a decision.
 
     Args:
-        part: Of kind `question`.
+        part: The question.
     """
-    wait: Mapping[str, Any] = part.wait or {}
+    wait: Mapping[str, Any] = part.wait
     choices = [choice["id"] for choice in wait.get("choices") or ()]
     properties: dict[str, Any] = {"choice": {"enum": choices}, "comment": {"type": "string"}}
     if wait.get("form"):
@@ -274,7 +274,7 @@ class AgUiRun:
                 message=str(error.get("message", f"the execution is {result.status}")),
                 code=str(error.get("type", result.status)),
             )
-        interrupts = [interrupt_of(item) for item in asked if not (item.wait or {}).get("chat")]
+        interrupts = [interrupt_of(item) for item in asked if not item.wait.get("chat")]
         outcome: Any = RunFinishedSuccessOutcome()
         if interrupts:
             outcome = RunFinishedInterruptOutcome(interrupts=interrupts)

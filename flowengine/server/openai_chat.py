@@ -25,7 +25,7 @@ from flowengine.server.talks import ArrivingPart, ArrivingReplies, Talk
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from flowengine.engines.agent_events import StreamPart
+    from flowengine.engines.stream_parts import AgentPart, ToolResultPart
     from flowengine.server.application import Application
     from flowengine.server.rights import Principal
 
@@ -144,7 +144,7 @@ class _Turn:
         self._shown = _shown(before.parts, self._asked)
         for part in before.parts:
             self._note_calls(part)
-        asks = [question for question in before.questions if not (question.wait or {}).get("chat")]
+        asks = [question for question in before.questions if not question.wait.get("chat")]
         self._message = None if asks else message
 
     async def whole(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class _Turn:
             yield {"content": f"\n\n{text}" if self._has_text else text}
             self._has_text = True
 
-    def _texts(self, part: StreamPart | ArrivingPart) -> Iterator[str]:
+    def _texts(self, part: AgentPart | ArrivingPart) -> Iterator[str]:
         """Yield the next pieces of the text of replies."""
         for piece in self._replies.pieces(part):
             if piece.kind == "broken":
@@ -208,12 +208,12 @@ class _Turn:
             self._open.add(piece.address)
             yield piece.text
 
-    def _note_calls(self, part: StreamPart) -> None:
+    def _note_calls(self, part: AgentPart) -> None:
         """Note the arguments of the calls of a reply."""
         if part.kind == "reply":
             self._called |= {call.id: call.sent for call in part.reply.calls}
 
-    def _tool(self, part: StreamPart) -> dict[str, Any]:
+    def _tool(self, part: ToolResultPart) -> dict[str, Any]:
         """Return a call that has ended. `tool_calls` would ask the client to make it."""
         self._executed += 1
         return {
@@ -237,7 +237,7 @@ class _Turn:
             error: Mapping[str, Any] = result.error or {}
             raise InputError(str(error.get("message", f"the execution is {result.status}")))
         for item in talk.asked:
-            wait = item.wait or {}
+            wait = item.wait
             if not wait.get("chat"):
                 title = wait.get("title") or wait.get("tool") or wait["kind"]
                 place = f"{self._base}approvals/{wait['id']}"
@@ -258,7 +258,7 @@ class _Turn:
         return _data({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
 
 
-def _shown(parts: list[StreamPart], asked: _Asked) -> int:
+def _shown(parts: list[AgentPart], asked: _Asked) -> int:
     """Return how many parts the client has seen: up to the last one that its messages contain.
 
     A client that sends no earlier answers has seen all. Replies after a decision are thus shown

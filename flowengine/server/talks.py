@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.engines.agent_events import AgentEvents, StreamPart
+from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import ExecutionResult, Update
+from flowengine.engines.stream_parts import AgentPart, QuestionPart
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.server.routes import find_route
@@ -35,8 +36,8 @@ class AgentParts(NamedTuple):
 
     result: ExecutionResult
     """The execution, not later than its parts."""
-    parts: list[StreamPart]
-    questions: list[StreamPart]
+    parts: list[AgentPart]
+    questions: list[QuestionPart]
     """The open waits that a person decides, each with the call of a tool that it is about."""
 
 
@@ -73,7 +74,10 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
         for part in events.of(Update(execution, "step", {}, seen))
     ]
     questions = [
-        part for wait in result.waits for part in events.of(Update(execution, "wait", wait))
+        part
+        for wait in result.waits
+        for part in events.of(Update(execution, "wait", wait))
+        if isinstance(part, QuestionPart)
     ]
     return AgentParts(result, parts, questions)
 
@@ -113,7 +117,7 @@ class ArrivingReplies:
         self._sent: dict[str, dict[str, str]] = {}
         """Address of a step → what was sent of its reply, by kind."""
 
-    def pieces(self, part: StreamPart | ArrivingPart) -> Iterator[ReplyPiece]:
+    def pieces(self, part: AgentPart | ArrivingPart) -> Iterator[ReplyPiece]:
         """Yield what a part adds to the replies."""
         if isinstance(part, ArrivingPart):
             yield from self._arriving(part.part)
@@ -171,7 +175,7 @@ class Talk:
         """Waits that were closed here, which the worker has yet to notice."""
         self.found: AgentParts | None = None
         """The newest reading."""
-        self.asked: list[StreamPart] | None = None
+        self.asked: list[QuestionPart] | None = None
         """After `follow`: the open questions. None: the time was over first."""
 
     async def read(self) -> AgentParts:
@@ -233,7 +237,7 @@ class Talk:
 
     async def follow(
         self, shown: int, message: str | None, until: float
-    ) -> AsyncIterator[StreamPart | ArrivingPart]:
+    ) -> AsyncIterator[AgentPart | ArrivingPart]:
         """Yield the actions of the agents until the execution ends or needs its user.
 
         Args:
@@ -260,7 +264,7 @@ class Talk:
                 asked = [
                     question for question in parts.questions if id_of(question) not in self._decided
                 ]
-                chat = next((item for item in asked if (item.wait or {}).get("chat")), None)
+                chat = next((item for item in asked if item.wait.get("chat")), None)
                 if chat is not None and message is not None:
                     answer = {"choice": "answer", "form": {"answer": message}}
                     await self.decide(parts, id_of(chat), answer)
@@ -293,6 +297,6 @@ class Talk:
         )
 
 
-def id_of(question: StreamPart) -> str:
+def id_of(question: QuestionPart) -> str:
     """Return the id of a wait."""
-    return str((question.wait or {}).get("id"))
+    return str(question.wait.get("id"))

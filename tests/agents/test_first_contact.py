@@ -9,7 +9,17 @@ from typing import Any, assert_type
 
 import pytest
 
-from flowengine import Agent, AgentRunFailed, Engine, Flow, Response, Runner, UsageError, load
+from flowengine import (
+    Agent,
+    AgentRunFailed,
+    Engine,
+    Flow,
+    Response,
+    Runner,
+    TextPart,
+    UsageError,
+    load,
+)
 from flowengine.testing import call, scripted
 
 
@@ -43,7 +53,7 @@ def test_an_agent_runs_by_its_own_methods() -> None:
     for seen in (parts, parts_awaited):
         assert seen[-1].response is not None
         assert seen[-1].response.output == blocking.output
-        assert "".join(part.text for part in seen if part.kind == "text") == answer
+        assert "".join(part.text for part in seen if isinstance(part, TextPart)) == answer
     assert len(model.requests) == 5
 
 

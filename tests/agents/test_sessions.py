@@ -16,9 +16,9 @@ from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import Conflict, UsageError
+from flowengine.errors import UsageError
 from flowengine.runner import AgentRunFailed
-from flowengine.runner.sessions import session_id
+from flowengine.runner.session_places import session_id
 from flowengine.tool_environment import tool
 from tests.agents.flows import call
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
@@ -367,24 +367,6 @@ def test_idle_sessions_are_no_approvals_and_prune_removes_them(engine: Engine) -
     assert [one["execution"] for one in engine.executions.list().items] == [waiting.execution]
     with using(ScriptedModel([{"text": "again"}])):
         assert len(Runner(engine).run(clerk(), "hi", session="user 0").history) == 2
-
-
-def test_of_several_messages_at_once_one_is_answered(engine: Engine) -> None:
-    async def at_once(*said: str) -> list[Any]:
-        runs = (Runner(engine).run_async(clerk(), one, session="s") for one in said)
-        return [*await asyncio.gather(*runs, return_exceptions=True)]
-
-    with using(ScriptedModel([{"text": "one"}, {"text": "two"}])):
-        for said, number in ((["a", "b"], 0), (["c", "d", "e"], 1)):
-            answered, *others = asyncio.run(at_once(*said))
-            assert (answered.result, len(answered.history)) == (
-                ("one", "two")[number],
-                2 + 2 * number,
-            )
-            for refused in others:
-                assert isinstance(refused, Conflict)
-                assert refused.message.endswith("answers another message, so this one was not sent")
-    assert [one["content"] for one in answered.history] == ["a", "one", "c", "two"]
 
 
 @pytest.mark.parametrize("session", [None, "s"])

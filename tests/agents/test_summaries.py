@@ -12,7 +12,7 @@ from flowengine.drawing.dot import dot
 from flowengine.drawing.mermaid import mermaid
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import svg
-from flowengine.engines.agent_events import StreamPart
+from flowengine.engines.stream_parts import ModelReplied
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.sdk import Plain
@@ -133,7 +133,7 @@ def test_failed_code_is_shown_as_failed_and_its_step_goes_on(tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_a_reply_is_read_in_whatever_form_it_is(output: Any, text: str, calls: list[Any]) -> None:
-    reply = StreamPart("reply", output=output).reply
+    reply = ModelReplied(output).reply
     assert reply.text == text
     assert [(call.id, call.tool, call.arguments) for call in reply.calls] == calls
 

@@ -129,6 +129,10 @@ def test_every_command_is_served_or_needs_no_store_or_is_refused(served: Served)
 
 def _needed(name: str) -> list[str]:
     """Return arguments that the command's parser needs."""
+    if name == "sessions branch":
+        return ["ana", "bob"]
+    if name.startswith("sessions ") and name != "sessions list":
+        return ["ana"]
     return {"envs shell": ["flow.yaml"], "migrate": ["--to", "store"]}.get(name, [])
 
 

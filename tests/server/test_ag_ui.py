@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.engines.agent_events import StreamPart
+from flowengine.engines.stream_parts import ModelReplied
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
 from flowengine.server.talks import ArrivingPart
@@ -183,9 +183,9 @@ def test_text_that_has_arrived_is_not_sent_twice() -> None:
     def part(kind: str, text: str = "") -> dict[str, Any]:
         return {"address": "talk", "part": kind, "text": text, "agent": "first"}
 
-    def reply(text: str) -> StreamPart:
+    def reply(text: str) -> ModelReplied:
         output = {"message": {"role": "assistant", "content": text}}
-        return StreamPart("reply", "first", step="talk", output=output)
+        return ModelReplied(output, agent="first", step="talk")
 
     def said(text: str, *parts: dict[str, Any]) -> list[tuple[str, str]]:
         events = ReplyEvents()

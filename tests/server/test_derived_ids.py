@@ -18,7 +18,7 @@ import pytest
 from flowengine import Engine
 from flowengine.cli.commands.chat import CHAT
 from flowengine.kernel.notation.addresses import separate_id
-from flowengine.runner.work import SESSION
+from flowengine.runner.session_places import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
 from flowengine.telemetry.spans import LABEL

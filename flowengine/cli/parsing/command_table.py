@@ -70,6 +70,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "files list": "files:FilesList",
         "files save": "files:FilesSave",
     },
+    "Sessions": {
+        "sessions list": "sessions:SessionsList",
+        "sessions show": "sessions:SessionsShow",
+        "sessions branch": "sessions:SessionsBranch",
+        "sessions trim": "sessions:SessionsTrim",
+        "sessions end": "sessions:SessionsEnd",
+        "sessions delete": "sessions:SessionsDelete",
+    },
     "Environments": {
         "envs list": "envs:EnvsList",
         "envs show": "envs:EnvsShow",
@@ -100,6 +108,12 @@ STORE_COMMANDS = {
     "envs shell": "it opens a sandbox on this machine",
     "envs reap": "a worker ends what it left open, and 'envs release' ends one",
     "prune": "users who can write to the store delete from it",
+    "sessions list": "their executions are: flowengine list --flow sessions",
+    "sessions show": "show their execution: flowengine show ID",
+    "sessions branch": "fork their execution: flowengine fork ID",
+    "sessions trim": "users who can write to the store delete from it",
+    "sessions end": "cancel their execution: flowengine cancel ID",
+    "sessions delete": "users who can write to the store delete from it",
 }
 """Commands that need a store → why. All others work against a server, too, or need neither."""
 STORE_OPTIONS = {

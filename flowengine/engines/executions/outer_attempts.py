@@ -101,6 +101,13 @@ class OuterAttempt:
         """Id of its execution."""
         return self._execution.context.id
 
+    def is_within(self, execution: str) -> bool:
+        """Return whether it is an attempt of an execution, or of one that encloses it."""
+        outer: OuterAttempt | None = self
+        while outer is not None and outer.execution != execution:
+            outer = outer._execution.outer
+        return outer is not None
+
     def check_depth(self) -> None:
         """Check that it may begin an execution.
 
