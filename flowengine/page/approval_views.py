@@ -270,6 +270,7 @@ def _approval(
             "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
             "error": error,
+            "is_again": bool(given),
             "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },

@@ -368,8 +368,16 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "after": first + PAGE if first < last else None,
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
+            "is_talk": _is_talk(call, head),
         },
     )
+
+
+def _is_talk(call: ApiCall, head: Any) -> bool:
+    """Return whether a user of an open execution can write the next message to come."""
+    steps = call.engine.executions.flow_of(head["execution"]).compiled["steps"]
+    is_open = head["status"] not in ENDED and call.may(Right.DECIDE, head["flow"])
+    return is_open and any(step.get("chat") for step in steps)
 
 
 def _is_answerable(call: ApiCall, wait: Any) -> bool:

@@ -67,6 +67,7 @@ function hold(mine) {
 
 // Sends a message, which is shown at once, and until the server has rendered it.
 async function send(form) {
+  if (!form.hasAttribute("action")) return; // no agent waits for a message yet
   const field = form.elements["form.answer"];
   const said = field.value;
   sent = { said, number: users(), element: made("li", "card user arriving") };
@@ -76,12 +77,14 @@ async function send(form) {
   field.value = "";
   show();
   scrollTo(0, document.body.scrollHeight);
+  field.focus(); // also after a click on the button
   const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
   if (answer?.ok) return;
-  sent.element.remove();
+  sent?.element.remove();
   sent = null;
-  field.value = said;
-  form.submit(); // shows why it is refused
+  const shown = form.isConnected ? form : document.getElementById(form.id);
+  shown.elements["form.answer"].value = said;
+  if (shown.hasAttribute("action")) shown.submit(); // shows why it is refused
 }
 
 function users() {

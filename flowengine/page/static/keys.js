@@ -22,6 +22,7 @@ document.addEventListener("click", (event) => {
 
 function press(event) {
   const typing = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
+  if (event.key === "Escape" && !event.isComposing && !typing?.matches("dialog")) typing?.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key !== "?" && !on.checked) return;
   const acts = {
