@@ -67,7 +67,8 @@ function hold(mine) {
 
 // Sends a message, which is shown at once, and until the server has rendered it.
 async function send(form) {
-  if (!form.hasAttribute("action")) return; // no agent waits for a message yet
+  const address = form.getAttribute("action");
+  if (!address) return; // no agent waits for a message yet
   const field = form.elements["form.answer"];
   const said = field.value;
   sent = { said, number: users(), element: made("li", "card user arriving") };
@@ -75,16 +76,25 @@ async function send(form) {
   last(sent, made("p", "body")).append(readable(said));
   const body = new URLSearchParams(new FormData(form));
   field.value = "";
+  field.focus(); // also after a click on the button
+  open(form, null);
   show();
   scrollTo(0, document.body.scrollHeight);
-  field.focus(); // also after a click on the button
-  const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
+  const answer = await fetch(address, { method: "POST", body }).catch(() => null);
   if (answer?.ok) return;
   sent?.element.remove();
   sent = null;
   const shown = form.isConnected ? form : document.getElementById(form.id);
   shown.elements["form.answer"].value = said;
-  if (shown.hasAttribute("action")) shown.submit(); // shows why it is refused
+  open(shown, address);
+  shown.submit(); // shows why it is refused
+}
+
+// Lets a composer send to an address, or only take text until an agent waits for the next message.
+function open(form, address) {
+  if (address) form.setAttribute("action", address);
+  else form.removeAttribute("action");
+  form.querySelector("button").disabled = !address;
 }
 
 function users() {
