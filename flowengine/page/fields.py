@@ -493,7 +493,7 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
     text = shown_text(original)
     marks = _MARKS if MARK.search(text) else ""
     texts = schema.get("description"), _limits(schema), _examples(schema), marks
-    help = ". ".join(filter(None, texts))
+    help = ". ".join(text[0].upper() + text[1:] for text in texts if text)
     shown = [str(option) for option in options] if kind in ("select", "boxes") else []
     label = str(schema.get("title") or key)
     return FormField(name, key, label, help, kind, text, original, shown, required, schema, [], [])

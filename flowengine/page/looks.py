@@ -95,7 +95,10 @@ def excerpt(text: str) -> str:
     """Return the beginning of a text in Markdown as one line, without its marks."""
     parts: list[str] = []
     for block in _markdown().parse(beginning(text[:_PARSED])):
-        parts += [token.content or " " for token in block.children or (block,)]
+        parts += [
+            " " if token.type.endswith("break") else token.content
+            for token in block.children or (block,)
+        ]
         parts.append(" ")
     return " ".join("".join(parts).split())[:_EXCERPT]
 

@@ -74,7 +74,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await _decide_by_keyboard(plain)
             assert not plain.url.endswith(second.waits[0]["id"])  # the next one opens
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
-            await plain.wait_for_selector("text=by user:owner")
+            await plain.wait_for_selector("text=by owner")
             decided.append(await plain.inner_text("main"))
             assert faults == []
             await browser.close()
@@ -83,7 +83,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.run(look())
     finally:
         served.close()
-    assert "approved by user:owner" in decided[0]
+    assert "Approved by owner" in decided[0]
 
 
 async def _decide_by_keyboard(page: Page) -> None:

@@ -34,7 +34,7 @@ def page_of_waits(
 
     Returns:
         The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
-        some, or other users have claimed some. Messages of conversations are not among the waits of
+        or approved some, or other users have claimed some. Messages of conversations are not among the waits of
         all executions, since a conversation is no approval.
     """
     settings = host.settings
@@ -65,10 +65,11 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
 
 
 def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
-    """Return whether a user may decide on a wait, after claiming it if required."""
+    """Return whether a user may decide on a wait, after claiming it if required, and has not yet."""
     if not is_assignee(wait.record, user, settings):
         return False
-    return not wait.open or wait.record.get("claimed_by") in (None, user)
+    is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
+    return not wait.open or is_free
 
 
 def _is_message(wait: ListedWait) -> bool:

@@ -5,6 +5,7 @@ const SMALLEST = 100; // what each call counts at least
 const MOST_REPLIES = 20;
 const AGAIN = 5000;
 const KEPT = 10_000; // after the end of a reply, whose turn may also have been withdrawn
+const NEAR = 40; // px from the end that count as the end
 const LOCK = "flowengine replies";
 // What a text could use to look like another one, as in flowengine/sdk/visible_text.py.
 const HARMFUL =
@@ -15,8 +16,13 @@ let sent = null; // the message that the server has not rendered yet
 const replies = new Map(); // address of a turn → the reply
 let turn = null; // since this tab has asked for the stream
 
+let isAtEnd = !new URLSearchParams(location.search).has("from"); // then new messages are scrolled to
+
 claim();
-if (!new URLSearchParams(location.search).has("from")) scrollTo(0, document.body.scrollHeight);
+follow();
+addEventListener("scroll", () => {
+  isAtEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - NEAR;
+});
 live.addEventListener("refreshed", show);
 live.addEventListener("keydown", (event) => {
   const form = event.target.form;
@@ -78,8 +84,8 @@ async function send(form) {
   field.value = "";
   field.focus(); // also after a click on the button
   open(form, null);
+  isAtEnd = true;
   show();
-  scrollTo(0, document.body.scrollHeight);
   const answer = await fetch(address, { method: "POST", body }).catch(() => null);
   if (answer?.ok) return;
   sent?.element.remove();
@@ -152,6 +158,7 @@ function add(reply, key, text, make) {
   }
   reply.pieces.get(key).appendData(readable(text.slice(0, reply.left)));
   reply.left -= text.length;
+  follow();
   if (reply.left <= 0) last(reply, made("p", "meta")).append("The rest follows when it is complete.");
 }
 
@@ -190,6 +197,11 @@ function show() {
     if (place && (!of || above === of)) place.append(element);
     else element.remove();
   }
+  follow();
+}
+
+function follow() {
+  if (isAtEnd) scrollTo(0, document.documentElement.scrollHeight);
 }
 
 function readable(text) {
