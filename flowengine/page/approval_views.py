@@ -234,7 +234,7 @@ def _handed_over(call: ApiCall, given: dict[str, str], act: Callable[[ApiCall], 
     try:
         act(call._replace(body=given))
     except FlowEngineError as error:
-        return _approval(call, {}, filters, error)
+        return _approval(call, {}, filters, error, to=given.get("to", ""))
     return PageView("", {}, redirect=_address(call.path["approval"], filters))
 
 
@@ -244,6 +244,7 @@ def _approval(
     filters: dict[str, str],
     error: FlowEngineError | None,
     file: str = "",
+    to: str = "",
 ) -> PageView:
     """Show an approval.
 
@@ -253,6 +254,7 @@ def _approval(
         filters: Those of the list from which the user came.
         error: Why the form was refused.
         file: The digest of the file to read.
+        to: The user to whom it could not be delegated.
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
@@ -283,6 +285,7 @@ def _approval(
             "filters": filters,
             "error": error,
             "is_again": bool(given),
+            "to": to,
             "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },

@@ -34,8 +34,8 @@ def page_of_waits(
 
     Returns:
         The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
-        or approved some, or other users have claimed some. Messages of conversations are not among the waits of
-        all executions, since a conversation is no approval.
+        or approved some, or other users have claimed some. Messages of conversations are only among
+        the waits of their execution, since a conversation is no approval.
     """
     settings = host.settings
     if wanted["execution"] is not None:
@@ -65,7 +65,7 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
 
 
 def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
-    """Return whether a user may decide on a wait, after claiming it if required, and has not yet."""
+    """Return whether a user may decide on a wait, perhaps after claiming it, and has not yet."""
     if not is_assignee(wait.record, user, settings):
         return False
     is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
