@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, ViewportSize, async_playwright, expect
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
@@ -41,7 +41,7 @@ steps:
   - {id: come, wait: {signal: order}}
 """  # noqa: E501
 AT_END = "innerHeight + scrollY >= document.documentElement.scrollHeight - 1"
-PHONE = {"width": 360, "height": 780}
+PHONE: ViewportSize = {"width": 360, "height": 780}
 
 
 def played(
