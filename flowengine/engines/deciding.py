@@ -51,6 +51,7 @@ class Approvals(Group):
             batch: The `batch` of the waits.
             status: `pending`, `closed` or `all`.
             kinds: See `WaitInfo.kind`. Empty: all of `execution`, otherwise all but `session`.
+                Messages of conversations (`chat`) are listed only for their `execution`.
             since: Opened at this time or later, in milliseconds since 1970.
             before: Opened at this time or earlier.
             in_turn: Those that are due first come first, then those that are never due, oldest

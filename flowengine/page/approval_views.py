@@ -17,7 +17,7 @@ from flowengine.kernel.notation.times import parse_time
 from flowengine.page.choices import effects
 from flowengine.page.fields import MORE, shown_form, with_file_names
 from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.looks import LONGEST_TEXT, now
+from flowengine.page.looks import LONGEST_TEXT, now, person
 from flowengine.page.previews import FilePreview, previews
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
@@ -154,11 +154,22 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
         body = DecisionBody.model_validate(entered(wait, given))
         approvals.decide(call._replace(body=body))
     except FlowEngineError as error:
-        return _approval(call, given, filters, error)
+        return _approval(call, given, filters, _by_label(error, wait, given))
     if given.get("then") == "conversation":
         return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
     following = given.get("next", "") if _ID.fullmatch(given.get("next", "")) else wait["id"]
     return PageView("", {}, redirect=_address(following, filters))
+
+
+def _by_label(error: FlowEngineError, wait: Any, given: Mapping[str, str]) -> FlowEngineError:
+    """Return an error about the comment with the label of the choice, instead of its id."""
+    labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
+    if not isinstance(error, InputError) or error.field != "comment":
+        return error
+    id = given.get("choice", "")
+    return InputError(
+        error.message.replace(f"'{id}'", f"'{labels.get(id) or id}'"), field="comment"
+    )
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
@@ -200,13 +211,13 @@ def open_approvals(call: ApiCall) -> str:
 
 
 def closed_as(wait: Mapping[str, Any]) -> str:
-    """Return how an approval was closed: `approved by user:ben`, `expired`, `withdrawn`."""
+    """Return how an approval was closed: `approved by ben`, `expired`, `withdrawn`."""
     decision, how = wait.get("decision"), str(wait.get("how", "closed"))
     if decision is None or how != "decided":
         return how
     choice = decision.get("choice")
     labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
-    return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {decision['by']}"
+    return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {person(decision['by'])}"
 
 
 def _delegate(call: ApiCall) -> Any:
@@ -223,7 +234,7 @@ def _handed_over(call: ApiCall, given: dict[str, str], act: Callable[[ApiCall], 
     try:
         act(call._replace(body=given))
     except FlowEngineError as error:
-        return _approval(call, {}, filters, error)
+        return _approval(call, {}, filters, error, to=given.get("to", ""))
     return PageView("", {}, redirect=_address(call.path["approval"], filters))
 
 
@@ -233,6 +244,7 @@ def _approval(
     filters: dict[str, str],
     error: FlowEngineError | None,
     file: str = "",
+    to: str = "",
 ) -> PageView:
     """Show an approval.
 
@@ -242,6 +254,7 @@ def _approval(
         filters: Those of the list from which the user came.
         error: Why the form was refused.
         file: The digest of the file to read.
+        to: The user to whom it could not be delegated.
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
@@ -263,6 +276,7 @@ def _approval(
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": _decided(wait),
             "may_decide": not reason,
+            "sees_content": call.may(Right.CONTENT, wait["flow"]),
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": reason,
             "others": _others(call, wait),
@@ -270,6 +284,8 @@ def _approval(
             "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
             "error": error,
+            "is_again": bool(given),
+            "to": to,
             "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },
@@ -299,8 +315,10 @@ def why_not(call: ApiCall, wait: Any) -> str:
     if not call.may(Right.DECIDE, wait["flow"]):
         return f"You lack the right to decide on approvals of the flow {wait['flow']}."
     if not call.engine.approvals.may_answer(wait, call.principal.user):
-        names = ", ".join(wait.get("assignees", ())) or "others"
+        names = ", ".join(map(person, wait.get("assignees", ()))) or "others"
         return f"This approval is addressed to {names}."
+    if any(vote["by"] == call.principal.user for vote in wait.get("votes") or ()):
+        return "You have approved. Others decide, too."
     return ""
 
 

@@ -141,6 +141,8 @@ def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
 
 def _in_words(wait: Any) -> str:
     """Return what a wait is for, in a few words."""
+    if wait.get("chat"):
+        return "the next message"
     if wait.get("title"):
         return str(wait["title"])
     names = " or ".join(item["signal"] for item in wait.get("signals", ()))

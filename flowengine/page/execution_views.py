@@ -370,8 +370,16 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "after": first + PAGE if first < last else None,
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
+            "is_talk": _is_talk(call, head),
         },
     )
+
+
+def _is_talk(call: ApiCall, head: Any) -> bool:
+    """Return whether a user of an open execution can write the next message to come."""
+    steps = call.engine.executions.flow_of(head["execution"]).compiled["steps"]
+    is_open = head["status"] not in ENDED and call.may(Right.DECIDE, head["flow"])
+    return is_open and any(step.get("chat") for step in steps)
 
 
 def _is_answerable(call: ApiCall, wait: Any) -> bool:
@@ -388,7 +396,10 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         info: At least the id, the flow and the status of the execution.
         is_live: Whether the view is kept current until the execution has ended.
     """
-    waits, flow = info.get("waits", ()), call.engine.executions.flow_of(info["execution"])
+    id, waits = info["execution"], info.get("waits", ())
+    if info["status"] == "waiting" and not waits:
+        waits = call.engine.approvals.list(execution=id).items
+    flow = call.engine.executions.flow_of(id)
     if not call.may(Right.CONTENT, info["flow"]):
         info = without_content(info)  # its title has inputs
     return {
@@ -397,10 +408,10 @@ def frame(call: ApiCall, info: Any, *, is_live: bool = False) -> dict[str, Any]:
         "state": waiting(waits, any(not why_not(call, wait) for wait in waits))
         if info["status"] == "waiting"
         else badge(info["status"]),
-        "again": address_again(call, info["execution"], info["flow"]),
+        "again": address_again(call, id, info["flow"]),
         "may_decide": call.may(Right.DECIDE, info["flow"]),
         "may_operate": call.may(Right.OPERATE, info["flow"]),
-        "base": f"/executions/{quote(info['execution'])}",
+        "base": f"/executions/{quote(id)}",
         "has_agents": has_agents(flow),
         "has_ended": info["status"] in ENDED,
         "is_live": is_live and info["status"] not in ENDED,

@@ -125,8 +125,9 @@ _LIMITS = {
     "maxLength": "at most {} characters",
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
-    "pattern": "matches {}",
 }
+"""A pattern is no help for people. It is in the message about a value that does not match it."""
+_MOST_EXAMPLES = 2
 
 
 class FormField(NamedTuple):
@@ -463,6 +464,14 @@ def _limits(schema: Schema) -> str:
     return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
 
 
+def _examples(schema: Schema) -> str:
+    """Return examples of a value, where they are short. Empty: the schema has none."""
+    given = schema.get("examples")
+    texts = [as_text(value) for value in given] if isinstance(given, list) else []
+    shown = [text for text in texts if text and len(text) <= _LONGEST_LINE][:_MOST_EXAMPLES]
+    return f"for example {' or '.join(shown)}" if shown else ""
+
+
 def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -> FormField:
     """Return the field of a value that is no group."""
     options = schema.get("enum") or []
@@ -483,7 +492,8 @@ def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -
     original = as_text(value)
     text = shown_text(original)
     marks = _MARKS if MARK.search(text) else ""
-    help = ". ".join(filter(None, (schema.get("description"), _limits(schema), marks)))
+    texts = schema.get("description"), _limits(schema), _examples(schema), marks
+    help = ". ".join(text[0].upper() + text[1:] for text in texts if text)
     shown = [str(option) for option in options] if kind in ("select", "boxes") else []
     label = str(schema.get("title") or key)
     return FormField(name, key, label, help, kind, text, original, shown, required, schema, [], [])

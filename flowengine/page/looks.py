@@ -21,6 +21,8 @@ from flowengine.sdk.visible_text import printable_lines
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
 LONGEST_TEXT = 20_000
 """Characters of one value on a view."""
+_PARSED, _EXCERPT = 1000, 200
+"""Characters of a text that are read for its excerpt, and those of the excerpt."""
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
@@ -89,6 +91,18 @@ def beginning(text: str) -> str:
     )
 
 
+def excerpt(text: str) -> str:
+    """Return the beginning of a text in Markdown as one line, without its marks."""
+    parts: list[str] = []
+    for block in _markdown().parse(beginning(text[:_PARSED])):
+        parts += [
+            " " if token.type.endswith("break") else token.content
+            for token in block.children or (block,)
+        ]
+        parts.append(" ")
+    return " ".join("".join(parts).split())[:_EXCERPT]
+
+
 @cache
 def _markdown() -> Any:
     from markdown_it import MarkdownIt
@@ -137,7 +151,9 @@ def waiting(waits: list[Mapping[str, Any]], may_decide: bool) -> Markup:
         waits: Its open waits.
         may_decide: Whether the user may decide one of them.
     """
-    asked = [wait for wait in waits if wait["kind"] in DECIDABLE]
+    asked = [wait for wait in waits if wait["kind"] in DECIDABLE and not wait.get("chat")]
+    if not asked and any(wait.get("chat") for wait in waits):
+        return badge("waiting", "waits for a message", "idle")
     if not asked:
         return badge("waiting", "sleeps" if waits else "waiting")
     names = dict.fromkeys(name for wait in asked for name in wait.get("assignees", ()))
@@ -153,6 +169,7 @@ def person(name: str) -> str:
 FILTERS = {
     "as_text": as_text,
     "beginning": beginning,
+    "excerpt": excerpt,
     "markdown": markdown,
     "moment": moment,
     "person": person,

@@ -57,6 +57,8 @@ class SignalForm(NamedTuple):
     name: str
     shown: ShownForm
     error: FlowEngineError | None
+    is_again: bool
+    """Whether it was sent, and is shown again."""
 
 
 def grouped(steps: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
@@ -163,7 +165,8 @@ def _overview(
     return PageView(
         "execution.html",
         {
-            **frame(call, info, is_live=sent is None),
+            **frame(call, info, is_live=True),
+            "is_again": sent is not None,
             **(_step(call, at) if is_step else {"step": None}),
             "waits": list(waits.values()),
             "reasons": [
@@ -219,7 +222,7 @@ def _with_forms(
                 texts = sent if is_sent else None
                 fields = inputs_of(_schemas(compiled, name), {}, texts, group=f"signal.{name}")
                 why = error if is_sent else None
-                forms.append(SignalForm(name, shown_form(fields, why, texts or {}), why))
+                forms.append(SignalForm(name, shown_form(fields, why, texts or {}), why, is_sent))
                 shown.add(name)
         yield reason, forms
 

@@ -23,7 +23,7 @@ _STEP = (
 )
 _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
-    *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
+    *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers", "chat"),
 )
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (

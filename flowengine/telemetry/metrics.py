@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.journal.store import every_item
 from flowengine.kernel.notation.times import parse_time
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
@@ -202,5 +203,7 @@ class _Observed:
 
 def oldest_approval(engine: MeasuredEngine) -> float:
     """Return for how many seconds the oldest open approval has been open. 0: there is none."""
-    waits = engine.approvals.list(kinds=("approval", "ask"), limit=1).items
-    return max(0.0, time.time() - parse_time(waits[0]["since"]) / 1000) if waits else 0.0
+    kinds = ("approval", "ask")
+    waits = every_item(lambda after: engine.approvals.list(kinds=kinds, after=after))
+    oldest = next(waits, None)
+    return max(0.0, time.time() - parse_time(oldest["since"]) / 1000) if oldest else 0.0

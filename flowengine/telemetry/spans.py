@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flowengine.journal.records import ExecutionRecord
+    from flowengine.journal.store import ListPage
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
@@ -501,16 +502,8 @@ class Traced(ExecutionSource, Protocol):
 class ListedWaits(Protocol):
     """Lists waits."""
 
-    def list(self, *, kinds: Iterable[str], limit: int) -> WaitList:
-        """Return the oldest open waits."""
-
-
-class WaitList(Protocol):
-    """A page of waits."""
-
-    @property
-    def items(self) -> Sequence[Any]:
-        """The waits."""
+    def list(self, *, kinds: Iterable[str], after: str | None) -> ListPage[Any]:
+        """Return a page of the open waits, oldest first."""
 
 
 class MeasuredEngine(Traced, Protocol):

@@ -146,14 +146,18 @@ def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> Non
     assert only.code == 0, only.err
 
 
-def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: CommandLine) -> None:
-    """A conversation is an execution: approvers can answer it with the usual commands."""
+def test_a_message_can_be_sent_with_the_usual_commands(
+    folder: Path, flowengine: CommandLine
+) -> None:
+    """A conversation is an execution, but no approval."""
     chat(folder, "", "talk.yaml")
-    [wait] = flowengine("--json", "approvals", "list").json()
+    listed = ("--json", "approvals", "list", "--execution", flowengine.newest())
+    [wait] = flowengine(*listed).json()
+    assert flowengine("--json", "approvals", "list").json() == []
 
     flowengine("approve", wait["id"], "--form", "answer=I am Ana", code=4)
 
-    [wait] = flowengine("--json", "approvals", "list").json()
+    [wait] = flowengine(*listed).json()
     assert wait["title"] == "Hello Ana.\nI can echo."
 
 
@@ -252,7 +256,8 @@ def test_a_reply_is_shown_once_though_its_question_is_stored_before(
 def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:
     terminal = Terminal(folder, "chat", "talk.yaml")
     terminal.expect("> ")
-    [wait] = flowengine("--json", "approvals", "list").json()
+    listed = ("--json", "approvals", "list", "--execution", flowengine.newest())
+    [wait] = flowengine(*listed).json()
     done = command_line.flowengine("approve", wait["id"], "--form", "answer=I am Ana")
     assert done.code in {0, 4}, done  # recorded for the chat, or continued here to the next wait
     terminal.expect(" answered by user:")

@@ -147,7 +147,7 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     assert decision["edits"] == {"level": 4}
     shown = ben("GET", path).text
     assert '<form method="post" class' not in shown
-    for part in ("approved by user:ben", "good", "3 → 4", "senior", "via page"):
+    for part in ("approved by ben", "good", "3 → 4", "senior", "via page"):
         assert part in shown[shown.index('id="decision"') : shown.index("About Ada")], part
     assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
     late = ben("POST", path, {**form, "choice": "reject"})
@@ -631,8 +631,8 @@ def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
     api.engine.approvals.decide(ids[0][1], "reject", by="user:ben")
     api.engine.executions.cancel(ids[1][0])
     text = ben("GET", "/approvals?for=all&status=closed").text
-    assert "<strong>rejected by user:ben</strong>" in text
-    assert "<strong>withdrawn</strong>" in text
+    assert '<strong class="word">rejected by ben</strong>' in text
+    assert '<strong class="word">withdrawn</strong>' in text
     expired = {"how": "expired", "decision": {"choice": "reject", "by": "system"}}
     assert closed_as(expired) == "expired"
     assert '<span class="count">1<' in ben("GET", "/approvals").text

@@ -158,7 +158,7 @@ def test_a_schema_without_end_is_entered_as_json_from_some_depth_on() -> None:
 def test_an_answer_that_is_no_map_has_one_field() -> None:
     asked = {"form": {"type": "integer", "minimum": 3}, "choices": [{"id": "answer"}]}
     [field] = fields_of(asked)
-    assert (field.name, field.kind, field.help) == ("form", "number", "at least 3")
+    assert (field.name, field.kind, field.help) == ("form", "number", "At least 3")
     assert entered(asked, {"choice": "answer", "form": "4"})["form"] == 4
 
 

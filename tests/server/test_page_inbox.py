@@ -262,3 +262,38 @@ def test_what_a_user_may_not_decide_is_not_for_the_user(api: Api) -> None:
         assert len(api("GET", "/v1/approvals", token=token, code=200)["items"]) == 1
         inbox = Browser(api, token)("GET", "/approvals").text
         assert (f"/approvals/{wait['id']}" in inbox) is bool(count), user
+
+
+VOTED = """
+flowengine: 1
+id: voted
+steps:
+  - id: ask
+    approval:
+      title: Open an office?
+      body: "In **Bern**, with `4` rooms:\\n\\n- quiet\\n- warm"
+      need: 2
+      assignees: ["group:finance", "user:ben"]
+      choices: [{id: approve}, {id: reject, label: Do not open, comment: required}]
+"""
+
+
+def test_an_approval_that_the_user_has_given_is_left_to_the_others(
+    api: Api, ben: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "voted.yaml").write_text(VOTED)
+    result = api.engine.run("voted.yaml")
+    [wait] = result.waits
+    path, carla = f"/approvals/{wait['id']}", Browser(api, api.token("user:carla"))
+    assert "In Bern, with 4 rooms: quiet warm<" in ben("GET", "/approvals").text
+    form = {"form_token": ben.form_token(path)}
+    refused = ben("POST", path, {**form, "choice": "reject"})
+    assert refused.status_code == 422
+    assert "&#39;Do not open&#39; needs a comment" in refused.text
+    ben("POST", path, {**form, "choice": "approve"})
+    api.engine.resume(result.execution)
+    assert links(ben("GET", "/approvals").text) == []
+    assert "You have approved" in ben("GET", path).text
+    assert 'class="count"' not in ben("GET", "/flows").text
+    assert links(carla("GET", "/approvals").text) == [path]
+    assert "1 of 2 approvals: ben" in carla("GET", path).text

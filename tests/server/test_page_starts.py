@@ -58,7 +58,7 @@ def submitted(browser: Browser, path: str = "/flows/trip") -> dict[str, str]:
 def test_an_execution_is_started_from_the_schemas_of_its_inputs(api: Api, owner: Browser) -> None:
     assert 'href="/flows/trip"' in owner("GET", "/flows").text
     text = owner("GET", "/flows/trip").text
-    assert "at least 1, at most 5" in text
+    assert "At least 1, at most 5" in text
     assert "<code>place</code>, a path on the machine" in text
     form = submitted(owner)
     refused = owner("POST", "/flows/trip", {**form, "input.city": "Rom", "input.days": "9"})

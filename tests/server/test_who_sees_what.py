@@ -24,12 +24,12 @@ from flowengine.server.tool_socket import tool_routes
 from tests.server.api import HOST, LOCAL, Api
 
 DATA, FLOW, ID = "zdata", "zflow", "zid"
-"""Beginnings of texts: data of flows, their ids, and ids of executions."""
+"""Beginnings of texts: data of executions, what flows declare, and ids of executions."""
 ASKING = """
 flowengine: 1
 id: zflow
 inputs: {amount: {type: number, maximum: 99}, note: {type: string, default: ""}}
-state: {zdata_state: {type: string, default: zdata_initial}}
+state: {zflow_state: {type: string, default: zdata_initial}}
 signals: {placed: {data: {type: object}, key: "${{ inputs.note }}"}}
 start:
   - {schedule: "0 9 * * *", with: {amount: 1, note: "${{ string(execution.labels.zdata_label) }}"}}
@@ -64,7 +64,7 @@ id: zflow_waiting
 inputs: {order: {type: string}}
 signals:
   arrived: {data: {type: object}, key: "${{ inputs.order }}"}
-  price: {data: {type: string, enum: [zdata_word]}, key: "${{ inputs.order }}"}
+  price: {data: {type: string, enum: [zflow_word]}, key: "${{ inputs.order }}"}
 start: [{signal: arrived, with: {order: "${{ signal.key }}"}}]
 steps:
   - {id: come, wait: {signal: arrived}}
@@ -276,7 +276,7 @@ BODIES: dict[str, list[Any]] = {
     "retry": [{}, {"step": "absent"}, {"flow": "zflow"}],
     "fork": [
         {"from_step": "absent"}, {"from_step": "ask", "set": {"absent": 1}},
-        {"from_step": "ask", "set": {"zdata_state": 1}}, {"from_step": "ask", "id": "zid-failed"},
+        {"from_step": "ask", "set": {"zflow_state": 1}}, {"from_step": "ask", "id": "zid-failed"},
         {"from_step": "ask", "flow": "zflow_failing"},
     ],
     "upgrade": [
@@ -302,7 +302,7 @@ BODIES: dict[str, list[Any]] = {
     "encode": [{"payloads": []}],
 }  # fmt: skip
 FORMS: dict[str, dict[str, str]] = {
-    "/executions/{execution}/fork": {"from_step": "ask", "flow": "", "set.zdata_state": "x"},
+    "/executions/{execution}/fork": {"from_step": "ask", "flow": "", "set.zflow_state": "x"},
     "/bulk/executions": {"do": "retry"},
     "/bulk/approvals": {"choice": "approve"},
     "/approvals/{approval}/delegate": {"to": "user:dora"},

@@ -34,7 +34,8 @@ def page_of_waits(
 
     Returns:
         The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
-        some, or other users have claimed some.
+        or approved some, or other users have claimed some. Messages of conversations are only among
+        the waits of their execution, since a conversation is no approval.
     """
     settings = host.settings
     if wanted["execution"] is not None:
@@ -48,7 +49,8 @@ def page_of_waits(
         [
             stored_wait_view(wait)
             for wait in page.items
-            if assignee is None or _is_mine(wait, assignee, settings)
+            if (assignee is None or _is_mine(wait, assignee, settings))
+            and not (wanted["execution"] is None and _is_message(wait))
         ],
         page.next,
     )
@@ -63,10 +65,16 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
 
 
 def _is_mine(wait: ListedWait, user: str, settings: Settings) -> bool:
-    """Return whether a user may decide on a wait, after claiming it if required."""
+    """Return whether a user may decide on a wait, perhaps after claiming it, and has not yet."""
     if not is_assignee(wait.record, user, settings):
         return False
-    return not wait.open or wait.record.get("claimed_by") in (None, user)
+    is_free = wait.record.get("claimed_by") in (None, user) and user not in wait.journaled
+    return not wait.open or is_free
+
+
+def _is_message(wait: ListedWait) -> bool:
+    """Return whether a wait is for the next message of a conversation (`chat`)."""
+    return bool(wait.record.get("chat")) and wait.record["kind"] == "ask"
 
 
 def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:

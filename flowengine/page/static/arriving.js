@@ -5,6 +5,7 @@ const SMALLEST = 100; // what each call counts at least
 const MOST_REPLIES = 20;
 const AGAIN = 5000;
 const KEPT = 10_000; // after the end of a reply, whose turn may also have been withdrawn
+const NEAR = 40; // px from the end that count as the end
 const LOCK = "flowengine replies";
 // What a text could use to look like another one, as in flowengine/sdk/visible_text.py.
 const HARMFUL =
@@ -15,8 +16,13 @@ let sent = null; // the message that the server has not rendered yet
 const replies = new Map(); // address of a turn → the reply
 let turn = null; // since this tab has asked for the stream
 
+let isAtEnd = !new URLSearchParams(location.search).has("from"); // then new messages are scrolled to
+
 claim();
-if (!new URLSearchParams(location.search).has("from")) scrollTo(0, document.body.scrollHeight);
+follow();
+addEventListener("scroll", () => {
+  isAtEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - NEAR;
+});
 live.addEventListener("refreshed", show);
 live.addEventListener("keydown", (event) => {
   const form = event.target.form;
@@ -67,6 +73,8 @@ function hold(mine) {
 
 // Sends a message, which is shown at once, and until the server has rendered it.
 async function send(form) {
+  const address = form.getAttribute("action");
+  if (!address) return; // no agent waits for a message yet
   const field = form.elements["form.answer"];
   const said = field.value;
   sent = { said, number: users(), element: made("li", "card user arriving") };
@@ -74,14 +82,25 @@ async function send(form) {
   last(sent, made("p", "body")).append(readable(said));
   const body = new URLSearchParams(new FormData(form));
   field.value = "";
+  field.focus(); // also after a click on the button
+  open(form, null);
+  isAtEnd = true;
   show();
-  scrollTo(0, document.body.scrollHeight);
-  const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
+  const answer = await fetch(address, { method: "POST", body }).catch(() => null);
   if (answer?.ok) return;
-  sent.element.remove();
+  sent?.element.remove();
   sent = null;
-  field.value = said;
-  form.submit(); // shows why it is refused
+  const shown = form.isConnected ? form : document.getElementById(form.id);
+  shown.elements["form.answer"].value = said;
+  open(shown, address);
+  shown.submit(); // shows why it is refused
+}
+
+// Lets a composer send to an address, or only take text until an agent waits for the next message.
+function open(form, address) {
+  if (address) form.setAttribute("action", address);
+  else form.removeAttribute("action");
+  form.querySelector("button").disabled = !address;
 }
 
 function users() {
@@ -139,6 +158,7 @@ function add(reply, key, text, make) {
   }
   reply.pieces.get(key).appendData(readable(text.slice(0, reply.left)));
   reply.left -= text.length;
+  follow();
   if (reply.left <= 0) last(reply, made("p", "meta")).append("The rest follows when it is complete.");
 }
 
@@ -177,6 +197,11 @@ function show() {
     if (place && (!of || above === of)) place.append(element);
     else element.remove();
   }
+  follow();
+}
+
+function follow() {
+  if (isAtEnd) scrollTo(0, document.documentElement.scrollHeight);
 }
 
 function readable(text) {

@@ -1,6 +1,7 @@
 // Keys that act without a mouse, and ids that are copied by a click. The page works without them.
 const WAIT = 1000; // ms in which the second key of `g i` follows
 const PLACES = { i: "/approvals", e: "/executions", f: "/flows" };
+const FIELD = "#live form :is(input:not([type=hidden]), select, textarea)";
 const list = document.getElementById("keys");
 const search = document.querySelector("input[type=search]");
 const on = document.getElementById("keys-on");
@@ -22,6 +23,7 @@ document.addEventListener("click", (event) => {
 
 function press(event) {
   const typing = event.target.closest("input:not([type=checkbox]), textarea, select, dialog");
+  if (event.key === "Escape" && !event.isComposing && !typing?.matches("dialog")) typing?.blur();
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key !== "?" && !on.checked) return;
   const acts = {
@@ -30,6 +32,7 @@ function press(event) {
     x: () => row(event.target)?.querySelector("[type=checkbox]")?.click(),
     a: () => document.querySelector(".dock .approve")?.focus(),
     r: () => document.querySelector(".dock .reject")?.focus(),
+    f: () => document.querySelector(FIELD)?.focus(),
     g: () => { went = event.timeStamp; },
     "/": () => (search ? search.focus() : location.assign("/executions#search")),
     "?": () => list.showModal(),

@@ -63,7 +63,7 @@ async function fetched(address) {
 }
 
 async function refresh() {
-  let page = await fetched(rest(live) ?? location.href);
+  let page = await fetched(rest(live) ?? live.dataset.address ?? location.href);
   const whole = rest(page?.getElementById("live"));
   if (whole) page = await fetched(whole);
   for (const id of page ? ["live", "left"] : []) {
@@ -93,14 +93,9 @@ function replaceParts(old, next) {
   for (const fold of old.querySelectorAll("details")) open.set(fold.dataset.fold, fold.open);
   const places = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  const entered = new Map(fields(old).map((field) => [place(field), field]));
+  const { selectionStart: start, selectionEnd: end } = focused ?? {};
+  keep(old, next);
   old.replaceChildren(...next.childNodes);
-  for (const field of fields(old)) {
-    const typed = entered.get(place(field));
-    if (!typed) continue;
-    if (typed.checked !== typed.defaultChecked) field.checked = typed.checked;
-    if (typed.value !== typed.defaultValue) field.value = typed.value;
-  }
   for (const fold of old.querySelectorAll("details")) {
     if (open.has(fold.dataset.fold)) fold.open = open.get(fold.dataset.fold);
   }
@@ -108,16 +103,26 @@ function replaceParts(old, next) {
     if (places[number]) [box.scrollLeft, box.scrollTop] = places[number];
   });
   if (focused) {
-    const same = [...old.querySelectorAll(focused.tagName)].find(
+    const same = old.contains(focused) ? focused : [...old.querySelectorAll(focused.tagName)].find(
       (one) =>
         place(one) === place(focused) &&
         one.textContent === focused.textContent &&
         one.href === focused.href,
     );
     same?.focus({ preventScroll: true });
-    if (same && typeof focused.selectionStart === "number") {
-      same.setSelectionRange(focused.selectionStart, focused.selectionEnd);
-    }
+    if (same && typeof start === "number") same.setSelectionRange(start, end);
+  }
+}
+
+// What the user has entered stays until it is sent, and so does a form that was shown again, with its
+// messages. Both give way only if the new view has no place for them.
+function keep(old, next) {
+  const places = new Map(fields(next).map((field) => [place(field), field]));
+  for (const mine of [...old.querySelectorAll("[data-kept]"), ...fields(old).filter(isChanged)]) {
+    if (!old.contains(mine)) continue; // it was kept with its form
+    const its = mine.id && "kept" in mine.dataset ? next.querySelector(`#${CSS.escape(mine.id)}`) : places.get(place(mine));
+    if (its) its.replaceWith(mine);
+    else if (mine.type !== "checkbox") document.getElementById("unsent").hidden = false;
   }
 }
 
@@ -127,11 +132,18 @@ function content(part) {
 }
 
 function fields(part) {
-  return [...part.querySelectorAll("input:not([type=hidden]), textarea")];
+  return [...part.querySelectorAll("input:not([type=hidden]), textarea, select")];
+}
+
+function isChanged(field) {
+  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  const first = [...field.options].findIndex((option) => option.defaultSelected);
+  return field.selectedIndex !== Math.max(first, 0);
 }
 
 function place(field) {
-  return `${field.form?.getAttribute("action")} ${field.name}`;
+  return `${field.form?.id || field.form?.getAttribute("action")} ${field.name}`;
 }
 
 // Tells times relative to now, and exact ones in the zone of the reader. Without this they are in UTC.
