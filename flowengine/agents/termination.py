@@ -10,6 +10,7 @@ from typing import NamedTuple
 from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.call_answers import ERROR
 from flowengine.sdk.untrusted import unmarked
 
 RESOLVED = "case_resolved"
@@ -30,7 +31,7 @@ GO_ON = (
 )
 EMPTY = "Your reply was empty. Go on, or give your answer."
 REPEATED = "this call has failed {} times in the same way: do something else."
-_REPEATED = re.compile("Error: " + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
+_REPEATED = re.compile(ERROR + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
 CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
 
 
@@ -143,7 +144,7 @@ def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[
         for call in reversed(message.get("tool_calls") or []):
             result = results.get(call["id"])
             same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
-            failed = isinstance(result, str) and result.startswith("Error: ")
+            failed = isinstance(result, str) and result.startswith(ERROR)
             if same and failed and _REPEATED.fullmatch(str(result)):
                 was_told = True
             elif not same or not failed or (count and result != before):

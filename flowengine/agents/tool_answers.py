@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.agents.models.conversations import parted
 from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
-from flowengine.sdk.call_answers import address, image_message, said_by_people
+from flowengine.sdk.call_answers import ERROR, address, image_message, said_by_people
 from flowengine.sdk.read_only import Joined, plain, unwrapped
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 from flowengine.sdk.visible_text import Ends, ends_in_bytes, ends_in_characters
@@ -263,7 +263,7 @@ def _handed_over(made: dict[str, Plain], known: Mapping[str, str], to: Any, cont
     name = getattr(to, "name", to)
     if name not in known:
         there = ", ".join(known) or "none"
-        return f"Error: there is no agent {name!r} in this flow to hand over to; there is {there}."
+        return f"{ERROR}there is no agent {name!r} in this flow to hand over to; there is {there}."
     made["handoff"] = known[name]
     return content or f"Handed over to {name}."
 

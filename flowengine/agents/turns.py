@@ -29,7 +29,7 @@ from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.call_answers import tool_message
+from flowengine.sdk.call_answers import ERROR, tool_message
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
@@ -380,7 +380,7 @@ class _Reading:
 
     def _refuse(self, id: str | None, name: str, reason: str) -> None:
         """Answer an invalid call with the reason."""
-        self._add_refused(name, reason, tool_message(id, name, f"Error: {reason}"))
+        self._add_refused(name, reason, tool_message(id, name, f"{ERROR}{reason}"))
 
     def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
         what = f"{name[:_LONGEST_NAME]!r} was not called" if name else "a call was not made"

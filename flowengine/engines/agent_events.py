@@ -31,6 +31,7 @@ from flowengine.engines.stream_parts import (
     ToolResultPart,
 )
 from flowengine.kernel.view import View
+from flowengine.sdk.call_answers import ERROR
 from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
@@ -228,12 +229,13 @@ class AgentEvents:
         message = answering_message(seen.output) if seen.status == "succeeded" else {}
         if not message or not isinstance(seen.output, Mapping):
             return  # it begins, or all calls have ended
+        content, error = str(message["content"]), self._errors.pop(seen.address, "")
         yield ToolResultPart(
             tool=str(message.get("name") or ""),
             value=value_of(seen.output.get("value")),
-            error=self._errors.pop(seen.address, ""),
+            error=error if content.startswith(ERROR) else "",  # a hook may have answered instead
             call=str(message.get("tool_call_id") or ""),
-            result=unmarked(str(message["content"])),
+            result=unmarked(content),
             **self._of(self._callers[seen.step], seen.address),
         )
 

@@ -236,7 +236,8 @@ class Sessions(Group):
         id, exists = session_of(self._host, name)
         if not exists:
             raise NotFound(
-                f"there is no session {name!r}", hint="list them: flowengine sessions list, or engine.sessions.list()"
+                f"there is no session {name!r}",
+                hint="list them: flowengine sessions list, or engine.sessions.list()",
             )
         return id
 

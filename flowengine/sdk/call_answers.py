@@ -26,6 +26,8 @@ FLOW, ADAPTED, OTHERS, NONE = "flow", "adapted", "others", "none"
 may contain text by others, and none, because the turn itself has answered the call."""
 _OWN = frozenset({"Rejected", "Refused", "Expired", "BudgetExceeded", "LimitExceeded"})
 """Types of errors whose messages quote nothing that others wrote."""
+ERROR = "Error: "
+"""How the message of a failed call begins."""
 _ENVELOPE = {"content": str, "more": list, "context": dict, "handoff": str}
 _NOTES = re.compile(
     r"(?:\[(?:Before the call was made, a person changed|Who approved the call says).*?\]\n\n)+",
@@ -113,7 +115,7 @@ def failure(
         why = f"{error['type']}: {marked_data(error['message'], call['name'], text)}"
     else:
         why = reason(error, text)
-    messages = [tool_message(call["id"], call["name"], f"Error: {why}")]
+    messages = [tool_message(call["id"], call["name"], f"{ERROR}{why}")]
     data = error.get("data")
     shown = data.get("images") if error["type"] == "Rejected" and isinstance(data, dict) else None
     if isinstance(shown, list):
@@ -163,7 +165,7 @@ def _first_handoff(
     messages: Any, context: Plain, handoff: Plain, value: Plain, handed: Plain
 ) -> Answer:
     if handoff and handed:
-        refused = f"Error: not taken, as {handed} is active now."
+        refused = f"{ERROR}not taken, as {handed} is active now."
         messages, handoff = [{**messages[0], "content": refused}], ""
     return {"messages": messages, "context": context, "handoff": handoff, "value": value}
 

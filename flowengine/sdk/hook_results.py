@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.call_answers import Answer, marked_data, tool_message
+from flowengine.sdk.call_answers import ERROR, Answer, marked_data, tool_message
 from flowengine.sdk.untrusted import all_unmarked
 
 Text = Callable[..., str]
 _END: dict[str, Plain] = {"outcome": "", "value": None, "reason": "", "no_progress": False}
-_ERROR = "Error: "
 
 
 def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
@@ -127,7 +126,7 @@ def answer_hooked(
         return {**answer}
     first, *more = answer["messages"]
     if "refuse" in said:
-        content = f"{_ERROR}{hook} withheld the result: {said['refuse']}"
+        content = f"{ERROR}{hook} withheld the result: {said['refuse']}"
         messages = [{**first, "content": content}]
         return {"messages": messages, "context": {}, "handoff": "", "value": None}
     value = said["answer"]
@@ -144,8 +143,8 @@ def call_name(call: Mapping[str, Any], _text: Text) -> str:
 def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
     """Return the result of a call, or the error, as hooks see it."""
     value, content = answer["value"], str(answer["messages"][0]["content"])
-    if value is None and content.startswith(_ERROR):
-        return {"result": None, "error": all_unmarked(content.removeprefix(_ERROR))}
+    if value is None and content.startswith(ERROR):
+        return {"result": None, "error": all_unmarked(content.removeprefix(ERROR))}
     if isinstance(value, Mapping) and "envelope" in value:
         made = value["envelope"]
         value = made.get("value", made["content"])
@@ -160,7 +159,7 @@ def calls_seen(calls: Sequence[Mapping[str, Any]], text: Text) -> list[Plain]:
 def _refused(call: Mapping[str, Any], reason: str, step: str) -> dict[str, Plain]:
     """Return a call that is answered by the reason why it is not made."""
     name = str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
-    messages = [tool_message(_id_of(call), name, f"{_ERROR}{reason}")]
+    messages = [tool_message(_id_of(call), name, f"{ERROR}{reason}")]
     shown = f"{name!r} was not called: {reason}"
     return {"place": call["place"], "step": step, "handoff": "", "messages": messages,
             "refused": shown}  # fmt: skip

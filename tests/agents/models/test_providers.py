@@ -19,6 +19,7 @@ from flowengine.agents.models import (
     resolve,
 )
 from flowengine.sdk import StepError
+from flowengine.sdk.untrusted import RULES
 from tests.agents.models.asking import Heard, request, written
 from tests.agents.models.double import MODELS, Double, running
 
@@ -126,7 +127,8 @@ def test_a_conversation_with_tools(model: str, listen: Any, double: Double) -> N
 
     assert (last.message["content"], last.finish) == ("3 and 7.", "stop")
     assert last.usage.input_tokens == 100
-    sent = double.journal()[-1]["body"]["messages"]
+    rules, *sent = double.journal()[-1]["body"]["messages"]
+    assert (rules["role"], rules["content"]) == ("system", RULES)
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
     assert [message["content"] for message in sent[2:]] == ["3", "7"]
     assert [call["function"]["name"] for call in sent[1]["tool_calls"]] == ["math__add"] * 2
