@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic import ValidationError as InvalidFields
 from typing_extensions import TypeVar
 
-from flowengine.agents.agent_mistakes import check_fields, wrong_values
+from flowengine.agents.agent_mistakes import check_fields, missing_attribute, wrong_values
 from flowengine.agents.agent_tools import (
     AgentAsTool,
     AgentWithTools,
@@ -105,6 +105,11 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                     hint=f"write Agent(name={in_words(positional[0])}, instructions='…')",
                 )
             super().__init__(**fields)
+
+        def __getattr__(self, name: str) -> Any:
+            if (message := missing_attribute("an agent", name)) is not None:
+                raise AttributeError(message)
+            return super().__getattr__(name)
 
     model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
     """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
@@ -499,6 +504,13 @@ class Response(BaseModel, Generic[Out]):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if (message := missing_attribute("a response", name)) is not None:
+                raise AttributeError(message)
+            return super().__getattr__(name)
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
     agent: Agent | None = None

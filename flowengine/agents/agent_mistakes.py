@@ -1,4 +1,4 @@
-"""Messages for agents that are declared with wrong fields, such as those of other libraries."""
+"""Messages for agents that are declared, run and read by names of other libraries."""
 
 from __future__ import annotations
 
@@ -57,6 +57,87 @@ _ELSEWHERE = {
     "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
 }  # fmt: skip
 """Names of fields in other libraries → what to write here."""
+_RUN = "agent.run('…')"
+_ASYNC = "await agent.run_async('…')"
+_STREAM = "for part in agent.stream('…')"
+_MESSAGES = "response.messages (the new ones), or response.history (all of them)"
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "an agent": {
+        **dict.fromkeys(
+            ("run_sync", "invoke", "kickoff", "generate_reply", "execute", "query"),
+            _RUN,
+        ),
+        **dict.fromkeys(("arun", "ainvoke", "achat", "kickoff_async"), _ASYNC),
+        **dict.fromkeys(("run_stream", "run_streamed", "iter", "run_stream_events"), _STREAM),
+        "astream": "async for part in agent.stream_async('…')",
+        "chat": "agent.run('…', session='ana', engine=engine)",
+        **dict.fromkeys(
+            ("tool", "tool_plain", "add_tool", "register_tool", "bind_tools"),
+            "Agent(tools=[function])",
+        ),
+        **dict.fromkeys(
+            ("system_prompt", "set_system_prompt"),
+            "Agent(instructions='…'), or a function that returns the text",
+        ),
+        **dict.fromkeys(
+            ("output_validator", "result_validator"), "Agent(checks=[{'after': function}])"
+        ),
+        **dict.fromkeys(
+            ("override", "clone", "copy_with"), "agent.model_copy(update={'model': '…'})"
+        ),
+        "with_structured_output": "Agent(returns=City)",
+        "to_a2a": "flowengine serve serves flows, not A2A",
+    },
+    "a response": {
+        **dict.fromkeys(("final_output", "data", "text", "content", "raw"), "response.output"),
+        **dict.fromkeys(("all_messages", "new_messages", "new_items"), _MESSAGES),
+        "to_input_list": "agent.run([*response.history, message])",
+        "last_agent": "response.agent",
+        "interruptions": "response.waits, and engine.approvals.approve(wait['id'])",
+        "context_wrapper": "response.context_variables",
+        "raw_responses": "engine.executions.events(response.execution)",
+        "usage_metadata": "response.usage",
+    },
+}
+"""Of what → names of attributes in other libraries → what to write here."""
+_OPTIONS = {
+    **dict.fromkeys(
+        ("message_history", "history", "chat_history"), "agent.run([*response.history, message])"
+    ),
+    **dict.fromkeys(("context", "dependencies"), "agent.run('…', deps=Deps(…))"),
+    **dict.fromkeys(
+        ("thread_id", "session_id", "conversation_id", "memory"),
+        "agent.run('…', session='ana', engine=engine)",
+    ),
+    **dict.fromkeys(
+        ("config", "run_config", "metadata", "tags"), "agent.run('…', labels={'team': 'it'})"
+    ),
+    **dict.fromkeys(("max_iter", "max_iterations", "max_steps", "recursion_limit"), "max_turns=10"),
+    **dict.fromkeys(("usage_limits", "max_tokens", "max_cost"), "budget={'tokens': 50_000}"),
+    **dict.fromkeys(("stream", "stream_mode"), _STREAM),
+    **dict.fromkeys(("tools", "toolsets"), "Agent(tools=[function])"),
+    **dict.fromkeys(
+        ("output_type", "result_type", "response_format", "response_model"), "Agent(returns=City)"
+    ),
+    **dict.fromkeys(("temperature", "model_settings"), "Agent(settings={'temperature': 0})"),
+    **dict.fromkeys(("callbacks", "hooks"), "Agent(hooks=[{'before_call': function}])"),
+    **dict.fromkeys(("timeout", "deadline"), "budget={'wall_time': '2m'}"),
+    "debug": "log_agents(engine)",
+    "checkpointer": "agent.run('…', engine=Engine())",
+}
+"""Options of runs in other libraries → what to write here."""
+
+
+_VALUES = {
+    "deps": "give the class: Agent(deps=Deps), and its object to the run",
+    "instructions": "write one text, or a function that returns it",
+    "context": "write Agent(context={'max_tokens': 50_000})",
+    "settings": "write Agent(settings={'temperature': 0})",
+    "model": "write the name of one: Agent(model='openai/gpt-5')",
+    "approvals": "write Agent(approvals={'refund': 'ask'})",
+    "retry": "write Agent(retry=3)",
+}
+"""Fields → what to write in place of a value of another type."""
 
 
 def check_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -71,6 +152,26 @@ def check_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
         if name not in names and name in _ELSEWHERE:
             raise UsageError(f"an agent has no {name!r}", hint=_ELSEWHERE[name])
     check_keywords("an agent", given, names)
+
+
+def missing_attribute(what: str, name: str) -> str | None:
+    """Return the message about an attribute with its name in another library, or None."""
+    line = ATTRIBUTES[what].get(name)
+    return None if line is None else f"{what} has no {name!r}: write {line}"
+
+
+def check_options(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check the names of the options of a run.
+
+    Raises:
+        UsageError: An option has its name in another library. The hint has the line to write.
+        TypeError: An option is unknown.
+    """
+    names = set(known)
+    for name in given:
+        if name not in names and name in _OPTIONS:
+            raise UsageError(f"a run has no {name!r}", hint=f"write {_OPTIONS[name]}")
+    check_keywords("a run of agents", given, names)
 
 
 def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str) -> UsageError:
@@ -90,6 +191,8 @@ def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str
             hint = hint or f"write it in a list: {field}=[…]"
         elif text == "must be an Agent" and isinstance(value, str):
             hint = hint or "give the Agent itself, not its name"
+        elif field in _VALUES:
+            hint = hint or _VALUES[str(field)]
         wanted.setdefault(place, {})[text] = None
         values.setdefault(place, value)
     faults = [

@@ -309,6 +309,7 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 hint = f"give it an argument {needed!r}"
                 message = f"{tool.name!r} takes no {needed!r}: it cannot check one"
                 agent.home.refuse("E401", message, loc, hint)
+                continue
             if any(check.tool.name == tool.name and check.when == when for check in agent_checks):
                 agent.home.refuse("E105", f"{tool.name!r} checks this twice", loc, "name it once")
                 continue
@@ -355,6 +356,7 @@ def _hooks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> 
                 message = f"{tool.name!r} needs {unknown[0]!r}, which no hook {when!r} is given"
                 hint = f"take some of {', '.join(given)}"
                 agent.home.refuse("E401", message, loc, hint)
+                continue
             if any(hook.tool.name == tool.name and hook.when == when for hook in hooks):
                 agent.home.refuse("E105", f"{tool.name!r} is there twice", loc, "name it once")
                 continue

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.flows import as_loaded, check_flow
 from flowengine.engines.host import Host, RandomIds, SystemClock, open_store
 from flowengine.engines.operating import Executions
 from flowengine.engines.policy_files import PolicyFiles
@@ -824,6 +824,7 @@ class Engine(RenamedMethods):
     ) -> Starting:
         from flowengine.engines.starting.beginning import Starting
 
+        check_flow(flow)
         check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)
         user = self.user
         return Starting(

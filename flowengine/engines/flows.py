@@ -226,7 +226,7 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     """
     if isinstance(flow, str | PathLike):
         return _load_file(fspath(flow))
-    _check_flow(flow)
+    check_flow(flow)
     return _load_built(flow)
 
 
@@ -245,7 +245,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return check_file(fspath(flow)).diagnostics
     from flowengine.errors import FlowFileError
 
-    _check_flow(flow)
+    check_flow(flow)
     try:
         return list(flow.compile().diagnostics)
     except FlowFileError as error:
@@ -287,8 +287,13 @@ def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
     return flow if isinstance(flow, LoadedFlow) else load(flow)
 
 
-def _check_flow(flow: Any) -> None:
-    if not hasattr(flow, "loaded"):
+def check_flow(flow: Any) -> None:
+    """Check that a value is a flow, or the path of one.
+
+    Raises:
+        UsageError: It is something else, such as an agent.
+    """
+    if not isinstance(flow, LoadedFlow | str | PathLike) and not hasattr(flow, "loaded"):
         from flowengine.errors import UsageError
         from flowengine.sdk.argument_checks import in_words
 

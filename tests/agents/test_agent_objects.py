@@ -275,7 +275,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "agent 'Agent': instructions must be text or a function, not 5; repeats must be 0 or more, "
     "not -1": (
         lambda: Agent(instructions=5, repeats=-1),  # type: ignore[arg-type]
-        "",
+        "write one text, or a function that returns it",
     ),
     "agent 'Agent': checks[0] is an object": (
         lambda: Agent(checks=[object()]),

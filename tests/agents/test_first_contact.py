@@ -20,7 +20,9 @@ from flowengine import (
     UsageError,
     load,
 )
+from flowengine.agents.agent_mistakes import ATTRIBUTES
 from flowengine.testing import call, scripted
+from tests.rows import each_row
 
 
 @dataclass
@@ -131,6 +133,10 @@ def _given(**fields: Any) -> Made:
     return lambda: Agent(**fields)
 
 
+def _ran(**options: Any) -> Made:
+    return lambda: Agent().run("Hi.", **options)
+
+
 RETURNS = "Agent(returns=City)"
 INSTRUCTIONS = "Agent(instructions='…')"
 MISTAKES: dict[str, tuple[Made, str, str]] = {
@@ -165,6 +171,149 @@ MISTAKES: dict[str, tuple[Made, str, str]] = {
             "usage_limits": "budget={'tokens': 50_000}",
         }.items()
     },
+    **{
+        f"a run with {name}": (_ran(**{name: None}), f"no '{name}'", line)
+        for name, line in {
+            "message_history": "agent.run([*response.history, message])",
+            "context": "deps=Deps(…)",
+            "thread_id": "session='ana'",
+            "session_id": "session='ana'",
+            "config": "labels={'team': 'it'}",
+            "max_iter": "max_turns=10",
+            "recursion_limit": "max_turns=10",
+            "usage_limits": "budget={'tokens': 50_000}",
+            "stream": "agent.stream(",
+            "tools": "Agent(tools=[function])",
+            "output_type": "Agent(returns=City)",
+            "temperature": "Agent(settings={'temperature': 0})",
+            "timeout": "budget={'wall_time': '2m'}",
+            "callbacks": "Agent(hooks=",
+            "debug": "log_agents(engine)",
+            "checkpointer": "engine=Engine()",
+        }.items()
+    },
+    "a dict as the message": (
+        lambda: Agent().run({"role": "user"}),  # type: ignore[arg-type]
+        "not a list of dicts",
+        "[{'role': 'user'",
+    ),
+    "texts as messages": (
+        lambda: Agent().run(["Hi."]),  # type: ignore[list-item]
+        "not a list of dicts",
+        "[{'role': 'user'",
+    ),
+    "another role": (
+        lambda: Agent().run([{"role": "human", "content": "Hi."}]),
+        "the role 'human'",
+        "'user'",
+    ),
+    "no turns": (lambda: Agent().run("Hi.", max_turns=0), "max_turns is 0", "from 1 on"),
+    "a number as a budget": (
+        lambda: Agent().run("Hi.", budget=5),  # type: ignore[arg-type]
+        "expected a mapping",
+        "tokens",
+    ),
+    "a misspelled budget": (
+        lambda: Agent().run("Hi.", budget={"token": 5}),
+        "unknown key 'token'",
+        "'tokens'",
+    ),
+    "messages before the agent": (
+        lambda: Runner().run("Hi.", Agent()),  # type: ignore[arg-type]
+        "not an agent",
+        "run(agent, messages)",
+    ),
+    "an agent as a flow": (
+        lambda: Engine(None).run(Agent(), "Hi."),  # type: ignore[arg-type]
+        "not a flow",
+        "agent.run(…, engine=…)",
+    ),
+    "an object as deps": (
+        _given(deps=City(name="Oslo", people=3)),
+        "should be a type",
+        "Agent(deps=Deps)",
+    ),
+    "deps that nobody takes": (
+        lambda: Agent().run("Hi.", deps=object()),
+        "no agent takes them",
+        "Agent(deps=object)",
+    ),
+    "a function in place of tools": (_given(tools=add), "must be a list", "tools=[…]"),
+    "the result of a function as a tool": (_given(tools=[add(1, 2)]), "not a function", "@tool"),
+    "a lambda as a tool": (_given(tools=[lambda a: a]), "has no name", "define it with 'def'"),
+    "an agent as a tool": (_given(tools=[Agent(name="B")]), "not a function", "as_tool()"),
+    "a tool of any arguments": (_given(tools=[print]), "print", "parameter"),
+    "a tool twice": (_given(tools=[add, add]), "two functions named 'add'", "rename one"),
+    "a name that no model can call": (
+        lambda: Agent(tools=[Agent(name="B").as_tool("two words")]),
+        "cannot be the name of a tool",
+        "letters",
+    ),
+    "an instance to return": (
+        _given(returns=City(name="Oslo", people=3)),
+        "no JSON Schema",
+        "a pydantic model",
+    ),
+    "the name of a type to return": (_given(returns="City"), "no JSON Schema", "a type of data"),
+    "a function as a check": (_given(checks=[add]), "checks[0] is the function", "'before'"),
+    "a mapping in place of checks": (_given(checks={"before": add}), "be a list", "checks=[…]"),
+    "a check of nothing": (
+        lambda: Agent(checks=[{"before": add}]).run("Hi."),
+        "takes no 'prompt'",
+        "argument 'prompt'",
+    ),
+    "a hook of another time": (
+        lambda: Agent(hooks=[{"before_tool": add}]).run("Hi."),
+        "unknown key 'before_tool'",
+        "'before_",
+    ),
+    "a hook of other arguments": (
+        lambda: Agent(hooks=[{"before_call": add}]).run("Hi."),
+        "needs 'a', which no hook",
+        "tool, arguments",
+    ),
+    "an agent in place of handoffs": (
+        _given(handoffs=Agent(name="B")),
+        "must be a list",
+        "handoffs=[…]",
+    ),
+    "two agents of one name": (
+        lambda: Agent(name="A", handoffs=[Agent(name="A", instructions="Other.")]).run("Hi."),
+        "two agents have the name 'A'",
+        "a different name",
+    ),
+    "an approval of no tool": (
+        lambda: Agent(tools=[add], approvals={"sub": "ask"}).run("Hi."),
+        "names 'sub'",
+        "it has add",
+    ),
+    "approvals as a list": (_given(approvals=["add"]), "be a mapping", "approvals={"),
+    "a limit of no tool": (
+        lambda: Agent(tools=[add], limits={"sub": {"calls": 1}}).run("Hi."),
+        "names 'sub'",
+        "it has add",
+    ),
+    "a choice of no tool": (
+        lambda: Agent(tools=[add], tool_choice="sub").run("Hi."),
+        "no tool 'sub'",
+        "one of add",
+    ),
+    "no tool to be found": (
+        lambda: Agent(tools=[add], defer=["sub"]).run("Hi."),
+        "no tool 'sub'",
+        "among its 'tools'",
+    ),
+    "a list of instructions": (_given(instructions=["Be brief."]), "be text", "one text"),
+    "a number as the context": (_given(context=5000), "be a mapping", "'max_tokens'"),
+    "text as settings": (_given(settings="cold"), "be a mapping", "Agent(settings="),
+    "text as retry": (_given(retry="often"), "be a mapping", "Agent(retry=3)"),
+    "a model that is no text": (_given(model=object()), "be text", "openai/"),
+    "an empty name": (_given(name=" "), "has no name", "Agent(name="),
+    "no directory of skills": (
+        lambda: Agent(skills=["nowhere"]).run("Hi."),
+        "there is no directory",
+        "path of a directory",
+    ),
     "a name without its keyword": (
         lambda: Agent("Helper"),  # type: ignore[call-arg]
         "by name",
@@ -188,10 +337,30 @@ MISTAKES: dict[str, tuple[Made, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@each_row("mistake", MISTAKES)
 def test_a_mistake_tells_what_to_write(mistake: str) -> None:
     make, message, line = MISTAKES[mistake]
     with pytest.raises(UsageError) as raised:
         make()
     assert message in raised.value.message
     assert line in str(raised.value.hint)
+
+
+@each_row(
+    "what, name, line",
+    [(what, name, line) for what, names in ATTRIBUTES.items() for name, line in names.items()],
+)
+def test_an_attribute_of_another_library_tells_what_to_write(
+    what: str, name: str, line: str
+) -> None:
+    read = Agent() if what == "an agent" else Response()
+    with pytest.raises(AttributeError, match=f"^{what} has no '{name}': write ") as raised:
+        getattr(read, name)
+    assert str(raised.value).endswith(line)
+    assert not hasattr(read, name)
+
+
+def test_any_other_attribute_is_missed_as_usual() -> None:
+    for read in (Agent(), Response()):
+        with pytest.raises(AttributeError, match="has no attribute 'color'"):
+            read.color  # noqa: B018
