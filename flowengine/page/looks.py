@@ -99,7 +99,7 @@ def excerpt(text: str) -> str:
             " " if token.type.endswith("break") else token.content
             for token in block.children or (block,)
         ]
-        parts.append(" ")
+        parts.append(" · " if block.type == "list_item_open" else " ")
     return " ".join("".join(parts).split())[:_EXCERPT]
 
 

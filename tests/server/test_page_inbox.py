@@ -285,7 +285,7 @@ def test_an_approval_that_the_user_has_given_is_left_to_the_others(
     result = api.engine.run("voted.yaml")
     [wait] = result.waits
     path, carla = f"/approvals/{wait['id']}", Browser(api, api.token("user:carla"))
-    assert "In Bern, with 4 rooms: quiet warm<" in ben("GET", "/approvals").text
+    assert "In Bern, with 4 rooms: · quiet · warm<" in ben("GET", "/approvals").text
     form = {"form_token": ben.form_token(path)}
     refused = ben("POST", path, {**form, "choice": "reject"})
     assert refused.status_code == 422

@@ -140,6 +140,9 @@ def test_a_signal_and_all_that_is_entered_stay_while_the_view_is_renewed(
         await expect(page.locator('[name="form.salary"]')).to_have_value("540")
         await page.keyboard.press("r")  # a key of the field, not of the page
         await page.keyboard.press("Escape")
+        await page.keyboard.press("f")
+        await expect(page.locator('[name="form.grade"]')).to_be_focused()
+        await page.keyboard.press("Escape")
         await page.keyboard.press("a")
         await expect(page.locator('[value="approve"]')).to_be_focused()
         await page.fill('[name="form.salary"]', "540")

@@ -30,7 +30,7 @@ function press(event) {
     j: () => move(1),
     k: () => move(-1),
     x: () => row(event.target)?.querySelector("[type=checkbox]")?.click(),
-    a: () => document.querySelector(".dock .approve")?.focus(),
+    a: () => (document.querySelector(".dock .approve") ?? document.querySelector(".dock .choices button"))?.focus(),
     r: () => document.querySelector(".dock .reject")?.focus(),
     f: () => document.querySelector(FIELD)?.focus(),
     g: () => { went = event.timeStamp; },
