@@ -361,6 +361,7 @@ def test_an_attribute_of_another_library_tells_what_to_write(
 
 
 def test_any_other_attribute_is_missed_as_usual() -> None:
-    for read in (Agent(), Response()):
+    reads: list[Any] = [Agent(), Response()]
+    for read in reads:
         with pytest.raises(AttributeError, match="has no attribute 'color'"):
             read.color  # noqa: B018
