@@ -12,6 +12,7 @@ from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
 from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
 from flowengine.runner.work import Work, check_inputs
+from flowengine.store_folder import remote_store
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
@@ -158,8 +159,12 @@ class Sessions(Group):
         Raises:
             Conflict: The session answers a message, or waits for a decision.
             NotFound: There is no such session.
-            UsageError: The session has fewer messages after its first.
+            UsageError: The session has fewer messages after its first, or is in Temporal.
         """
+        if remote_store(str(self.store.location)) is not None:
+            from flowengine.engines.temporal.support import refuse
+
+            refuse("trimming a session")
         trimmed = f"{name} (trimmed)"
         if not self._exists(trimmed):
             result = self._public.executions.result(self._find(name))
@@ -196,6 +201,8 @@ class Sessions(Group):
     @blocking
     async def delete(self, name: str) -> None:
         """End a session, and delete all that is stored of it. Its name is free afterwards.
+
+        Temporal deletes it some time later.
 
         Args:
             name: Its name.
@@ -236,7 +243,8 @@ class Sessions(Group):
         id, exists = session_of(self._host, name)
         if not exists:
             raise NotFound(
-                f"there is no session {name!r}", hint="list them: flowengine sessions list, or engine.sessions.list()"
+                f"there is no session {name!r}",
+                hint="list them: flowengine sessions list, or engine.sessions.list()",
             )
         return id
 
