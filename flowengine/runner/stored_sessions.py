@@ -87,7 +87,7 @@ class Sessions(Group):
         Args:
             name: Its name.
             agent: The agent that answers the next message, to be passed to that run.
-            messages: Complete exchanges: they end with an answer. Empty: nothing was said.
+            messages: Complete exchanges, which end with an answer. Empty: a new conversation.
             context_variables: Data for functions.
 
         Returns:
@@ -95,7 +95,7 @@ class Sessions(Group):
 
         Raises:
             Conflict: There is a session with this name.
-            UsageError: The messages are no complete conversation.
+            UsageError: The messages are not a complete conversation.
         """
         variables = dict(context_variables or {})
         check_inputs(messages, variables)
