@@ -1,4 +1,4 @@
-"""The parts of a run of agents, as it is streamed: one class for each kind, for `match`.
+"""The parts of a streamed run of agents, one class for each kind, for `match`.
 
 match part:
     case TextPart(text):
@@ -20,7 +20,7 @@ from flowengine.agents.agent import Response
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What all parts have."""
+    """The fields of all parts."""
 
     agent: str = ""
     """Name of the agent that replies, calls, or hands off."""
@@ -120,8 +120,8 @@ class ToolResultPart(_Part):
 
     tool: str = ""
     value: Any = None
-    """What the tool returned, as plain data. A value of more than 64 KiB is a file: `{path, name,
-    size, sha256}`. None if the call failed or was not made."""
+    """The value that the tool returned, as plain data. A value of more than 64 KiB is a file:
+    `{path, name, size, sha256}`. None if the call failed or was not made."""
     error: str = ""
     """Type and message of the error. Empty: the call succeeded."""
     call: str = ""
@@ -133,7 +133,7 @@ class ToolResultPart(_Part):
 
     @property
     def text(self) -> str:
-        """The result for clients: text as it is, data as JSON."""
+        """The result for clients: a text, or data as JSON."""
         if self.value is None or self.error:
             return self.result or ("" if self.error else "null")
         return self.value if isinstance(self.value, str) else json.dumps(self.value)
@@ -180,7 +180,7 @@ StreamPart = (
 """A part of a run. `part.kind` is the name of its kind, such as `tool_result`."""
 
 
-# What is known of agents besides, for logs, pages and other protocols.
+# Further actions of agents, for logs, pages and other protocols.
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class ModelReplied(_Part):
 
     @property
     def reply(self) -> Reply:
-        """What the model replied."""
+        """The reply of the model."""
         return Reply.of(self.output)
 
 
@@ -232,4 +232,4 @@ class AgentEnded(_Part):
 
 
 AgentPart = StreamPart | ModelReplied | ModelFailed | ToolEnded | AgentEnded
-"""Everything that agents do."""
+"""An action of an agent."""

@@ -267,7 +267,7 @@ def response(
         result: Result of the execution.
         agents: Id in the flow → agent.
         given: Number of messages that the caller supplied.
-        until: Of a session that has gone on since the run: the number of its next event.
+        until: If the session has continued since the run, the number of its next event.
 
     Raises:
         AgentRunFailed: The run failed, or the newest message of a session has no answer.

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from flowengine.engines.agent_events import conversations
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.people.approvals import decide
+from flowengine.engines.results import LISTED
 from flowengine.errors import Conflict, UsageError
 from flowengine.runner.session_places import (
     SESSION,
@@ -101,7 +102,7 @@ class SessionWork(Work):
         if outer is not None and outer.is_within(session_of(host, name)[0]):
             raise UsageError(
                 f"a tool of the session {name!r} sends it a message, and would wait for itself",
-                hint="return what is to be said, or use another session",
+                hint="return the message as the result, or use another session",
             )
         async with _in_line(host, name):
             for attempt in count(1):
@@ -135,14 +136,13 @@ class SessionWork(Work):
             result = engine.executions.result(self.id)
             place = Place.of(result.waits)
             sent = None if place is None else engine.approvals.show(place.wait).get("decision")
-            if place is not None and sent is None:
-                if await self._sent(engine, place):
-                    return await self._answered(engine)
-                continue
-            if place is None and (result.ended or result.waits):
+            if place is not None and sent is None and await self._sent(engine, place):
+                return await self._answered(engine)
+            if place is None:
                 self._check_open(result)
-            # Another run has sent a message. Two looks tell whether its process has died.
-            idle = 0 if result.status == "running" else idle + 1
+            # Another run has sent a message. If nothing drives it at two looks, its process died.
+            is_idle = result.status != "running" and (place is None or sent is not None)
+            idle = idle + 1 if is_idle else 0
             if idle > 1:
                 if self._unanswered(engine, sent) == self._message:
                     self._begins, self._place = True, place or self._last(engine)
@@ -213,11 +213,13 @@ class SessionWork(Work):
                 f"the session {self.labels[SESSION]!r} has ended: {result.status}",
                 hint="take another name",
             )
-        wait = result.waits[0]
-        raise UsageError(
-            f"the session {self.labels[SESSION]!r} waits: {wait.get('title') or wait.get('kind')}",
-            hint=f"decide, then call resume({self.id!r}, agent); after that say more",
-        )
+        for wait in result.waits:
+            if wait["kind"] in LISTED:
+                title = wait.get("title") or wait["kind"]
+                raise UsageError(
+                    f"the session {self.labels[SESSION]!r} waits: {title}",
+                    hint=f"decide, call resume({self.id!r}, agent), and then send more messages",
+                )
 
     def _check_agent(self, engine: Engine) -> None:
         """Reject agents without the one that answers in the session."""
@@ -279,7 +281,7 @@ async def _in_line(host: Host, name: str) -> AsyncIterator[None]:
 
 @contextmanager
 def _patience(engine: Engine) -> Iterator[None]:
-    """Ignore that another process drives the session, unless this one may not drive any more."""
+    """Ignore that another process drives the session, unless this engine is draining."""
     try:
         yield
     except Conflict:

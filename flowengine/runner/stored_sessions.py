@@ -12,6 +12,7 @@ from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
 from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
 from flowengine.runner.work import Work, check_inputs
+from flowengine.store_folder import remote_store
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Sessions(Group):
         Args:
             name: Its name.
             agent: The agent that answers the next message, to be passed to that run.
-            messages: Complete exchanges: they end with an answer. Empty: nothing was said.
+            messages: Complete exchanges, which end with an answer. Empty: a new conversation.
             context_variables: Data for functions.
 
         Returns:
@@ -94,7 +95,7 @@ class Sessions(Group):
 
         Raises:
             Conflict: There is a session with this name.
-            UsageError: The messages are no complete conversation.
+            UsageError: The messages are not a complete conversation.
         """
         variables = dict(context_variables or {})
         check_inputs(messages, variables)
@@ -158,8 +159,12 @@ class Sessions(Group):
         Raises:
             Conflict: The session answers a message, or waits for a decision.
             NotFound: There is no such session.
-            UsageError: The session has fewer messages after its first.
+            UsageError: The session has fewer messages after its first, or is in Temporal.
         """
+        if remote_store(str(self.store.location)) is not None:
+            from flowengine.engines.temporal.support import refuse
+
+            refuse("trimming a session")
         trimmed = f"{name} (trimmed)"
         if not self._exists(trimmed):
             result = self._public.executions.result(self._find(name))
@@ -196,6 +201,8 @@ class Sessions(Group):
     @blocking
     async def delete(self, name: str) -> None:
         """End a session, and delete all that is stored of it. Its name is free afterwards.
+
+        Temporal deletes it some time later.
 
         Args:
             name: Its name.

@@ -387,7 +387,7 @@ class Work:
         return AgentEvents(flow.compiled, self.id, conversations(engine, self.id))
 
     def _until(self, engine: Engine) -> int | None:
-        """Return the number of the first event after this run, if its execution has gone on."""
+        """Return the number of the first event after this run, if its execution has continued."""
         return None
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
@@ -401,7 +401,7 @@ class Work:
             except flows.AgentRunFailed as error:
                 failed = error
             if until is not None or (until := self._until(engine)) is None:
-                break  # otherwise it has gone on while it was read
+                break  # otherwise it has continued while it was read
         if failed is not None:
             raise failed
         reply.context_variables |= self.live

@@ -1051,6 +1051,22 @@ def test_agents_in_python_run_at_workers(
         assert runner.run(agent, "What is 2 times 21?", session="ada").result == "It is 42."
         assert runner.run(agent, "Thanks.", session="ada").result == "You are welcome."
 
+        sessions = engine.sessions
+        wait_until(lambda: len(sessions.list().items) == 1)
+        assert len(sessions.read("ada").messages) == 6
+        sessions.branch("ada", "bob", drop=1)
+        assert [one["role"] for one in sessions.read("bob").messages] == [
+            *("user", "assistant", "tool", "assistant")
+        ]
+        with pytest.raises(UsageError, match="trimming a session"):
+            sessions.trim("ada")
+        earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+        sessions.seed("cem", agent, earlier)
+        assert sessions.read("cem").messages == earlier
+        assert sessions.end("cem").status == "cancelled"
+        sessions.delete("ada")
+        assert engine.executions.result("session-ada").status == "cancelled"
+
         with pytest.raises(UsageError, match="does not support objects of the caller for steps"):
             runner.run(Agent(name="clerk", functions=[local]), "What is 2 times 21?")
 

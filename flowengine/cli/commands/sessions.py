@@ -69,7 +69,7 @@ class SessionsList:
 
 
 class SessionsShow:
-    """`flowengine sessions show`: what was said in a session."""
+    """`flowengine sessions show`: the messages of a session."""
 
     HELP = "show the messages of a session"
     EXAMPLE = "flowengine sessions show ana"
@@ -103,7 +103,7 @@ class SessionsShow:
 class SessionsBranch:
     """`flowengine sessions branch`: start a session with the conversation of another one."""
 
-    HELP = "start a session with the conversation of another one, which stays as it is"
+    HELP = "start a session with the conversation of another one, which is not changed"
     EXAMPLE = "flowengine sessions branch ana ana-2 --drop 1"
 
     @staticmethod
