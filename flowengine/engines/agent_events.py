@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from flowengine.agents.actions import TURN, answering_message
 from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.tool_answers import value_of
+from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.results import LISTED
@@ -136,6 +137,10 @@ class AgentEvents:
         self._steps: list[StepSpec] = flow["steps"]
         self.execution = execution
         self._callers, self._inside = _callers(flow)
+        turns = (spec for spec in self._steps if spec.get("kind") == TURN)
+        self._answers = ArrivingAnswers(
+            {_name(turn) for turn in turns if turn["task"]["agent"].get("returns")}
+        )
         known = before or {}
         self._active = {at: self._called(value.active) for at, value in known.items()}
         """Address of a step that runs agents → name of the active agent."""
@@ -151,10 +156,13 @@ class AgentEvents:
         if update.execution != self.execution:
             return
         if update.kind == "missed":
+            self._answers.missed()
             yield MissedPart(update.data["count"], execution=self.execution)
         elif update.kind == "part":
             names = ("agent", "text", "call", "tool")
             given = {name: update.data[name] for name in names if name in update.data}
+            if (value := self._answers.take(update.data)) is not None:
+                given["value"] = value
             yield _ARRIVING[update.data["part"]](execution=self.execution, **given)
         elif update.kind == "wait":
             yield from self._question(update.data)

@@ -56,6 +56,8 @@ class TextPart(_Part):
     """The next piece of the text of a reply."""
 
     text: str = ""
+    value: Any = None
+    """For an agent that returns data: the object or list so far, if the piece has changed it."""
     kind: Literal["text"] = field(default="text", init=False, repr=False)
 
 
@@ -89,6 +91,8 @@ class RestartPart(_Part):
 class EndPart(_Part):
     """A reply ends."""
 
+    value: Any = None
+    """For an agent that returns data: the whole object or list, if the end has changed it."""
     kind: Literal["end"] = field(default="end", init=False, repr=False)
 
 
