@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from flowengine.agents.generated_checks import AgentCheck
 from flowengine.agents.generated_hooks import AgentHook
 from flowengine.agents.generated_reductions import Reducer
-from flowengine.agents.models.answer_schemas import answer_form
 from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
     Listener,
@@ -30,7 +29,7 @@ from flowengine.agents.models.port import (
     message_tokens,
     tools_tokens,
 )
-from flowengine.agents.models.provider_schemas import arguments_form
+from flowengine.agents.models.provider_schemas import answer_form, arguments_form
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.tool_answers import illustrated
 from flowengine.agents.tool_steps import ToolStep

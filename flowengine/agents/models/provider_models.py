@@ -11,11 +11,6 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.models import library
-from flowengine.agents.models.answer_schemas import (
-    AnswerForm,
-    answer_form,
-    unwrapped,
-)
 from flowengine.agents.models.conversations import (
     LONGEST_ID,
     ConversationWriter,
@@ -40,7 +35,13 @@ from flowengine.agents.models.port import (
     estimated_usage,
     reported_usage,
 )
-from flowengine.agents.models.provider_schemas import WireNames, wire_name
+from flowengine.agents.models.provider_schemas import (
+    AnswerForm,
+    WireNames,
+    answer_form,
+    unwrapped,
+    wire_name,
+)
 from flowengine.agents.models.replies import (
     ArrivingReply,
     Finish,

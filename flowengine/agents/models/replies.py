@@ -9,7 +9,6 @@ from json import dumps
 from secrets import token_hex
 from typing import Any, Literal
 
-from flowengine.agents.models.answer_schemas import WrappedText
 from flowengine.agents.models.conversations import ids_in
 from flowengine.agents.models.port import (
     CallFault,
@@ -22,7 +21,7 @@ from flowengine.agents.models.port import (
     ReplyPart,
     Usage,
 )
-from flowengine.agents.models.provider_schemas import WireNames, wire_name
+from flowengine.agents.models.provider_schemas import WireNames, WrappedText, wire_name
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import (
     Ended,

@@ -6,9 +6,9 @@ import re
 from json import dumps
 from typing import Any, Literal, NamedTuple
 
-from flowengine.agents.models.provider_schemas import Schema
 from flowengine.sdk.python_functions.schema_forms import references
 
+Schema = dict[str, Any]
 _CHOICES = ("allOf", "anyOf", "oneOf", "prefixItems")
 _FORMATS = {
     name: name

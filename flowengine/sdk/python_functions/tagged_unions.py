@@ -1,4 +1,4 @@
-"""Unions whose members a value alone cannot tell apart: the value then names its class.
+"""Unions of classes that a value alone does not distinguish: it then names its class.
 
 In `Accept | Reject`, where both have the field `reason`, the value `{"reason": "late"}` fits either
 class. A model therefore writes `{"kind": "Reject", "value": {"reason": "late"}}`.

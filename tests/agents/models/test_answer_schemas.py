@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from flowengine.agents.model_calls import tools_bytes
 from flowengine.agents.models import ReplyPart, ToolOffer
-from flowengine.agents.models.answer_schemas import WrappedText, answer_form, unwrapped
+from flowengine.agents.models.provider_schemas import WrappedText, answer_form, unwrapped
 from flowengine.agents.models.strict_schemas import ANTHROPIC, GEMINI, OPENAI, Dialect
 from flowengine.agents.text_calls.requests import example_of
 from flowengine.sdk.python_functions.live_types import schema_of

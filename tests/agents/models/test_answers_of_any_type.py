@@ -16,7 +16,7 @@ PROVIDERS = {
     "native": ("anthropic", "anthropic/claude-sonnet-4-5"),
     "schema": ("gemini", "gemini/gemini-2.5-flash"),
     "tool": ("anthropic", "anthropic/claude-3-7-sonnet-20250219"),
-    "text": ("words", "openai/of-my-own"),
+    "text": ("words", "openai/without-schemas"),
 }
 PATHS = {"openai": "/v1", "words": "/v1", "anthropic": "", "gemini": "/v1beta"}
 
@@ -94,7 +94,7 @@ def test_an_answer_that_stays_wrong_ends_as_not_resolved(name: str, wire: Wire) 
     wire.answer(*[provider] * 9)
     settings = {"api_key": "key", "api_base": f"{wire.url}/v1"}
     agent: Any = Agent(
-        name="A", model="openai/of-my-own", returns=type_, settings=settings, retry=1
+        name="A", model="openai/without-schemas", returns=type_, settings=settings, retry=1
     )
     response = agent.run("Go")
     assert response.termination == "no_progress"
