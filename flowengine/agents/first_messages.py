@@ -144,12 +144,15 @@ _UNTRUSTED = "untrusted"
 
 
 def unmarked_message(message: Message) -> Message:
-    """Return a message for clients: without marks, but with the source of a marked text.
+    """Return a message for clients: a result has no marks, but the source of a marked text.
 
-    A client can give the message to a later run, in which its content is marked again.
+    A client can give the message to a later run, in which its content is marked again. Blocks in
+    prompts stay, because the rest of a prompt is not untrusted.
     """
     content = message.get("content")
-    if not isinstance(content, str) or (source := source_of(content)) is None:
+    if message["role"] != "tool" or not isinstance(content, str):
+        return message
+    if (source := source_of(content)) is None:
         return message
     return {**message, "content": unmarked(content), _UNTRUSTED: source}
 
