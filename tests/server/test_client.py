@@ -25,6 +25,7 @@ DRIVING = {
     *("open_executions", "updates", "load", "leave", "acting_as", "environments", "store"),
     *("settings", "want_replies", "arriving_replies", "keep_histories", "want"),
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
+    "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
     *("glance", "folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
     *(
