@@ -89,6 +89,7 @@ def test_check_names_what_is_wrong(tmp_path: Path, more: str, message: str) -> N
     assert message in str(error.value)
 
 
+@pytest.mark.endurance
 def test_four_hundred_tools_take_less_than_2000_tokens() -> None:
     def tool(number: int) -> Any:
         def lookup(order: int, region: str, details: bool = False) -> str:
