@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import generated_calls, termination, tool_search
+from flowengine.agents import termination, tool_search
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.context_window import RequestSize, left_out, size_of
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
-from flowengine.agents.models.port import (
-    CallFault,
-    Message,
-    ModelCall,
-    ModelReply,
-    ModelRequest,
-    ReplyPart,
-    Usage,
-)
+from flowengine.agents.models.port import Message, ModelReply, ModelRequest, ReplyPart
+from flowengine.agents.reply_reading import ReplyReading
 from flowengine.agents.skills import listing
-from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.agents.text_calls.marked_form import ToolOffer
-from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.call_answers import ERROR, tool_message
-from flowengine.sdk.exception_text import describe
 from flowengine.sdk.read_only import plain
-from flowengine.sdk.received import received_json
-from flowengine.sdk.validation import Validator
 
 HANDOFF = "transfer_to_"
 _CONVERSATIONS = KnownConversations()
@@ -210,7 +195,7 @@ class AgentTurn:
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
         """Return the output of the step for a reply."""
-        return _Reading(self, reply).output()
+        return ReplyReading(self, reply).output()
 
 
 def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> str:
@@ -229,11 +214,6 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
     return models[min(at, len(models) - 1)]
 
 
-_USAGE = tuple(field.name for field in fields(Usage))
-_ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
-"""Usage that is reported even if it is zero."""
-_LONGEST_NAME = 64
-"""Maximum characters of the displayed name of a nonexistent tool."""
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -249,246 +229,6 @@ def _pass_on(context: StepContext, agent: str, part: ReplyPart) -> None:
 
 def _hand_over(name: str, what: str) -> str:
     return f"Hands the conversation over to {name}" + (f": {what}" if what else ".")
-
-
-class _Reading:
-    """The interpretation of one reply."""
-
-    def __init__(self, turn: AgentTurn, reply: ModelReply) -> None:
-        self.turn = turn
-        self.reply = reply
-        content = reply.message.get("content")
-        self.text = content if isinstance(content, str) else ""
-        self.calls: list[dict[str, Plain]] = []
-        self.reported: list[Message] = []
-        """Messages for the model that need no calls."""
-        self.end = GOING_ON
-        self.idle = 0
-        self.handed = ""
-        self.found: list[str] = []
-
-    def output(self) -> dict[str, Plain]:
-        if self.reply.calls or self.reply.faults:
-            self._read_calls()
-        else:
-            self._read_text()
-        output: dict[str, Plain] = {
-            "told": self.reported,
-            "idle": self.idle,
-            "found": self.found,
-            "scripted": self.reply.scripted,
-            "events": [dict(event) for event in self.reply.events],
-        }
-        models = self.turn.state["offer"]["models"][self.turn.name]
-        first = self.turn.choice.get("model", models[0])
-        if self.reply.model != first:
-            output["instead_of"] = first
-        if self.end.outcome:
-            output["end"] = self.end.beside(self.reply.message.get("content"))
-        # Empty entries are omitted, because a journal stores many turns.
-        counts = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
-        usage = {name: one for name, one in counts if one or name in _ALWAYS}
-        return {
-            "message": self.reply.message,
-            "calls": self.calls,
-            "model": self.reply.model,
-            "usage": usage,
-            **{name: value for name, value in output.items() if value},
-        }
-
-    # Calls
-
-    def _read_calls(self) -> None:
-        """Process calls and faults in the order of the message. Faults without a place come last.
-
-        A call that ends the work is answered after the others, so that the conversation ends with
-        it.
-        """
-        ends: list[tuple[ModelCall, AgentEnd]] = []
-        by_id: dict[str | None, ModelCall | CallFault] = {
-            call.id: call for call in self.reply.calls
-        }
-        by_id |= {fault.id: fault for fault in self.reply.faults if fault.id is not None}
-        for sent in self.reply.message.get("tool_calls") or []:
-            told_call = by_id.get(sent["id"])
-            if isinstance(told_call, ModelCall) and (end := self._end_by(told_call)) is not None:
-                ends.append((told_call, end))
-            elif isinstance(told_call, ModelCall):
-                self._read_call(told_call, sent["function"]["arguments"])
-            elif told_call is not None:
-                self._refuse(told_call.id, told_call.name or "", told_call.reason)
-        unread = any(fault.id is None for fault in self.reply.faults)
-        for call, end in ends:
-            if unread and end.outcome == "resolved":
-                self._refuse(
-                    call.id, call.name, "not ended, as your reply has a call that was not made."
-                )
-                continue
-            self.end = self.end if self.end.outcome else end
-            self._answer_only(call.id, call.name, str(end.value or end.reason or "Noted."))
-        for fault in self.reply.faults:
-            if fault.id is None:
-                message: Message = {"role": "user", "content": fault.reason}
-                self._add_refused(fault.name, fault.reason, message)
-        if not self.reply.calls:
-            self._idle("its calls could not be read", most=termination.FAULTS)
-
-    def _end_by(self, call: ModelCall) -> AgentEnd | None:
-        """Return the end that a call declares, or None."""
-        if self.turn.answers or self.turn.tools[call.name].step:
-            return None
-        return termination.ended_by_call(call.name, call.arguments)
-
-    def _read_call(self, call: ModelCall, sent: str) -> None:
-        offered = self.turn.tools[call.name]
-        if self.turn.answers:
-            self._refuse(call.id, call.name, "no tool can be called any more.")
-        elif offered.handoff:
-            self._hand_over(call, offered.handoff)
-        elif call.name == tool_search.FIND and not offered.step:
-            names = tool_search.found(str(call.arguments["query"]), self.turn.deferred)
-            self.found += names
-            self._answer_only(call.id, call.name, tool_search.told(names))
-        else:
-            self._run(call, offered, sent)
-
-    def _hand_over(self, call: ModelCall, to: str) -> None:
-        if self.handed:
-            self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
-            return
-        self.handed = to
-        self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
-
-    def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
-        most = self.turn.agent["repeats"]
-        if not most:
-            self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
-            return
-        fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
-        if fails >= most:
-            if was_told:
-                self.end = AgentEnd(
-                    "not_resolved", None, f"{call.name} failed again and again", no_progress=True
-                )
-            self._refuse(call.id, call.name, termination.REPEATED.format(most))
-        else:
-            self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
-
-    def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
-        """Answer a call without running anything."""
-        self._add("", handoff, messages=[tool_message(id, name, content)])
-
-    def _refuse(self, id: str | None, name: str, reason: str) -> None:
-        """Answer an invalid call with the reason."""
-        self._add_refused(name, reason, tool_message(id, name, f"{ERROR}{reason}"))
-
-    def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
-        what = f"{name[:_LONGEST_NAME]!r} was not called" if name else "a call was not made"
-        step = generated_calls.refused(self.turn.name)
-        self._add(step, messages=[message], refused=f"{what}: {reason}")
-
-    def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
-        place = str(len(self.calls) + 1)
-        self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
-
-    # Text
-
-    def _read_text(self) -> None:
-        turn = self.turn
-        by_tools = turn.agent["finish"] == "tools"
-        by_word = termination.ended_by_word(self.text) if by_tools else None
-        if by_word is not None:
-            self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
-        elif self.reply.finish == "length":
-            self._idle("its replies were cut off", termination.CUT_SHORT)
-        elif not self.text.strip():
-            self._idle("its replies were empty", termination.EMPTY)
-        elif by_tools and not turn.answers:
-            self._idle("it neither called a tool nor ended its work", termination.GO_ON)
-        else:
-            self.end = self._answer(self.text)
-
-    def _answer(self, value: Plain) -> AgentEnd:
-        """Return the end by an answer. One that does not fit is returned to the model."""
-        answer, reason = self._fitting(value)
-        if reason is None:
-            return self._answered(answer)
-        self._idle(f"its answer does not fit: {reason}", self._wrong_form(reason))
-        return self.end
-
-    def _wrong_form(self, reason: str) -> str:
-        """Return the message about an answer that does not fit."""
-        schema = self.turn.agent["returns"]
-        if schema is None:
-            return f"Your answer does not fit: {reason}. Answer again."
-        form = json.dumps(plain(schema), ensure_ascii=False)
-        return (
-            f"Your answer does not fit: {reason}. Answer with nothing but JSON of this form: {form}"
-        )
-
-    def _fitting(self, value: Plain) -> tuple[Plain, str | None]:
-        """Return an answer as data, and why it does not fit, if it does not."""
-        schema = self.turn.agent["returns"]
-        if schema is not None:
-            try:
-                value = _read_answer(_bare(str(value)), plain(schema))
-            except ValueError as error:
-                return value, f"it is not JSON: {error}"
-            except FlowEngineError as error:
-                return value, error.message
-        if self.turn.convert is not None:
-            from flowengine.sdk.python_functions.conversions import Misfit
-
-            try:
-                self.turn.convert(value)
-            except Misfit as misfit:
-                return value, str(misfit)
-            except Exception as error:  # a validator of the program
-                return value, describe(error)
-        return value, None
-
-    def _answered(self, value: Plain) -> AgentEnd:
-        """Return the end by an answer. One forced in the last turn does not count as resolved."""
-        if not self.turn.answers:
-            return AgentEnd("resolved", value)
-        turns = self.turn.agent["max_turns"]
-        return AgentEnd("max_turns", value, f"it had to answer in the last of {turns} turns")
-
-    def _idle(self, reason: str, message: str | None = None, most: int = termination.IDLE) -> None:
-        """Count a reply without progress. Too many of them in a row end the work."""
-        self.idle = self.turn.state["idle"] + 1
-        if self.idle > most:
-            reason = f"{reason}, {self.idle} times in a row"
-            self.end = AgentEnd("not_resolved", None, reason, no_progress=True)
-        elif message is not None:
-            self.reported.append({"role": "user", "content": message})
-
-
-def _read_answer(text: str, schema: Any) -> Plain:
-    """Return an answer as data. A text need not have quotes.
-
-    Raises:
-        ValueError: It is neither JSON nor a text.
-        FlowEngineError: It does not fit.
-    """
-    validator = Validator(schema)
-    try:
-        return cast(Plain, validator.check(received_json(text), "the answer"))
-    except (ValueError, FlowEngineError) as error:
-        if text.startswith(("{", "[")):
-            raise
-        try:
-            return cast(Plain, validator.check(text, "the answer"))
-        except FlowEngineError as misfit:
-            raise (misfit if isinstance(error, ValueError) else error) from None
-
-
-def _bare(text: str) -> str:
-    """Return the text of an answer without an enclosing code fence."""
-    text = text.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text[3:-3].partition("\n")[2] if "\n" in text else text[3:-3]
-    return text.strip()
 
 
 async def take_turn(
