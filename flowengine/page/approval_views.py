@@ -221,7 +221,10 @@ def closed_as(wait: Mapping[str, Any]) -> str:
 
 
 def _delegate(call: ApiCall) -> Any:
-    given = {"to": call.body.get("to", "").strip(), "comment": call.body.get("comment") or None}
+    to = call.body.get("to", "").strip()
+    if to and ":" not in to:
+        to = f"user:{to}"  # as the page shows people
+    given = {"to": to, "comment": call.body.get("comment") or None}
     try:
         body = DelegateBody.model_validate(given)
     except ValidationError:

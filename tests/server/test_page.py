@@ -617,7 +617,8 @@ def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -
     assert ben("POST", f"{path}/release", form).status_code == 303
     assert "claimed_by" not in api.engine.approvals.show(wait)
     assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
-    assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
+    assert ben("POST", f"{path}/delegate", {**form, "to": "group:hr"}).status_code == 400
+    assert ben("POST", f"{path}/delegate", {**form, "to": "cleo"}).status_code == 303
     assert api.engine.approvals.show(wait)["handed"][-1]["to"] == "user:cleo"
     assert "Delegated by ben to cleo" in Browser(api)("GET", path).text
 
