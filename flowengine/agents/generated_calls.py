@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from flowengine.agents.generated_hooks import HookedFlow, after, of
+from flowengine.agents.generated_hooks import HookedFlow, after, of, spent
 from flowengine.agents.model_calls import AgentSpec
 from flowengine.agents.tool_steps import ToolStep, offered
 from flowengine.sdk import Plain
@@ -149,8 +149,7 @@ def _step(tool: ToolStep, id: str, parallel: bool) -> Plain:
     if tool.waits:
         lock["hold"] = True
     else:
-        spent = {"spent": {"reason": "${{ error.message }}"}}
-        handlers.insert(0, {"type": ["BudgetExceeded"], "set": spent, "output": failed})
+        handlers.insert(0, spent(failed))
     return {
         "id": id,
         **tool.action,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Literal
 
+from flowengine.agents import generated_checks
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
@@ -30,7 +31,7 @@ STATE: Mapping[str, Plain] = {"choice": {"type": "object", "default": {}}}
 _TURN = {
     "agent": "",  # its name, set below
     "turn": "${{ state.turns - state.begun + 1 }}",
-    "prompt": "${{ state.asked < 0 ? '' : state.messages[state.asked].content }}",
+    "prompt": generated_checks.GIVEN["prompt"],
 }
 GIVEN: Mapping[str, Mapping[str, str]] = {
     "before_turn": {
@@ -209,7 +210,7 @@ def calls(
                 **_action(hook, around, given),
                 "output": f"${{{{ {hooked.replace('{}', 'result', 1)} }}}}",
                 "on_error": [
-                    _spent(f"${{{{ {failed} }}}}"),
+                    spent(f"${{{{ {failed} }}}}"),
                     {"output": f"${{{{ {failed} }}}}"},
                 ],
             }
@@ -263,7 +264,7 @@ def after(
                 **({"when": f"${{{{ {meant.removeprefix(' && ')} }}}}"} if meant else {}),
                 **_action(hook, around, given),
                 "output": f"${{{{ answer_hooked(call, {answer}, result, {name}) }}}}",
-                "on_error": [_spent(failed), {"output": failed}],
+                "on_error": [spent(failed), {"output": failed}],
                 "next": {"to": to},
             }
         )
@@ -272,8 +273,12 @@ def after(
     return steps, marks
 
 
-def _spent(output: Plain) -> Plain:
-    """Return the handler of an exhausted budget in a hook around a call, which is not made."""
+def spent(output: Plain) -> Plain:
+    """Return the handler of an exhausted budget in a call or a hook around it.
+
+    Args:
+        output: The answer to the call.
+    """
     spent = {"spent": {"reason": "${{ error.message }}"}}
     return {"type": ["BudgetExceeded"], "set": spent, "output": output}
 

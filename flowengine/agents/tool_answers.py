@@ -207,18 +207,6 @@ def _kept(context: StepContext, value: Any) -> Plain:
     return {**context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)}
 
 
-def value_of(result: Plain) -> Plain:
-    """Return what a tool returned, as plain data without marks.
-
-    Args:
-        result: The result of its step: an envelope, or the value itself.
-    """
-    if isinstance(result, Mapping) and "envelope" in result:
-        made = result["envelope"]
-        result = made.get("value", made["content"])
-    return all_unmarked(result)
-
-
 def as_text(value: Any) -> str:
     """Return a value as the text of a message. This never fails."""
     if value is None:

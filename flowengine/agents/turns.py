@@ -74,6 +74,8 @@ class AgentTurn:
         """Whether the model must answer, because no turn follows."""
         self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
         """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
+        self.deferred: list[ToolOffer] = []
+        """Tools that the model has to find before it can call them."""
         self.tools = {one.offer.name: one for one in self._offered() if self._chosen(one)}
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
@@ -161,8 +163,9 @@ class AgentTurn:
 
     def _offered(self) -> list[TurnTool]:
         """Return the tools on offer, those that were found last."""
-        tools = self._tools()
-        globs = self.agent.get("defer", ())
+        tools, globs = self._tools(), self.agent.get("defer")
+        if globs is None:
+            return tools
         self.deferred = [
             one.offer
             for one in tools

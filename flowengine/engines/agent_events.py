@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from flowengine.agents.actions import TURN, answering_message
 from flowengine.agents.generated_calls import calls_of
-from flowengine.agents.tool_answers import value_of
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.inspection.call_endings import shown_status
@@ -32,7 +31,7 @@ from flowengine.engines.stream_parts import (
     ToolResultPart,
 )
 from flowengine.kernel.view import View
-from flowengine.sdk.call_answers import ERROR
+from flowengine.sdk.call_answers import ERROR, value_of
 from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:

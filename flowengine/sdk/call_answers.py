@@ -95,7 +95,7 @@ def answer(
         first = tool_message(call["id"], call["name"], made["content"])
         more, context, handoff = made["more"], made["context"], made["handoff"]
         return _first_handoff([first, *more], context, handoff, result, handed)
-    content = marked_data(result, call["name"], text) if kind == OTHERS else _text(result, text)
+    content = marked_data(result, call["name"], text) if kind == OTHERS else data_text(result, text)
     content = "\n\n".join([*said_by_people(approval), content])
     return _first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
 
@@ -170,8 +170,21 @@ def _first_handoff(
     return {"messages": messages, "context": context, "handoff": handoff, "value": value}
 
 
-def _text(value: Plain, text: Callable[..., str]) -> str:
+def data_text(value: Plain, text: Callable[..., str]) -> str:
+    """Return data as text, which a text is already."""
     return value if isinstance(value, str) else text(value)
+
+
+def value_of(result: Plain) -> Plain:
+    """Return what a tool returned, as plain data without marks.
+
+    Args:
+        result: The result of its step: an envelope, or the value itself.
+    """
+    if isinstance(result, Mapping) and "envelope" in result:
+        made = result["envelope"]
+        result = made.get("value", made["content"])
+    return all_unmarked(result)
 
 
 def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:
@@ -183,5 +196,5 @@ def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:
         text: Returns data as text.
     """
     value = all_unmarked(value)
-    content = _text(value, text)
+    content = data_text(value, text)
     return marked(content, str(source)) if has_text(value) else content

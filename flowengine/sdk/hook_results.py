@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.call_answers import ERROR, Answer, marked_data, tool_message
+from flowengine.sdk.call_answers import ERROR, data_text, marked_data, tool_message, value_of
 from flowengine.sdk.untrusted import all_unmarked
 
 Text = Callable[..., str]
@@ -37,7 +37,7 @@ def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
         end = {**_END, "outcome": "not_resolved", "reason": reason}
     elif "answer" in said:
         end = {**_END, "outcome": "resolved", "value": said["answer"]}
-    text = None if end is None else _text_of(end["value"], _text)
+    text = None if end is None else data_text(end["value"], _text)
     return {"choice": choice, "messages": messages, "end": end, "text": text}
 
 
@@ -76,7 +76,7 @@ def reply_hooked(
     messages: list[Plain] = []
     if "refuse" in said and not calls:
         messages = [{"role": "user", "content": f"{reason}\nAnswer again."}]
-    shown = "" if "refuse" in said else _text_of(said["answer"], _text)
+    shown = "" if "refuse" in said else data_text(said["answer"], _text)
     return {"calls": kept, "messages": messages, "end": last, "text": shown}
 
 
@@ -97,8 +97,8 @@ def call_hooked(
     if "refuse" in said:
         return _refused(call, f"{hook} refused it: {said['refuse']}", refused)
     if "answer" in said:
-        content = _text_of(said["answer"], text)
-        messages = [tool_message(_id_of(call), call_name(call, text), content)]
+        content = data_text(said["answer"], text)
+        messages = [tool_message(_id_of(call), _name_of(call), content)]
         return {"place": call["place"], "step": "", "handoff": "", "messages": messages}
     changed = dict(call)
     if "arguments" in said and "args" in call:
@@ -110,7 +110,7 @@ def call_hooked(
 
 def answer_hooked(
     call: Mapping[str, Any], answer: Mapping[str, Any], result: Plain, hook: str, text: Text
-) -> Answer:
+) -> dict[str, Plain]:
     """Return the answer to a call as a hook after it has left it.
 
     Args:
@@ -131,13 +131,13 @@ def answer_hooked(
         return {"messages": messages, "context": {}, "handoff": "", "value": None}
     value = said["answer"]
     is_marked = all_unmarked(first["content"]) != first["content"]
-    content = marked_data(value, call["name"], text) if is_marked else _text_of(value, text)
+    content = marked_data(value, call["name"], text) if is_marked else data_text(value, text)
     return {**answer, "messages": [{**first, "content": content}, *more], "value": value}
 
 
 def call_name(call: Mapping[str, Any], _text: Text) -> str:
     """Return the name of the called tool, also of one that the turn has answered."""
-    return str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
+    return _name_of(call)
 
 
 def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
@@ -145,33 +145,30 @@ def call_seen(answer: Mapping[str, Any], _text: Text) -> dict[str, Plain]:
     value, content = answer["value"], str(answer["messages"][0]["content"])
     if value is None and content.startswith(ERROR):
         return {"result": None, "error": all_unmarked(content.removeprefix(ERROR))}
-    if isinstance(value, Mapping) and "envelope" in value:
-        made = value["envelope"]
-        value = made.get("value", made["content"])
-    return {"result": all_unmarked(value), "error": None}
+    return {"result": value_of(value), "error": None}
 
 
-def calls_seen(calls: Sequence[Mapping[str, Any]], text: Text) -> list[Plain]:
+def calls_seen(calls: Sequence[Mapping[str, Any]], _text: Text) -> list[Plain]:
     """Return the calls of a reply as hooks see them."""
-    return [{"tool": call_name(one, text), "arguments": one.get("args", {})} for one in calls]
+    return [{"tool": _name_of(one), "arguments": one.get("args", {})} for one in calls]
 
 
 def _refused(call: Mapping[str, Any], reason: str, step: str) -> dict[str, Plain]:
     """Return a call that is answered by the reason why it is not made."""
-    name = str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
+    name = _name_of(call)
     messages = [tool_message(_id_of(call), name, f"{ERROR}{reason}")]
     shown = f"{name!r} was not called: {reason}"
     return {"place": call["place"], "step": step, "handoff": "", "messages": messages,
             "refused": shown}  # fmt: skip
 
 
+def _name_of(call: Mapping[str, Any]) -> str:
+    return str(call["name"] if "name" in call else call["messages"][0].get("name", ""))
+
+
 def _id_of(call: Mapping[str, Any]) -> Plain:
     found: Plain = call["id"] if "id" in call else call["messages"][0].get("tool_call_id")
     return found
-
-
-def _text_of(value: Plain, text: Text) -> str:
-    return value if isinstance(value, str) else text(value)
 
 
 def _read(result: Plain, hook: str, **known: type) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine import registry
-from flowengine.agents.tool_answers import value_of
 from flowengine.flow.cases import as_data
 from flowengine.flow.models.cases import Answer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.notation.addresses import without_repetition
+from flowengine.sdk.call_answers import value_of
 from flowengine.sdk.json_values import same
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.untrusted import all_unmarked

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import answering_message
-from flowengine.agents.tool_answers import value_of
 from flowengine.engines.executions.linked_flows import walk
 from flowengine.kernel.view import counting, edited
+from flowengine.sdk.call_answers import value_of
 from flowengine.sdk.untrusted import unmarked
 
 if TYPE_CHECKING:
