@@ -125,7 +125,7 @@ def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     """After `--linger`, waits are left to others, but requested cancellations are carried out."""
     file = str(flowengine.write("held.yaml", HELD.replace("THEN", then)))
     flowengine("run", file, "--id", "e1", code=4)
-    linger = {"queue": "100ms", "cancel": "1h"}[then]
+    linger = {"queue": "1ms", "cancel": "1h"}[then]
 
     process = flowengine.spawn("run", file, "--id", "e2", "--linger", linger)
     try:

@@ -153,7 +153,7 @@ class Local(Driver):
     def alarm(self, execution: Execution) -> None:
         """Have the loop wake for the next timer of an execution, or when it stays no longer."""
         due, stay = execution.timers.next(), execution.stays_until
-        if stay is not None and stay > self.now():
+        if stay:
             due = stay if due is None else min(due, stay)
         if due is None or (self._alarm is not None and self._alarm_due <= due):
             return
@@ -241,6 +241,8 @@ class Local(Driver):
             except StoreError as error:
                 self.halt(execution, error)
                 continue
+            if execution.stays_until is not None and execution.stays_until <= self.now():
+                execution.stays_until = 0  # it stayed, and is not woken for that again
             if not execution.work and not self.stays(execution):
                 # No lock was granted, or the clock was set back, so that the timer is too far away.
                 self.look(execution)
