@@ -135,7 +135,10 @@ class Executions(StoredExecutions):
             NotFound: The step has not started.
         """
         from flowengine.engines.interventions.fork import fork
+        from flowengine.journal.refusals import not_new
 
+        if id is not None and id == self._host.store.find_execution(execution):
+            raise not_new(id, self._host.store.execution(id))
         user, resources = self._engine.user, runtime_resources
         forked = fork(self._host, execution, from_step, set, flow, id, labels, user, resources)
         if not resume:

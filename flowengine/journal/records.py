@@ -73,7 +73,8 @@ class NewExecution(NamedTuple):
     owner: str | None = None
     """`Owner.id` of the holder of the first lease, with epoch 1. None: no holder."""
     files_of: str | None = None
-    """Execution whose artifacts this one also refers to."""
+    """Execution whose artifacts this one also refers to. Its own id: it replaces an ended execution
+    with this id."""
     title: str = ""
     """What it is about, in one line."""
     key_inputs: Mapping[str, Plain] = {}

@@ -12,7 +12,6 @@ from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
 from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
 from flowengine.runner.work import Work, check_inputs
-from flowengine.store_folder import remote_store
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
@@ -129,25 +128,16 @@ class Sessions(Group):
             NotFound: There is no session `name`.
             UsageError: The session has fewer messages after its first.
         """
-        from flowengine.engines.interventions.fork import fork
-
         id, new = self._find(name), self._free(to)
-        at = self._place(id, name).back(drop)
-        if at is None:
-            raise UsageError(
-                f"the session {name!r} has no {drop} messages after its first",
-                hint="end or delete it, and seed another one",
-            )
         labels = {**self.store.execution(id).labels, SESSION: to}
-        forked = fork(self._host, id, at.address, None, None, new, labels, self._engine.user)
-        return self._driving.leave(forked).execution
+        return self._forked(id, self._place(id, name, drop), new, labels)
 
     @blocking
     async def trim(self, name: str, drop: int = 1) -> str:
         """Remove the newest messages of the user and all that followed them from a session.
 
-        The session is replaced by a branch under the same name. If the process dies meanwhile, the
-        branch is the session `NAME (trimmed)`, and repeating the call completes it.
+        It is ended, and replaced by a branch of itself. If the process dies in between, it has
+        ended with all of its messages, and repeating the call completes it.
 
         Args:
             name: Its name.
@@ -159,24 +149,18 @@ class Sessions(Group):
         Raises:
             Conflict: The session answers a message, or waits for a decision.
             NotFound: There is no such session.
-            UsageError: The session has fewer messages after its first, or is in Temporal.
+            UsageError: The session has fewer messages after its first.
         """
-        if remote_store(str(self.store.location)) is not None:
-            from flowengine.engines.temporal.support import refuse
-
-            refuse("trimming a session")
-        trimmed = f"{name} (trimmed)"
-        if not self._exists(trimmed):
-            result = self._public.executions.result(self._find(name))
-            if not result.ended and Place.of(result.waits) is None:
-                raise Conflict(
-                    f"the session {name!r} answers a message", hint="trim it after its answer"
-                )
-            self.branch(name, trimmed, drop=drop)
-        if self._exists(name):
-            await self._delete(name)
-        id = self.branch(trimmed, name)
-        await self._delete(trimmed)
+        id = self._find(name)
+        result = self._public.executions.result(id)
+        if not result.ended and Place.of(result.waits) is None:
+            raise Conflict(
+                f"the session {name!r} answers a message", hint="trim it after its answer"
+            )
+        at = self._place(id, name, drop)
+        await self._ended(name)
+        self._forked(id, at, id, self.store.execution(id).labels)
+        self._host.flows.forget()
         return id
 
     trim_async = on_loop(trim)
@@ -236,8 +220,11 @@ class Sessions(Group):
             )
         self._host.flows.forget()
 
-    def _exists(self, name: str) -> bool:
-        return session_of(self._host, name)[1]
+    def _forked(self, id: str, at: Place, new: str, labels: Mapping[str, str]) -> str:
+        from flowengine.engines.interventions.fork import fork
+
+        forked = fork(self._host, id, at.address, None, None, new, labels, self._engine.user)
+        return self._driving.leave(forked).execution
 
     def _find(self, name: str) -> str:
         id, exists = session_of(self._host, name)
@@ -254,15 +241,23 @@ class Sessions(Group):
             raise Conflict(f"there is a session {name!r} already", hint="take another name")
         return id
 
-    def _place(self, id: str, name: str) -> Place:
-        """Return the last place at which a session waited for a message."""
+    def _place(self, id: str, name: str, drop: int) -> Place:
+        """Return the place at which a session waited for a message, some messages ago."""
         for status in ("pending", "closed"):
             page = self._public.approvals.list(
                 execution=id, status=status, kinds=["session"], limit=1
             )
             if (place := Place.of(page.items)) is not None:
-                return place
-        raise Conflict(f"the session {name!r} has no answer yet")
+                break
+        else:
+            raise Conflict(f"the session {name!r} has no answer yet")
+        at = place.back(drop)
+        if at is None:
+            raise UsageError(
+                f"the session {name!r} has no {drop} messages after its first",
+                hint="end or delete it, and seed another one",
+            )
+        return at
 
 
 def _of_outputs(result: ExecutionResult, inputs: Mapping[str, Any]) -> Conversation:

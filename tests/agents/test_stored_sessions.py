@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,34 +130,41 @@ def test_the_newest_messages_are_trimmed(engine: Engine) -> None:
         engine.sessions.trim("ana", 2)
 
 
-@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("step", ["_ended", "_forked"])
 def test_trimming_that_was_cut_off_is_completed_by_repeating_it(
-    engine: Engine, step: int, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost, wherever the process dies."""
     talk(engine, "ana", "1", "2", "3")
-    left = [step]
 
-    def mortal(method: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **more: Any) -> Any:
-            if left[0] == 0:
-                left[0] = -1
-                raise KeyboardInterrupt
-            left[0] -= 1
-            return method(*args, **more)
+    def die(*args: Any, **more: Any) -> Any:
+        raise KeyboardInterrupt
 
-        return called
-
-    sessions = type(engine.sessions)
     with monkeypatch.context() as patched:
-        for name in ("branch", "_delete"):
-            patched.setattr(sessions, name, mortal(getattr(sessions, name)))
+        patched.setattr(type(engine.sessions), step, die)
         with pytest.raises(KeyboardInterrupt):
             engine.sessions.trim("ana")
-    assert {"ana", "ana (trimmed)"} >= {*names(engine)} != set()
-    if step < 3:
-        engine.sessions.trim("ana")
-        assert names(engine) == ["ana"]
+    assert said(engine, "ana") == ["1", "re 1", "2", "re 2", "3", "re 3"]
+    engine.sessions.trim("ana")
+    assert said(engine, "ana") == ["1", "re 1", "2", "re 2"]
+    assert names(engine) == ["ana"]
+    talk(engine, "ana", "4")
+
+
+def test_two_who_trim_at_once_trim_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second finds the session that the first one has left."""
+    talk(engine, "ana", "1", "2", "3")
+    sessions = type(engine.sessions)
+    forked = sessions._forked
+
+    def second(self: Any, *args: Any, **more: Any) -> Any:
+        forked(self, *args, **more)
+        return forked(self, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions, "_forked", second)
+        with pytest.raises(Conflict, match="an execution session-ana already"):
+            engine.sessions.trim("ana")
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2"]
 
 

@@ -1058,8 +1058,11 @@ def test_agents_in_python_run_at_workers(
         assert [one["role"] for one in sessions.read("bob").messages] == [
             *("user", "assistant", "tool", "assistant")
         ]
-        with pytest.raises(UsageError, match="trimming a session"):
-            sessions.trim("ada")
+        assert sessions.trim("ada") == "session-ada"
+        assert len(sessions.read("ada").messages) == 4
+        assert runner.run(agent, "Thanks.", session="ada").result == "You are welcome."
+        assert len(sessions.read("ada").messages) == 6
+        wait_until(lambda: len(sessions.list().items) == 2)
         earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
         sessions.seed("cem", agent, earlier)
         assert sessions.read("cem").messages == earlier

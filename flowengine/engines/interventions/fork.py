@@ -51,10 +51,9 @@ def fork(
 ) -> Execution:
     """Create an execution that shares the past of another one up to the start of a step.
 
-    That step starts again, after `values` are written into the state. Other steps that were waiting
-    then keep waiting. A step that was running takes its later result from the old execution.
-    Without a result it counts as interrupted. A fork at a compensation undoes the steps that the
-    old execution has not undone yet.
+    That step starts again, after `values` are written into the state. Other steps keep waiting. A
+    step that was running takes its later result from the old execution. Without a result it counts
+    as interrupted. A fork at a compensation undoes what the old execution has not undone yet.
 
     Args:
         host: Provides the store.
@@ -62,7 +61,7 @@ def fork(
         at: Address of the step.
         values: State to write.
         flow: A changed flow, if any.
-        id: Id of the new execution. None: a new id.
+        id: Id of the new execution. None: a new id. That of an ended old one replaces it.
         labels: Labels to filter lists by. None: those of the old execution.
         user: The user who forks it.
         resources: Objects of the caller for it, by name.
@@ -77,7 +76,7 @@ def fork(
     check_not_undone(host, record, journal, at)
     with Sound(f"what is stored of execution {old}"):
         found = past_of(host.flows, record.hash, journal, old, at)
-    past, results = found.events, found.results
+    past = found.events
     before = host.flows.by_hash(form_then(journal, past, record.hash))
     linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
@@ -85,22 +84,24 @@ def fork(
     values = _checked_state(linked, values)
     now = host.clock.now()
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
-    if "environments" in past[0]["execution"]:
-        data["environments"] = past[0]["execution"]["environments"]
+    began = past[0]["execution"]
+    if "environments" in began:
+        data["environments"] = began["environments"]
     check_names(linked.compiled, resources or {}, data.get("environments", {}))
-    if brought := {*past[0]["execution"].get("resources", ()), *(resources or ())}:
+    if brought := {*began.get("resources", ()), *(resources or ())}:
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
-    new = new_record(linked, data, past[0], host.keeper.owner.id, f"{old} at {at}", files_of=old)
+    origin = record.forked_from if id == old else f"{old} at {at}"
+    new = new_record(linked, data, past[0], host.keeper.owner.id, origin, files_of=old)
     execution.begin_with(new, past, forms(past))
     host.keeper.reserve(data["id"])
     graph, state = linked.graph, execution.state
     # Written at the time of the past, because the retry extends the deadlines of steps by the time
     # since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
-    again, *late = _again(View(graph, state), at, results, now, user)
+    again, *late = _again(View(graph, state), at, found.results, now, user)
     if at.endswith(COMPENSATION):
         again |= {"undone": found.undone, **found.ended}
     else:

@@ -47,14 +47,15 @@ class ExecutionFollower:
     Args:
         host: Has the subscribers.
         execution: As it was before the first event to report. It is changed.
-        goes_back: Whether the next retry goes back to the state that the execution already has.
+        retries: Number of the next retries that begin with the state that the execution has. One
+            with a changed flow consists of two.
     """
 
-    def __init__(self, host: Host, execution: Execution, *, goes_back: bool) -> None:
+    def __init__(self, host: Host, execution: Execution, *, retries: int) -> None:
         self._host = host
         self._execution = execution
         execution.is_bounded = lambda: False  # its events are stored already
-        self._goes_back = goes_back
+        self._retries = retries
 
     def read(self) -> list[JournalEntry]:
         """Return the events that are not reported yet, if there is a subscriber.
@@ -76,10 +77,10 @@ class ExecutionFollower:
         for entry in entries:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {execution.id}")
             if event["type"] == "retry":
-                if not self._goes_back:  # another engine retries it
+                if not self._retries:  # another engine retries it
                     self._execution = self._host.stored(execution.id, 0)
                     return
-                self._goes_back = False
+                self._retries -= 1
             execution.told = Told([], [], [])
             execution.apply(event)
             report(self._host.tell, execution, execution.told)
@@ -193,8 +194,8 @@ class RemoteDriving(Driving):
 
     def _following(self, execution: Execution) -> ExecutionFollower:
         """Return what reports the progress of an execution to subscribers, if there are any."""
-        goes_back = any(event["type"] == "retry" for event in execution.queue)
-        return ExecutionFollower(self._host, execution, goes_back=goes_back)
+        retries = sum(event["type"] == "retry" for event in execution.queue)
+        return ExecutionFollower(self._host, execution, retries=retries)
 
     def _has_sent(self, execution: str) -> bool:
         """Return whether subscribers are to learn what messages of this engine have caused."""

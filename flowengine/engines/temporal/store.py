@@ -475,8 +475,11 @@ class TemporalStore:
         events = [unpack(event) for event in queue]
         forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
         past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
-        reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
+        reuse, replaced = WorkflowIDReusePolicy.REJECT_DUPLICATE, list[str]()
         if append.new is not None and append.new.files_of:
+            if append.new.files_of == id:
+                reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                replaced = self._call(self._runs(id))
             if self.objects is None:
                 past["texts"] = self._texts(append.new.files_of)
             else:
@@ -509,6 +512,7 @@ class TemporalStore:
         if not self._call(self._begun(start, {HEAD: head}, reuse)):
             self._release(id, locks, append.at)
             raise Conflict(f"execution {id} exists, or is open", hint=Hint(f"flowengine show {id}"))
+        self._call(self._remove_runs(id, replaced))
 
     def _reserve(self, id: str, append: Append) -> list[str]:
         """Make the claims of an execution that is to be started, and return their locks.
@@ -1050,18 +1054,27 @@ class TemporalStore:
         return sum([await self._is_removed(id) for id in dict.fromkeys([*old, *ids])])
 
     async def _is_removed(self, id: str) -> bool:
-        """Delete all runs of a workflow that has ended, and return whether it was there.
-
-        The newest is the last, because the ones before would be taken for the execution.
-        """
-        client, runs = await self._connection.client(), await self._listing.runs(id)
+        """Delete all runs of a workflow that has ended, and return whether it was there."""
         try:
             newest = await self._described(id)
         except NotFound:
             return False
         if newest.status == WorkflowExecutionStatus.RUNNING:
             return False  # retried just now
-        for run in dict.fromkeys([*(run for run in runs if run != newest.run_id), newest.run_id]):
+        await self._remove_runs(id, await self._runs(id))
+        return True
+
+    async def _runs(self, id: str) -> list[str]:
+        """Return the runs of a workflow.
+
+        The newest is the last, because the ones before would be taken for the execution.
+        """
+        newest = (await self._described(id)).run_id
+        return [*(run for run in await self._listing.runs(id) if run != newest), newest]
+
+    async def _remove_runs(self, id: str, runs: Sequence[str]) -> None:
+        client = await self._connection.client()
+        for run in runs:
             request = DeleteWorkflowExecutionRequest(
                 namespace=client.namespace,
                 workflow_execution=WorkflowExecution(workflow_id=id, run_id=run),
@@ -1071,7 +1084,6 @@ class TemporalStore:
             except RPCError as error:
                 if error.status != RPCStatusCode.NOT_FOUND:
                     raise
-        return True
 
     def close(self) -> None:
         self._connection.close()

@@ -262,9 +262,9 @@ class MemoryStore(JournalStore):
             return Conflict(
                 f"execution {execution} cannot start: its flow {new.hash} is not in the store"
             )
-        if journal is not None:
-            return not_new(execution, journal.record)
-        return None
+        if journal is None or (new.files_of == execution and self._may_be_removed(execution)):
+            return None
+        return not_new(execution, journal.record)
 
     def _lease_lost(self, execution: str, journal: MemoryJournal | None) -> LeaseLost:
         who = "it is no longer in the store"
@@ -334,6 +334,9 @@ class MemoryStore(JournalStore):
         return any(sha256 in entry.artifacts for id, entry in journals if execution in (None, id))
 
     def _create(self, execution: str, new: NewExecution) -> None:
+        kept = self._journals.get(new.files_of or "")
+        if kept is not None and new.files_of == execution:
+            self._remove({execution})
         self._created += 1
         record = ExecutionRecord(
             id=execution,
@@ -355,8 +358,8 @@ class MemoryStore(JournalStore):
             key_inputs=dict(new.key_inputs),
         )
         journal = self._journals[execution] = MemoryJournal(self._created, record, new.owner)
-        if new.files_of in self._journals:
-            journal.artifacts |= self._journals[new.files_of].artifacts
+        if kept is not None:
+            journal.artifacts |= kept.artifacts
 
     def _open_wait(
         self, journal: MemoryJournal, record: Mapping[str, Plain], packed: bytes
@@ -825,21 +828,11 @@ class MemoryStore(JournalStore):
             ended = {
                 id
                 for id, journal in self._journals.items()
-                if (ended_at := journal.record.ended_at) is not None
-                and (id in ids or (journal.record.status in statuses and ended_at <= before))
-                and not self._claims.has(id)
+                if self._may_be_removed(id)
+                and (id in ids or journal.record.status in statuses)
+                and (id in ids or (journal.record.ended_at or 0) <= before)
             }
-            for id in ended:
-                del self._journals[id]
-            if self._numbered is not None:
-                self._numbered = [
-                    None if place is None or place[0] in ended else place
-                    for place in self._numbered
-                ]
-            self._messages.prune(ended)
-            self._waits = {
-                id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
-            }
+            self._remove(ended)
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
             hashes.update(hash for hash, _, _ in self._sources.values())
@@ -858,6 +851,26 @@ class MemoryStore(JournalStore):
                 for size in files.sweep(shelf, referred.__contains__)
             ]
         return Pruned(len(ended), len(sizes), sum(sizes))
+
+    def _may_be_removed(self, execution: str) -> bool:
+        """Return whether an execution has ended and has no locks."""
+        return self._journals[execution].record.ended_at is not None and not self._claims.has(
+            execution
+        )
+
+    def _remove(self, executions: set[str]) -> None:
+        """Remove executions, except for the files and flows that they used."""
+        for id in executions:
+            del self._journals[id]
+        if self._numbered is not None:
+            self._numbered = [
+                None if place is None or place[0] in executions else place
+                for place in self._numbered
+            ]
+        self._messages.prune(executions)
+        self._waits = {
+            id: kept for id, kept in self._waits.items() if kept.wait.execution not in executions
+        }
 
     def close(self) -> None:
         with self._lock:

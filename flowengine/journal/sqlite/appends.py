@@ -167,6 +167,7 @@ def _create(
     if append.epoch != epoch:
         return 0, lease_lost(connection, append.execution, None)
     head = append.head or ExecutionHead("running", new.created_at)
+    kept = _replace(connection, append.execution) if new.files_of == append.execution else ()
     row = (
         append.execution,
         new.flow,
@@ -193,10 +194,27 @@ def _create(
     connection.execute(queries.CREATE_LEASE, (number, epoch, owner))
     if new.files_of is not None:
         connection.execute(queries.REFER_TO_ALL, (number, new.files_of))
+        connection.executemany(queries.REFER, [(digest, number) for digest in kept])
     for name, value in new.labels.items():
         connection.execute(queries.CREATE_LABEL, (name, value, new.created_at, number))
     keep_up(connection, number)
     return number, None
+
+
+def _replace(connection: sqlite3.Connection, execution: str) -> list[str]:
+    """Remove an execution that has ended, and return the digests of its artifacts."""
+    found = connection.execute(queries.PRUNABLE_ONE, (execution,)).fetchone()
+    if found is None:
+        return []
+    kept = [digest for (digest,) in connection.execute(queries.ARTIFACTS_OF, found)]
+    remove(connection, *found)
+    return kept
+
+
+def remove(connection: sqlite3.Connection, number: int) -> None:
+    """Remove what an execution has in the database, by its number."""
+    for statement in queries.PRUNE:
+        connection.execute(statement, {"number": number})
 
 
 def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecution) -> Conflict:

@@ -13,6 +13,7 @@ from flowengine.journal.lease_holders import this_process
 from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
 from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.appends import remove
 from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.journal.sqlite.search import index_all
 from flowengine.util.files import HELD_SECONDS
@@ -77,13 +78,8 @@ def _prune_one(database: StoreDatabase, id: str) -> bool:
     with database.writing() as connection:
         found = connection.execute(queries.PRUNABLE_ONE, (id,)).fetchone()
         if found is not None:
-            _remove(connection, *found)
+            remove(connection, *found)
     return found is not None
-
-
-def _remove(connection: sqlite3.Connection, number: int) -> None:
-    for statement in queries.PRUNE:
-        connection.execute(statement, {"number": number})
 
 
 def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
@@ -93,7 +89,7 @@ def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
         with _in_turn(database) as connection:
             batch = connection.execute(queries.PRUNABLE, (status, before, last, _BATCH)).fetchall()
             for (number,) in batch:
-                _remove(connection, number)
+                remove(connection, number)
         removed += len(batch)
         if len(batch) < _BATCH:
             return removed

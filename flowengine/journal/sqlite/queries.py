@@ -480,6 +480,8 @@ REFER_TOO = """INSERT OR IGNORE INTO artifacts (sha256, execution)
     (:of IS NULL OR execution = (SELECT number FROM executions WHERE id = :of)) LIMIT 1"""
 """Insert a reference to an artifact that another execution, or any, refers to."""
 
+ARTIFACTS_OF = "SELECT sha256 FROM artifacts WHERE execution = ?"
+
 REFER_TO_ALL = """INSERT OR IGNORE INTO artifacts (sha256, execution)
     SELECT sha256, ? FROM artifacts
     WHERE execution = (SELECT number FROM executions WHERE id = ?)"""
