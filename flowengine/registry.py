@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowengine import sdk
 from flowengine.errors import FlowEngineError
-from flowengine.sdk import CommandEnvironment, StepKind
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
-    from flowengine.sdk import StepContext
+    from flowengine.sdk import CommandEnvironment, StepContext, StepKind
     from flowengine.sdk.environments import Provider, Sandbox
 
 NODES = "flowengine.nodes"
@@ -137,9 +137,9 @@ def label(name: str, task: Mapping[str, Any]) -> str:
         task: The constant part of the compiled step.
     """
     try:
-        declared = kind_class(name) if has_kind(name) else StepKind
+        declared = kind_class(name) if has_kind(name) else sdk.StepKind
     except UnknownKind:
-        declared = StepKind
+        declared = sdk.StepKind
     if task.get("tool") in declared.tools():
         return f"{name}.{task['tool']}"
     return f"{name} {declared.label(task)}".strip()
@@ -191,7 +191,7 @@ def adapted(
     reader = kind(name)
 
     def text(value: Any, room: int) -> str | None:
-        if type(reader).text_for_model is StepKind.text_for_model:
+        if type(reader).text_for_model is sdk.StepKind.text_for_model:
             return None
         # Text between the lines of a secret would hide it from later masking.
         shown = context.mask(value)
@@ -234,7 +234,7 @@ def _shared_packages(one: str, other: str) -> int:
 
 def kind_class(name: str) -> type[StepKind]:
     """Return the class of a step kind. `UnknownKind` contains the reason if there is none."""
-    return _load(NODES, name, StepKind)
+    return _load(NODES, name, sdk.StepKind)
 
 
 def kind(name: str) -> StepKind:
@@ -249,7 +249,7 @@ def environment(name: str) -> CommandEnvironment:
     """Return the single object of a kind of environment, with the errors of `kind_class`."""
     cls = _environments.get(name)
     if cls is None:
-        cls = _environments[name] = _load(ENVIRONMENTS, name, CommandEnvironment)()
+        cls = _environments[name] = _load(ENVIRONMENTS, name, sdk.CommandEnvironment)()
     return cls
 
 

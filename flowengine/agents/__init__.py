@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from flowengine.agents.loggers import LogEvent, LoggerManager
     from flowengine.agents.termination import case_not_resolved, case_resolved
 
+MODEL_VARIABLE = "FLOWENGINE_MODEL"
+"""Environment variable with the model of agents that name none."""
+
 __all__ = [
+    "MODEL_VARIABLE",
     "Agent",
     "LogEvent",
     "LoggerManager",

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic import ValidationError as InvalidFields
 from typing_extensions import TypeVar
 
+from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent_mistakes import check_fields, missing_attribute, wrong_values
 from flowengine.agents.agent_tools import (
     AgentAsTool,
@@ -31,7 +32,6 @@ from flowengine.agents.agent_tools import (
     is_tool,
     takes_deps,
 )
-from flowengine.agents.first_messages import VARIABLE
 from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
@@ -111,7 +111,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                 raise AttributeError(message)
             return super().__getattr__(name)
 
-    model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
+    model: str = Field(default_factory=lambda: os.environ.get(MODEL_VARIABLE) or "gpt-4o")
     """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
     """Text, or a function that returns it. The function is called before every turn. If it has a

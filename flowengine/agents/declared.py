@@ -12,8 +12,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent import TURNS
-from flowengine.agents.first_messages import VARIABLE, is_model_named
+from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
@@ -178,7 +179,7 @@ def _spec(
     defaults = agent.home.defaults
     model = entry.get("model") or defaults.get("model")
     if model is None and not is_model_named():
-        hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
+        hint = f"say 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
     handoffs, reached = (_targets(agent, closure, way) for way in _WAYS)
     environments = _environments(name, agent)

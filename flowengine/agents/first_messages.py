@@ -10,16 +10,16 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
+from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.registry import resolve
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.untrusted import marked, source_of, unmarked
 
-VARIABLE = "FLOWENGINE_MODEL"
 NO_MODEL = (
     "no model is named: say 'model' of the agent, 'defaults.model', the variable "
-    f"{VARIABLE}, or --model"
+    f"{MODEL_VARIABLE}, or --model"
 )
 
 ASKED: dict[str, Any] = {
@@ -55,7 +55,7 @@ def answered_by(model: str) -> Iterator[None]:
 
 def is_model_named() -> bool:
     """Return whether a default model exists for agents whose file names none."""
-    return bool(_ANSWERS.get() or os.environ.get(VARIABLE))
+    return bool(_ANSWERS.get() or os.environ.get(MODEL_VARIABLE))
 
 
 async def opened(
@@ -133,7 +133,7 @@ def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
 
 
 def _models(named: Mapping[str, Any]) -> list[str]:
-    first = named["model"] or os.environ.get(VARIABLE)
+    first = named["model"] or os.environ.get(MODEL_VARIABLE)
     if not first:
         raise ModelError(NO_MODEL, retryable=False)
     return [first, *named["fallbacks"]]

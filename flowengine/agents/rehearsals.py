@@ -7,8 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.context_reduction import ContextReduction
-from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
+from flowengine.agents.first_messages import chosen, opened_with
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import replied
@@ -27,7 +28,7 @@ _TOO_LONG = ContextWindowExceeded("the case says so")
 def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
     """Return the opening of an agent's work, with the server tools of the case."""
     models = {
-        name: {**value, "model": value["model"] or os.environ.get(VARIABLE) or NAMELESS}
+        name: {**value, "model": value["model"] or os.environ.get(MODEL_VARIABLE) or NAMELESS}
         for name, value in task["models"].items()
     }
     named = chosen(models, input.get("model") or "")

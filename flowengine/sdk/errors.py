@@ -7,10 +7,12 @@ All failures of environments derive from `EnvironmentFailure`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from flowengine.errors import without_addresses
-from flowengine.kernel.graph.compiled import Plain
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
 
 
 class StepError(Exception):

@@ -17,7 +17,6 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
-from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.python_functions.plain_hints import is_field, known_hints
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
@@ -309,7 +308,7 @@ def plain_default(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _member_names(keys: Any) -> list[Plain]:
+def _member_names(keys: Any) -> list[Any]:
     """Return the texts that keys can be, or an empty list if they can be any or are not texts."""
     members = get_args(keys) if get_origin(keys) is Literal else ()
     if inspect.isclass(keys) and issubclass(keys, enum.Enum):

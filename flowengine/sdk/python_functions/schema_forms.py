@@ -7,9 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from flowengine.kernel.graph.compiled import Plain
-
-Schema = dict[str, Plain]
+Schema = dict[str, Any]
 
 SCALARS: dict[str, Schema] = {
     "str": {"type": "string"},
@@ -49,7 +47,7 @@ def arguments(parameters: Iterable[Parameter], others: Schema | None) -> Schema:
         "type": "object",
         "properties": {parameter.name: _property(parameter) for parameter in each},
     }
-    required: list[Plain] = [parameter.name for parameter in each if parameter.required]
+    required: list[Any] = [parameter.name for parameter in each if parameter.required]
     if required:
         schema["required"] = required
     if others != {}:
@@ -119,12 +117,12 @@ def union(schemas: Sequence[Schema]) -> Schema:
     if not all(schemas):
         return {}
     if all(schema.keys() == {"type"} for schema in schemas):
-        types: list[Plain] = []
+        types: list[Any] = []
         for schema in schemas:
             types += schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         each = list(dict.fromkeys(types))
         return {"type": each if len(each) > 1 else each[0]}
-    choices: list[Plain] = []
+    choices: list[Any] = []
     for schema in schemas:
         more = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
         choices += [choice for choice in more if choice not in choices]
