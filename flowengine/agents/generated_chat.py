@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from flowengine.agents import generated_checks, generated_reductions
+from flowengine.agents import generated_checks, generated_reductions, generated_steering
 from flowengine.agents.generated_checks import HELD
+from flowengine.agents.generated_steering import NOTHING, TAKEN, UNHEARD
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ASK
 from flowengine.sdk import Plain
@@ -26,10 +27,6 @@ ANSWER = (
     " }}"
 )
 """The output: the answer, otherwise the last text."""
-SPENT = "has(state.spent.reason)"
-"""Whether a call exhausted a budget."""
-NOTHING = json.dumps(NO_END)
-"""An expression for work that has not ended."""
 
 
 def declared(active: str, served: bool) -> Mapping[str, Plain]:
@@ -63,6 +60,7 @@ def declared(active: str, served: bool) -> Mapping[str, Plain]:
         **generated_reductions.STATE,
         **renewed,
         **generated_checks.STATE,
+        **generated_steering.STATE,
     }
 
 
@@ -118,10 +116,11 @@ def step(
         "with": {"question": f"${{{{ {question} }}}}"},
         "set": {
             "messages": f"${{{{ output == '' || {_AGAIN}{held} ? [] : "
-            "[{'role': 'user', 'content': output}] }}",
+            f"[{{'role': 'user', 'content': {UNHEARD} + output}}] }}}}",
+            "heard": f"${{{{ output == '' || {_AGAIN} ? 0 : {TAKEN} }}}}",
             "asked": f"${{{{ output == '' || {_AGAIN} ? state.asked : size(state.messages) }}}}",
             "failed": "",
-            **({"held": "${{ output }}"} if checking else {}),
+            **({"held": f"${{{{ {UNHEARD} + output }}}}"} if checking else {}),
             **more,
             "begun": "${{ state.turns }}",
             "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",

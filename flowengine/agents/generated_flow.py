@@ -20,10 +20,12 @@ from flowengine.agents import (
     generated_checks,
     generated_hooks,
     generated_reductions,
+    generated_steering,
 )
-from flowengine.agents.generated_chat import ANSWER, NOTHING, SPENT
+from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_hooks import HookedFlow
+from flowengine.agents.generated_steering import NOTHING, SPENT
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep, wanted
@@ -90,6 +92,7 @@ class FlowWriter:
         """Ids of all steps other than those of tools."""
         self.person = self._unique(generated_chat.PERSON) if chat else None
         """The step that asks a person."""
+        self.heard, self.paused, self.last = map(self._unique, generated_steering.IDS)
         guarded = chat and len(self.agents) > 1 and self._begin(agents[0]) != agents[0].name
         self.passed = self._unique(generated_chat.PASSED) if guarded else ""
         """The step after the checks of the first agent, which see every message of a chat."""
@@ -108,6 +111,8 @@ class FlowWriter:
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         steps += [self._pass_on()] if self.passed else []
+        if self.execute_tools:
+            steps += self._steering()
         turns = self.agents[0].max_turns
         why = f"'its {turns} turns are used up: give it more with max_turns'"
         reason = self._if_ended("state.end.reason", "state.spent.reason", "''", why)
@@ -131,6 +136,7 @@ class FlowWriter:
                 "reason": {"value": reason},
             },
             "outcome": outcome,
+            "signals": dict(generated_steering.SIGNALS),
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
@@ -262,8 +268,35 @@ class FlowWriter:
         return [] if to == end else [_Way("answers", ANSWERED, to)]
 
     def _end(self, agent: AgentSpec) -> str:
-        """Return the step after an agent's work: the end, or the question to the person."""
-        return "end" if self.person is None or agent.constants["finish"] == "tools" else self.person
+        """Return the step after an agent's work."""
+        if not self.execute_tools or (self.person and agent.constants["finish"] == "tools"):
+            return "end"
+        return self.last
+
+    def _steering(self) -> list[Plain]:
+        """Return the steps in which messages of people reach the active agent."""
+        ids = (self.heard, self.paused, self.last)
+        ways = len(self.agents)
+        self.marks |= {
+            self.heard: Mark(plumbing=True, ways=[""] * ways),
+            self.paused: Mark(plumbing=True, ways=[""] * (ways + 1)),
+            self.last: Mark(plumbing=True, ways=["", ""]),
+        }
+        checking = [agent.name for agent in self.agents if self._begin(agent) != agent.name]
+        return generated_steering.steps(
+            ids,
+            self._to_active(self._begin),
+            self._to_active(self._enter),
+            self.person or "end",
+            checking if self.person else [],
+        )
+
+    def _goes_on(self, agent: AgentSpec) -> list[Plain]:
+        """Return the edges to the next turn of an agent."""
+        edges: list[Plain] = [{"else": self._enter(agent)}]
+        if self.execute_tools:
+            edges = [*generated_steering.before_turn(self.heard, self.paused), *edges]
+        return edges
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
         calls = generated_calls.calls_of(agent.name)
@@ -322,9 +355,10 @@ class FlowWriter:
             *checked,
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
-        names = [*(lead.says for lead in leads), "goes on"]
+        onward = self._goes_on(agent)
+        names = [*(lead.says for lead in leads), *("" for _ in onward[1:]), "goes on"]
         anew = {"instructions": ("_instructions", agent.name)}
-        ways: list[Plain] = [*(lead.edge for lead in leads), {"else": self._enter(agent)}]
+        ways: list[Plain] = [*(lead.edge for lead in leads), *onward]
         following: Plain = {"first": ways}
         if hooked:
             then = generated_hooks.leads(agent.name)
@@ -431,7 +465,8 @@ class FlowWriter:
         if self.servers:
             handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
             says.append("")
-        says.append("next turn")
+        onward = self._goes_on(agent)
+        says += [*("" for _ in onward[1:]), "next turn"]
         tools = [(tool, self._step_id(agent, tool)) for tool in agent.tools]
         group, marks, output = generated_calls.group(agent, tools, self._hooked(agent))
         self.marks |= {calls: Mark(plumbing=True, says="", ways=says), **marks}
@@ -446,7 +481,7 @@ class FlowWriter:
             "group": group,
             "output": output,
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
-            "next": {"first": [*ways, *handoffs, {"else": self._enter(agent)}]},
+            "next": {"first": [*ways, *handoffs, *onward]},
         }
 
     def _targets(self, agent: AgentSpec) -> list[str]:

@@ -515,6 +515,7 @@ def signal(
     execution: str | None = None,
     key: str | None = None,
     id: str | None = None,
+    step: str | None = None,
 ) -> ApiRequest[Sent]:
     """Send a signal to an execution, or to the open one that has the key. See `Engine.signal`."""
 
@@ -525,6 +526,7 @@ def signal(
     if (execution is None) == (key is None):
         raise UsageError("a signal needs an execution or a key to go to")
     if execution is not None:
+        body |= {"step": step}
         return ApiRequest("POST", f"{_at(execution)}/signals/{_part(name)}", read, body)
     return ApiRequest("POST", f"/v1/signals/{_part(name)}", read, {**body, "key": key})
 

@@ -494,6 +494,7 @@ class Engine(RenamedMethods):
         id: str | None = None,
         by: str | None = None,
         flow: LoadedFlow | str | PathLike[str] | None = None,
+        step: str | None = None,
         resume: bool = True,
     ) -> Sent:
         """Send a signal to an execution, or to the open execution that has the key.
@@ -512,6 +513,7 @@ class Engine(RenamedMethods):
             by: The sender, as `user:NAME`. Default: the engine's user.
             flow: A flow, or the path of its file, that starts an execution if no open one has the
                 key. It is registered first. Default: the registered flow that starts on the signal.
+            step: Address of the step whose subflow or agent receives it in its state.
             resume: Resume the execution.
 
         Returns:
@@ -519,7 +521,7 @@ class Engine(RenamedMethods):
         """
         from flowengine.engines.messages import signal
 
-        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
+        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow, step)
         return sent._replace(result=await self._driving.go_on(sent.execution, resume=resume))
 
     signal_async = on_loop(signal)

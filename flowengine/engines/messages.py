@@ -15,6 +15,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import unpack_event, unpack_notice
 from flowengine.kernel.notation.addresses import separate_id, wait_id
+from flowengine.kernel.view import View
 from flowengine.sdk.near_words import did_you_mean, nearest
 from flowengine.sdk.validation import validate
 
@@ -51,6 +52,7 @@ def signal(
     id: str | None,
     who: Actor,
     flow: LoadedFlow | str | PathLike[str] | None,
+    step: str | None = None,
 ) -> Sent:
     """Store a signal for an execution, which it may start. See `Engine.signal`."""
     stored_id = None if execution is None else host.store.find_execution(execution)
@@ -59,7 +61,7 @@ def signal(
         loaded = as_loaded(flow)
         deploy(host, loaded)
         begun = loaded.id
-    return send_signal(host, name, data, stored_id, key, id, who, begun)
+    return send_signal(host, name, data, stored_id, key, id, who, begun, step)
 
 
 def send_signal(
@@ -71,6 +73,7 @@ def send_signal(
     id: str | None,
     who: Actor,
     flow: str | None = None,
+    step: str | None = None,
 ) -> Sent:
     """Store a signal for an execution.
 
@@ -83,6 +86,7 @@ def send_signal(
         id: Id of the message. A second message with the same id and data is not stored.
         who: The sender.
         flow: Id of the flow to start, if several could be started.
+        step: Address of the step whose subflow receives it in its state.
 
     Returns:
         The signal as stored, with its execution.
@@ -92,8 +96,8 @@ def send_signal(
         InputError: The flow does not declare the signal, the data does not match, or the started
             execution would not have the key.
         NotFound: No open execution has the key, and no flow starts one.
-        Conflict: The execution has ended, several flows start on the signal, or a message with this
-            id was sent with other data.
+        Conflict: The execution has ended, several flows start on the signal, a message with this
+            id was sent with other data, or not exactly one step receives it.
     """
     if (execution is None) == (key is None):
         raise UsageError("a signal needs an execution or a key to go to")
@@ -104,6 +108,8 @@ def send_signal(
     }  # fmt: skip
     if execution is not None:
         event["data"] = check_for(host, execution, name, data)
+        if (place := _place(host, execution, name, step)) is not None:
+            event["step"] = place
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
         try:
@@ -118,6 +124,39 @@ def send_signal(
     if not sent.first:
         _check_same_message(host, event, sent)
     return Sent(sent.execution, id, None, sent.began, sent.first)
+
+
+def _place(host: Host, execution: str, name: str, step: str | None) -> str | None:
+    """Return the address of the step whose subflow receives a signal. None: any receiver.
+
+    Raises:
+        Conflict: Several receive it in their state, or none does.
+    """
+    stored = host.stored(execution, 0)
+    received = stored.linked.graph.received.get(name, {})
+    if stored.ended or (step is None and (not received or 0 in received)):
+        return None
+    frames = stored.state["frames"]
+    places = [
+        scope["path"].rstrip("/")
+        for scope in View(stored.linked.graph, stored.state).subflows()
+        if frames[scope["frame"]]["flow"] in received
+    ]
+    if step is None and len(places) == 1:
+        return places[0]
+    if step in places:
+        return step
+    if step is None and places:
+        message = f"{len(places)} steps of execution {execution} receive the signal {name!r}"
+        hint = Hint(f"say which (step=…): {', '.join(places)}", f"say which: --step {places[0]}")
+    else:
+        what = "no running step" if step is None else f"no running step {step!r}"
+        message = f"{what} of execution {execution} receives the signal {name!r}"
+        hint = Hint(
+            f"those that do: {', '.join(places) or 'none'}; see engine.executions.show()",
+            f"those that do: {', '.join(places) or 'none'}; see flowengine show {execution}",
+        )
+    raise Conflict(message, hint=hint, flow=stored.context.flow)
 
 
 def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:

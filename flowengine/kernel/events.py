@@ -320,6 +320,8 @@ class Message(TypedDict):
     entered_by: NotRequired[str]
     sent: NotRequired[int]
     """When it was sent (ms), if it was stored before it was journaled."""
+    step: NotRequired[str]
+    """Address of the subflow whose state receives it. Absent: any receiver."""
 
 
 class Granted(TypedDict):

@@ -302,6 +302,25 @@ def put(tx: Transition, key: str, value: Plain) -> None:
     tx.changed.add(key)
 
 
+def write_message(tx: Transition, frame: int, key: str, data: Plain) -> None:
+    """Write the data of a message to a state key that receives it.
+
+    Raises:
+        StepFailure: It does not fit.
+    """
+    spec, cells = tx.flow_of(frame).state[key], tx.vars_of(frame)
+    if not replaces(spec):
+        _reduce(tx, frame, key, data, [0])
+        return
+    fault = tx.graph.validate(spec.get("schema") or {}, data)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    if "reading" in tx.state:
+        put_aside(tx, frame, key)
+    cells[key] = from_outside(data, cells[key])
+    tx.changed.add(state_name(frame, key))
+
+
 def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
     """Return the cell of a key whose value comes from outside.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Send
+from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain
 from flowengine.kernel.notation.times import format_time, parse_duration
@@ -47,7 +49,7 @@ def receive(tx: Transition, message: Plain, *, stored: bool = False) -> bool:
         Whether a trigger took it.
     """
     listening = tx.graph.triggers.get(message["signal"])
-    if not listening or "triggered" not in tx.state:
+    if not listening or "triggered" not in tx.state or "step" in message:
         return False
     if moves.is_over(tx.root()) or moves.is_queued(tx.root()) or not is_for(tx, 0, message):
         return False
@@ -210,7 +212,8 @@ def awake(tx: Transition, scope: Scope) -> None:
 # See docs/language.md: emit.
 #
 # A message goes to one receiver: the oldest open wait or map that takes it, else the first trigger
-# in the file. Otherwise it is kept, if a step of the flow takes earlier messages.
+# in the file, else the oldest running flow with a state key for it. Otherwise it is kept, if a step
+# of the flow takes earlier messages.
 
 
 def deliver(tx: Transition, message: Plain) -> None:
@@ -219,10 +222,29 @@ def deliver(tx: Transition, message: Plain) -> None:
     Args:
         message: `{signal, key, data, id, sent_at, sent_by, number}`.
     """
-    if waits.receive(tx, message) or receive(tx, message):
+    if waits.receive(tx, message) or receive(tx, message) or _write(tx, message):
         return
     if tx.graph.stores(message["signal"]):
         tx.state["kept"].setdefault(message["signal"], []).append(message)
+
+
+def _write(tx: Transition, message: Plain) -> bool:
+    """Write a message to the state of the oldest running flow that has a key for it."""
+    keys = tx.graph.received.get(message["signal"])
+    if not keys or not tx.state["scopes"]:
+        return False
+    from flowengine.kernel.flow_state import write_message
+
+    for scope in (tx.root(), *tx.subflows()):
+        frame = scope.get("frame", 0)
+        key = keys.get(tx.state["frames"][frame]["flow"] if frame else 0)
+        is_meant = message.get("step") in (None, scope["path"].rstrip("/"))
+        if key is None or not is_meant or moves.is_over(scope) or not is_for(tx, frame, message):
+            continue
+        with suppress(StepFailure):
+            write_message(tx, frame, key, message["data"])
+            return True
+    return False
 
 
 def arrived(tx: Transition, event: Message) -> None:
@@ -240,6 +262,8 @@ def arrived(tx: Transition, event: Message) -> None:
         "sent_by": event["by"],
         "number": tx.state["events"],
     }
+    if "step" in event:
+        message["step"] = event["step"]
     begun = tx.state.get("triggered")
     deliver(tx, message)
     if tx.state.get("triggered") != begun:

@@ -242,11 +242,16 @@ class SignalBody(JsonBody):
 
     data: Any = None
     id: str | None = Field(None, max_length=200, description="makes it idempotent")
+    step: str | None = Field(
+        None, max_length=1000, description="the step whose subflow or agent receives it"
+    )
 
 
-class KeyedSignalBody(SignalBody):
+class KeyedSignalBody(JsonBody):
     """A signal to the open execution that has a key, or to the one that it starts."""
 
+    data: Any = None
+    id: str | None = Field(None, max_length=200, description="makes it idempotent")
     key: str
 
 

@@ -18,8 +18,9 @@ def send_signal(call: ApiCall) -> Any:
     id = call.path["execution"]
     flow = call.engine.executions.flow_of(id).compiled
     data = _data(uploads_of(call), flow, call.path["name"], call.body.data)
+    body, name = call.body, call.path["name"]
     sent = call.engine.signal(
-        call.path["name"], data, execution=id, id=call.body.id or call.seed, resume=False
+        name, data, execution=id, id=body.id or call.seed, step=body.step, resume=False
     )
     return _sent(sent)
 

@@ -25,7 +25,9 @@ class Signal:
     EXAMPLE = """\
 flowengine signal 01k8xq7mf4jb payment --data '{"amount": 50}'
 flowengine signal --key B7 payment --data @payment.json --id msg-1
-flowengine signal --key B7 placed --file order.yaml"""
+flowengine signal --key B7 placed --file order.yaml
+flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
+"""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -45,7 +47,12 @@ flowengine signal --key B7 placed --file order.yaml"""
             metavar="FILE",
             help="deploy this flow first: its 'start' starts an execution if none has the key",
         )
-        parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
+        data = parser.add_mutually_exclusive_group()
+        data.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
+        data.add_argument("--text", metavar="TEXT", help="data of the signal, as text")
+        parser.add_argument(
+            "--step", metavar="ADDRESS", help="the step whose subflow or agent receives it"
+        )
         parser.add_argument(
             "--id",
             metavar="ID",
@@ -84,7 +91,7 @@ flowengine signal --key B7 placed --file order.yaml"""
                 "a flow is started by key: give --key with --file",
                 hint="flowengine signal --key B7 placed --file order.yaml",
             )
-        data: Any = None
+        data: Any = arguments.text
         if arguments.data is not None:
             data = read.json_argument(arguments.data, "the data")
         with CliSession(arguments, make=arguments.file) as session:
@@ -98,10 +105,11 @@ flowengine signal --key B7 placed --file order.yaml"""
                     id=arguments.id,
                     by=arguments.by,
                     flow=arguments.file,
+                    step=arguments.step,
                     resume=False,
                 )
             except InputError as error:
-                if arguments.data is None and not error.field:  # it is about the data as a whole
+                if data is None and not error.field:  # it is about the data as a whole
                     error.hint = "give its data: --data JSON"
                 raise
             if not arguments.quiet:

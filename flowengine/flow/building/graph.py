@@ -85,6 +85,7 @@ class FlowDeclarations:
         *,
         default: Any = ABSENT,
         reducer: str | Callable[..., Any] | None = None,
+        signal: str | None = None,
         **schema: Any,
     ) -> Expr:
         """Declare a value that steps write with `set`.
@@ -95,6 +96,7 @@ class FlowDeclarations:
             default: Its initial value.
             reducer: How a write combines with the old value: `append`, `add`, …, or a function of
                 the old and the new value. Default: replace it.
+            signal: The signal whose messages are written to it as well.
             **schema: Further keywords of its JSON Schema.
 
         Returns:
@@ -104,6 +106,8 @@ class FlowDeclarations:
         if reducer is not None:
             named = {"python": reference(reducer)} if callable(reducer) else reducer
             self.head["state"][name]["reducer"] = named
+        if signal is not None:
+            self.head["state"][name]["signal"] = signal
         return Expr(f"state.{name}")
 
     def output(self, name: str, value: Any, type: Any = None) -> None:

@@ -71,8 +71,9 @@ def _steps(flow: str, data: dict[str, Any], sections: dict[str, Any]) -> list[st
 
 def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
     if section in {"inputs", "state"}:
-        schema = {key: value for key, value in spec.items() if key not in {"default", "reducer"}}
-        more = {key: spec[key] for key in ("default", "reducer") if key in spec}
+        given = ("default", *(("reducer", "signal") if section == "state" else ()))
+        schema = {key: value for key, value in spec.items() if key not in given}
+        more = {key: spec[key] for key in given if key in spec}
         if isinstance(more.get("reducer"), dict):
             schema["reducer"] = more.pop("reducer")
         return _call(f"{flow}.{DECLARED[section]}", [name, schema], more, 0)

@@ -238,7 +238,11 @@ class Compiler:
     def _state(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         loc: Loc = (*self.model.loc, "state", name)
         reducer = schema.get("reducer", "replace")
-        shape = {key: value for key, value in schema.items() if key not in {"reducer", "default"}}
+        shape = {
+            key: value
+            for key, value in schema.items()
+            if key not in {"reducer", "default", "signal"}
+        }
         if _holds_expression(schema.get("default")):
             message = "the default of a state key cannot contain an expression"
             hint = "set it in the first step: 'set: {...}'"
@@ -249,7 +253,11 @@ class Compiler:
         if isinstance(reducer, dict):
             reducer = self.tools.reducer(reducer["python"], (*loc, "reducer", "python"))
         default = as_declared(schema.get("default"), shape)
-        return {"schema": shape, "default": default, "reducer": reducer}
+        compiled = {"schema": shape, "default": default, "reducer": reducer}
+        if "signal" in schema:
+            self.actions.signal_data(schema["signal"], (*loc, "signal"))
+            compiled["signal"] = schema["signal"]
+        return compiled
 
     def _signal(self, name: str) -> dict[str, Any]:
         model = self.model.signals[name]

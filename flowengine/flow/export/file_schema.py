@@ -57,12 +57,19 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 Schema = dict[str, Any]
 
 
+_RECEIVED = {
+    "$ref": "#/$defs/SignalName",
+    "description": "The signal whose messages are written to the key.",
+    "examples": ["note"],
+}
+
+
 def flow_schema() -> Schema:
     """Return the JSON Schema of flow files, draft 2020-12."""
     definitions: dict[str, Schema] = {
         **copy.deepcopy(DEFINITIONS),
         "Schema": _keywords(),
-        "StateSchema": _keywords(reducer=_reducer()),
+        "StateSchema": _keywords(reducer=_reducer(), signal=_RECEIVED),
     }
     _define(FlowModel, definitions)
     _define(InlineAgent, definitions)

@@ -39,8 +39,10 @@ class Definition:
         self.version, self.title = model.version, model.title
         self.signals, self.secrets, self.tools = model.signals, model.secrets, model.tools
         self.defaults, self.unread = model.defaults, model.unread
-        self.outcome = body.outcome if isinstance(body, GeneratedBody) else None
+        self.outcome = None
         self.counts_alone = isinstance(body, GeneratedBody)
+        if isinstance(body, GeneratedBody):
+            self.outcome, self.signals = body.outcome, {**model.signals, **body.signals}
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits, self.budget = body.limits, body.budget

@@ -75,14 +75,15 @@ def _unusable(schema: Any, loc: Loc) -> Iterator[SchemaProblem]:
     import jsonschema_rs
 
     try:
-        jsonschema_rs.Draft202012Validator(_without_reducer(schema))
+        jsonschema_rs.Draft202012Validator(_shape(schema))
     except (ValueError, jsonschema_rs.ValidationError) as wrong:
         message = f"this JSON Schema cannot be used: {str(wrong).splitlines()[0]}"
         yield SchemaProblem(loc, "E103", message)
 
 
-def _without_reducer(schema: Any) -> Any:
-    return {key: value for key, value in schema.items() if key != "reducer"}
+def _shape(schema: Any) -> Any:
+    """Return a schema without the keys of state."""
+    return {key: value for key, value in schema.items() if key not in {"reducer", "signal"}}
 
 
 def _problems(
@@ -114,7 +115,7 @@ def _keyword(
     key: str, value: Any, loc: Loc, more: frozenset[str], defs: Any
 ) -> Iterator[SchemaProblem]:
     if key in more:
-        yield from _reducer(value, loc)
+        yield from (_reducer if key == "reducer" else _signal)(value, loc)
     elif key not in KEYWORDS:
         hint = did_you_mean(key, KEYWORDS | more)
         yield SchemaProblem(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
@@ -213,13 +214,18 @@ def _reducer(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
         yield SchemaProblem(loc, "E103", message, hint or f"reducers are {', '.join(REDUCERS)}")
 
 
+def _signal(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    if not isinstance(value, str):
+        yield SchemaProblem(loc, "E103", f"expected the name of a signal, got {shown(value)}")
+
+
 def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProblem]:
     """Check that a constant default fits its own schema."""
     if "default" not in schema or "${{" in repr(schema["default"]):
         return
     import jsonschema_rs
 
-    known = _without_reducer(schema)
+    known = _shape(schema)
     known |= {"$defs": defs} if defs else {}
     try:
         validator = jsonschema_rs.Draft202012Validator(known)

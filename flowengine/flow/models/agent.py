@@ -50,9 +50,9 @@ StateSchema = Annotated[
     dict[str, Any],
     CheckedType(_schema),
     AsSchema({"$ref": "#/$defs/StateSchema"}),
-    IsSchema(frozenset({"reducer"})),
+    IsSchema(frozenset({"reducer", "signal"})),
 ]
-"""The same of a state key, with `reducer`."""
+"""The same of a state key, with `reducer` and `signal`."""
 
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"

@@ -235,6 +235,9 @@ class GeneratedBody(FlowBody):
         description="The outcome of the step that runs the flow, as text.",
         examples=["${{ state.done ? 'resolved' : 'not_resolved' }}"],
     )
+    signals: dict[Id, Signal] = Field(
+        default={}, description="Signals besides those of its file.", examples=[{"_pause": {}}]
+    )
 
 
 LIBRARY = ("agents", "tools", "environments", "flows")

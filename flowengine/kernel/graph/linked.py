@@ -335,6 +335,12 @@ class Graph:
         first = subflows[0]["steps"][0] if subflows else len(self._specs)
         self.flows = [GraphFlow(flow, (0, first))]
         self.flows += [GraphFlow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
+        self.received: dict[str, dict[int, str]] = {}
+        """Signal → number of a flow → its state key to which messages are written."""
+        for number, spec in enumerate(self.flows):
+            for key, declared in spec.state.items():
+                if "signal" in declared:
+                    self.received.setdefault(declared["signal"], {})[number] = key
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
         """Whether the budget of some flow limits its running time."""

@@ -375,6 +375,8 @@ def receive(tx: Transition, message: Plain) -> bool:
     Returns:
         Whether it was taken.
     """
+    if "step" in message:
+        return False
     for number in listeners(tx, message["signal"], message["key"]):
         wait = tx.state["waits"].get(number)
         if wait is None:

@@ -1,0 +1,120 @@
+"""The steps of a generated flow in which messages of people reach running agents.
+
+A message to steer an agent joins the conversation before its next turn, and a follow-up after its
+answer. A paused agent takes no turn until it continues. They arrive as signals to the state of the
+flow, whatever runs, and each is heard once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from flowengine.agents.termination import NO_END
+from flowengine.sdk import Plain
+
+SPENT = "has(state.spent.reason)"
+"""Whether a call exhausted a budget."""
+NOTHING = json.dumps(NO_END)
+"""An expression for work that has not ended."""
+
+STEER, FOLLOW_UP, PAUSE = "agent.steer", "agent.follow_up", "agent.pause"
+"""Signals of the flow. Names in a file have no dot."""
+SIGNALS: Mapping[str, Plain] = {
+    STEER: {"data": {"type": "string"}},
+    FOLLOW_UP: {"data": {"type": "string"}},
+    PAUSE: {"data": {"type": "boolean"}},
+}
+_TEXTS: Mapping[str, Plain] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "default": [],
+    "reducer": "append",
+}
+_COUNT: Mapping[str, Plain] = {"type": "integer", "default": 0, "reducer": "add"}
+STATE: Mapping[str, Plain] = {
+    "steered": {**_TEXTS, "signal": STEER},
+    "heard": _COUNT,
+    "queued": {**_TEXTS, "signal": FOLLOW_UP},
+    "followed": _COUNT,
+    "paused": {"type": "boolean", "default": False, "signal": PAUSE},
+}
+"""`heard` and `followed` count the messages that have joined the conversation."""
+IDS = ("_heard", "_paused", "_last")
+"""Preferred ids of the steps."""
+STEERED = "size(state.steered) > state.heard"
+_SAID = (
+    f"{STEERED} ? range(size(state.steered) - state.heard)"
+    ".map(i, state.steered[state.heard + i]).join('\\n\\n') : state.queued[state.followed]"
+)
+UNHEARD = f"({STEERED} ? {_SAID} + '\\n\\n' : '')"
+"""The text that the next message of a person begins with."""
+TAKEN = "size(state.steered) - state.heard"
+
+
+def before_turn(heard: str, paused: str) -> list[Plain]:
+    """Return the edges that precede the edge to a next turn.
+
+    Args:
+        heard: Id of the step that takes messages.
+        paused: Id of the step of a paused agent.
+    """
+    return [
+        {"when": "${{ state.paused }}", "to": paused},
+        {"when": f"${{{{ {STEERED} }}}}", "to": heard},
+    ]
+
+
+def steps(
+    ids: tuple[str, str, str],
+    begin: Sequence[Plain],
+    enter: Sequence[Plain],
+    end: str,
+    checking: Sequence[str],
+) -> list[Plain]:
+    """Return the steps.
+
+    Args:
+        ids: The ids of the step that takes messages, of the one of a paused agent, and of the one
+            after an answer.
+        begin: The edges to the active agent's checks of a message, or to its turn.
+        enter: The edges to its turn.
+        end: The step after the work.
+        checking: Names of the agents that check a message before it joins the conversation.
+    """
+    heard, paused, last = ids
+    joins = f"[{{'role': 'user', 'content': {_SAID}}}]"
+    more: dict[str, Plain] = {}
+    if checking:
+        joins = f"state.active in {json.dumps([*checking])} ? [] : {joins}"
+        more = {"held": f"${{{{ {_SAID} }}}}"}
+    takes: dict[str, Plain] = {
+        "id": heard,
+        "join": {"need": "each"},
+        "set": {
+            "messages": f"${{{{ {joins} }}}}",
+            "asked": "${{ size(state.messages) }}",
+            "heard": f"${{{{ {TAKEN} }}}}",
+            "followed": f"${{{{ {STEERED} ? 0 : 1 }}}}",
+            **more,
+            "begun": "${{ state.turns }}",
+            "end": NO_END,
+            "text": "",
+            "idle": 0,
+            "refused": 0,
+        },
+        "next": {"first": [*begin]},
+    }
+    waits: dict[str, Plain] = {
+        "id": paused,
+        "join": {"need": "each"},
+        "wait": {"when": "${{ !state.paused }}"},
+        "next": {"first": [{"when": f"${{{{ {STEERED} }}}}", "to": heard}, *enter]},
+    }
+    goes_on = f"({STEERED} || size(state.queued) > state.followed) && !({SPENT})"
+    ends: dict[str, Plain] = {
+        "id": last,
+        "join": {"need": "each"},
+        "next": {"first": [{"when": f"${{{{ {goes_on} }}}}", "to": heard}, {"else": end}]},
+    }
+    return [takes, waits, ends]
