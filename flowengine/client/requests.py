@@ -438,9 +438,11 @@ def filters_of(
     }
 
 
-def cancel(execution: str, *, reason: str = "", now: bool = False) -> ApiRequest[ExecutionResult]:
-    """Request that an execution is cancelled. See `Engine.executions.cancel`."""
-    return _then_result(execution, "cancel", {"reason": reason, "now": now})
+def cancel(
+    execution: str, *, reason: str = "", now: bool = False, step: str | None = None
+) -> ApiRequest[ExecutionResult]:
+    """Request that an execution, or a step of it, is stopped. See `Engine.executions.cancel`."""
+    return _then_result(execution, "cancel", {"reason": reason, "now": now, "step": step})
 
 
 def resume(execution: str, *, on_crash: str) -> ApiRequest[ExecutionResult]:

@@ -108,7 +108,7 @@ def send_signal(
     }  # fmt: skip
     if execution is not None:
         event["data"] = check_for(host, execution, name, data)
-        if (place := _place(host, execution, name, step)) is not None:
+        if (place := _place(host, execution, name, event["data"], step)) is not None:
             event["step"] = place
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
@@ -126,37 +126,41 @@ def send_signal(
     return Sent(sent.execution, id, None, sent.began, sent.first)
 
 
-def _place(host: Host, execution: str, name: str, step: str | None) -> str | None:
+def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -> str | None:
     """Return the address of the step whose subflow receives a signal. None: any receiver.
 
     Raises:
         Conflict: Several receive it in their state, or none does.
+        InputError: The data does not fit that state.
     """
     stored = host.stored(execution, 0)
-    received = stored.linked.graph.received.get(name, {})
-    if stored.ended or (step is None and (not received or 0 in received)):
+    graph = stored.linked.graph
+    keys = graph.received.get(name, {})
+    if stored.ended or (step is None and not keys):
         return None
-    frames = stored.state["frames"]
-    places = [
-        scope["path"].rstrip("/")
-        for scope in View(stored.linked.graph, stored.state).subflows()
-        if frames[scope["frame"]]["flow"] in received
-    ]
-    if step is None and len(places) == 1:
-        return places[0]
+    frames = stored.state.get("frames", {})
+    places: dict[str | None, int] = {
+        scope["path"].rstrip("/"): frames[scope["frame"]]["flow"]
+        for scope in View(graph, stored.state).subflows()
+        if frames[scope["frame"]]["flow"] in keys
+    }
+    if step is None and 0 in keys:
+        places = {None: 0}
+    elif step is None and len(places) == 1:
+        [step] = places
     if step in places:
+        flow = graph.flows[places[step]]
+        fault = graph.validate(*flow.received(keys[places[step]], data))
+        if fault is not None:
+            message = f"the signal {name!r} does not fit state.{keys[places[step]]}: {fault}"
+            raise InputError(message, field="data", plain=message, flow=stored.context.flow)
         return step
+    those = ", ".join(str(place) for place in places) or "none"
     if step is None and places:
         message = f"{len(places)} steps of execution {execution} receive the signal {name!r}"
-        hint = Hint(f"say which (step=…): {', '.join(places)}", f"say which: --step {places[0]}")
-    else:
-        what = "no running step" if step is None else f"no running step {step!r}"
-        message = f"{what} of execution {execution} receives the signal {name!r}"
-        hint = Hint(
-            f"those that do: {', '.join(places) or 'none'}; see engine.executions.show()",
-            f"those that do: {', '.join(places) or 'none'}; see flowengine show {execution}",
-        )
-    raise Conflict(message, hint=hint, flow=stored.context.flow)
+        raise Conflict(message, hint=Hint(f"say which with step=…: {those}", f"--step: {those}"))
+    message = f"no running step{f' {step!r}' if step else ''} of execution {execution} receives"
+    raise Conflict(f"{message} the signal {name!r}", hint=f"those that do: {those}")
 
 
 def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
@@ -322,6 +326,48 @@ def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: b
     event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
     host.store.send(id, pack(event), at, host.ids.message())
     return id
+
+
+def ask_to_stop(host: Host, execution: str, step: str, reason: str, who: Actor) -> str:
+    """Record a request to stop a running step, which fails.
+
+    Args:
+        host: Provides the store.
+        execution: Its id, or an unambiguous prefix of it.
+        step: Address of a call, group or subflow that is running.
+        reason: The reason, for the history and for what handles the failure.
+        who: The user who stops it.
+
+    Returns:
+        The full id of the execution.
+
+    Raises:
+        Conflict: It is not running.
+    """
+    stored = host.stored(host.store.find_execution(execution), 0)
+    view = View(stored.linked.graph, stored.state)
+    running = {
+        view.address(unit): unit
+        for unit in stored.state["units"].values()
+        if unit["phase"] in ("run", "scope")
+    }
+    unit = running.get(step)
+    if unit is None:
+        those = ", ".join(running) or "none"
+        raise Conflict(
+            f"step {step!r} of execution {stored.id} is not running",
+            hint=Hint(f"those that are: {those}", f"those that are: {those}"),
+            plain=f"step {step!r} is not running",
+            flow=stored.context.flow,
+        )
+    at, by = host.clock.now(), who.fields()
+    message = f"it was stopped by {by['by']}" + (f": {reason}" if reason else "")
+    event = {
+        "type": "failed", "at": at, "unit": unit["id"], "attempt": unit["attempt"],
+        "error": {"type": "Stopped", "message": message}, **by,
+    }  # fmt: skip
+    host.store.send(stored.id, pack(event), at, host.ids.message())
+    return stored.id
 
 
 # Delivery of messages between executions, from the sender's journal to the receiver's inbox.

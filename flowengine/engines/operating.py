@@ -39,15 +39,18 @@ class Executions(StoredExecutions):
         *,
         reason: str = "",
         now: bool = False,
+        step: str | None = None,
         by: str | None = None,
         resume: bool = True,
     ) -> ExecutionResult:
-        """Cancel an execution. If another process or thread is running it, that one cancels it.
+        """Cancel an execution, or stop a step of it. A process that is running it does so.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
             reason: The reason, for the history.
             now: Skip `finally` and compensation.
+            step: Address of a running call, group or subflow. It fails with `Stopped`, and the
+                execution goes on as its flow says: an agent is told.
             by: The user who cancels it. Default: the engine's user.
             resume: Cancel it here unless another process or thread is running it. Otherwise the
                 request is only recorded.
@@ -56,11 +59,14 @@ class Executions(StoredExecutions):
             The state of the execution. Still open if it was not cancelled here.
 
         Raises:
-            Conflict: It has ended.
+            Conflict: It has ended, or the step is not running.
         """
-        from flowengine.engines.messages import ask_to_cancel
+        from flowengine.engines.messages import ask_to_cancel, ask_to_stop
 
-        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
+        if step is not None:
+            id = ask_to_stop(self._host, execution, step, reason, self._who(by))
+        else:
+            id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on(id, resume=resume) or self.result(id)
 
     cancel_async = on_loop(cancel)

@@ -68,7 +68,7 @@ WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question", "s
 EVENTS: dict[str, Shape] = {
     "started": {"inputs": dict, "execution": dict, "message?": dict, "budget?": dict},
     "succeeded": _OUTCOME,
-    "failed": {**_OUTCOME, "error": dict, "evidence?": dict, "began?": bool},
+    "failed": {**_OUTCOME, "error": dict, "evidence?": dict, "began?": bool, "by?": str},
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
     "asked": {
         **_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str, "found?": dict,

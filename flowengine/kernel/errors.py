@@ -57,6 +57,7 @@ FINAL = frozenset(
         "ExpressionError",
         "SecretMissing",
         "Cancelled",
+        "Stopped",
     }
 )
 """Engine error types that are not retried by default."""

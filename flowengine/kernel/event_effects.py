@@ -150,6 +150,10 @@ def fire(tx: Transition, event: TimerFired) -> None:
         TIMERS[timer["why"]](tx, timer["ref"], timer["arg"])
 
 
+STOPPABLE = frozenset({"run", "scope"})
+"""Phases in which a user can stop a unit: its attempt runs, or its group or subflow."""
+
+
 def _timeout(tx: Transition, number: int, _arg: int) -> None:
     unit = tx.state["units"][number]
     unit.pop("timer", None)
@@ -288,13 +292,24 @@ ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
 def _attempt(tx: Transition, event: Any) -> None:
     """Apply an event about an attempt, of a unit or of a cut-off attempt that is being settled."""
     unit = tx.state["units"].get(event["unit"])
-    if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
+    if "by" in event:
+        _stopped(tx, unit, event)
+    elif unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
         ATTEMPTS[event["type"]](tx, unit, event)
     elif event["type"] == "failed" and unit is not None and interrupted.is_asked(tx, unit, event):
         interrupted.answer(tx, unit)
         attempt_outcomes.attempt_failed(tx, unit, event["error"])
     else:
         cut_attempts.apply_result(tx, event)
+
+
+def _stopped(tx: Transition, unit: Unit | None, event: Failed) -> None:
+    """End the attempt of a unit that a user has stopped, unless it has ended."""
+    if unit is None or unit["attempt"] != event["attempt"] or unit["phase"] not in STOPPABLE:
+        return
+    if unit["phase"] == "scope":
+        closing.close_scope(tx, tx.state["scopes"][unit["scope"]])
+    attempt_outcomes.attempt_failed(tx, unit, event["error"])
 
 
 def _offered(tx: Transition, event: Offered) -> None:

@@ -112,6 +112,12 @@ class Failed(TypedDict):
     log: NotRequired[Log]
     began: NotRequired[bool]
     """False: it was refused right before it began, so budgets do not count it."""
+    by: NotRequired[str]
+    """The user who stopped it."""
+    via: NotRequired[str]
+    entered_by: NotRequired[str]
+    sent: NotRequired[int]
+    """When it was stopped (ms)."""
 
 
 class Lost(TypedDict):

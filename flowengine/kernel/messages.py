@@ -241,9 +241,9 @@ def _write(tx: Transition, message: Plain) -> bool:
         is_meant = message.get("step") in (None, scope["path"].rstrip("/"))
         if key is None or not is_meant or moves.is_over(scope) or not is_for(tx, frame, message):
             continue
-        with suppress(StepFailure):
+        with suppress(StepFailure):  # what does not fit is refused when it is sent
             write_message(tx, frame, key, message["data"])
-            return True
+        return True
     return False
 
 

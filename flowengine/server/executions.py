@@ -187,7 +187,9 @@ def cancel(call: ApiCall) -> Any:
     """Request that an execution is cancelled."""
     body = call.body
     id = call.path["execution"]
-    call.engine.executions.cancel(id, reason=body.reason, now=body.now, resume=False)
+    call.engine.executions.cancel(
+        id, reason=body.reason, now=body.now, step=body.step, resume=False
+    )
     return {"execution": id}
 
 

@@ -198,6 +198,9 @@ class CancelBody(JsonBody):
 
     reason: str = Field("", max_length=10_000)
     now: bool = Field(False, description="skip `finally` and compensation")
+    step: str | None = Field(
+        None, max_length=1000, description="only this running call, group or subflow"
+    )
 
 
 class ResumeBody(JsonBody):

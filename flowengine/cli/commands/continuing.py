@@ -204,7 +204,8 @@ class Cancel:
     HELP = "cancel executions: running steps are stopped, then 'finally' runs"
     EXAMPLE = """\
 flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
-flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
+flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now
+flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\""""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -220,6 +221,12 @@ flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
             action="store_true",
             help="skip 'finally', and the compensation that the flow's on_error requests on "
             "Cancelled",
+        )
+        parser.add_argument(
+            "--step",
+            metavar="ADDRESS",
+            help="stop only this call, group or subflow, which fails with 'Stopped'. The execution "
+            "goes on",
         )
 
     @staticmethod
@@ -244,6 +251,7 @@ flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
                             execution,
                             reason=arguments.reason,
                             now=arguments.now,
+                            step=arguments.step,
                         ),
                     )
                 except FlowEngineError as error:
@@ -253,11 +261,13 @@ flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
                     code = code or error.exit_code
                     continue
                 assert result is not None
-                result = _settled(session, result)
+                if arguments.step is None:
+                    result = _settled(session, result)
                 objects.append(as_object(session, result))
                 if not arguments.quiet:
-                    err(f"{session.short(result.execution)} {_told(session, result)}")
-                if result.ended and result.status != "cancelled":
+                    told = _told(session, result) if arguments.step is None else "stops the step"
+                    err(f"{session.short(result.execution)} {told}")
+                if arguments.step is None and result.ended and result.status != "cancelled":
                     code = code or Conflict.exit_code
             if arguments.json:
                 out_json(objects[0] if len(arguments.executions) == 1 else objects)

@@ -31,6 +31,7 @@ from flowengine.flow.compile.types import (
     as_declared,
     common,
     differs,
+    words,
 )
 from flowengine.flow.expressions import EVALUATOR, split_text
 from flowengine.flow.loading.files import Definition, FlowFile
@@ -255,7 +256,11 @@ class Compiler:
         default = as_declared(schema.get("default"), shape)
         compiled = {"schema": shape, "default": default, "reducer": reducer}
         if "signal" in schema:
-            self.actions.signal_data(schema["signal"], (*loc, "signal"))
+            data = self.actions.signal_data(schema["signal"], (*loc, "signal"))
+            takes = shape.get("items", {}) if reducer in ("append", "union") else shape
+            if isinstance(takes, dict) and differs(data, takes):
+                message = f"state.{name} takes {words(takes)}, not {words(data)}"
+                self.report.at("E311", message, (*loc, "signal"))
             compiled["signal"] = schema["signal"]
         return compiled
 

@@ -134,7 +134,7 @@ def base_of(model: Definition) -> dict[str, Schema]:
 def state_of(model: Definition) -> Schema:
     """Return the schema of a flow's state."""
     state = {
-        name: {k: v for k, v in schema.items() if k != "reducer"}
+        name: {k: v for k, v in schema.items() if k not in {"reducer", "signal"}}
         for name, schema in model.state.items()
     }
     return _declared(model, "state", state)

@@ -207,6 +207,12 @@ class GraphFlow:
             self._added[key] = {"type": "array", "items": schema.get("items", True)}
         return self._added[key]
 
+    def received(self, key: str, data: Plain) -> tuple[dict[str, Any], Plain]:
+        """Return the schema that a message to a state key must fit, and the value to validate."""
+        if self.state[key].get("reducer") == "append":
+            return self.added(key), data if isinstance(data, list) else [data]
+        return self.state[key].get("schema") or {}, data
+
 
 class Body:
     """A list of steps that runs as a scope.
