@@ -43,13 +43,11 @@ STATE: Mapping[str, Plain] = {
 IDS = ("_heard", "_paused", "_last")
 """Preferred ids of the steps."""
 STEERED = "size(state.steered) > state.heard"
-_SAID = (
-    f"{STEERED} ? range(size(state.steered) - state.heard)"
-    ".map(i, state.steered[state.heard + i]).join('\\n\\n') : state.queued[state.followed]"
-)
-UNHEARD = f"({STEERED} ? {_SAID} + '\\n\\n' : '')"
-"""The text that the next message of a person begins with."""
 TAKEN = "size(state.steered) - state.heard"
+_TEXT = f"range({TAKEN}).map(i, state.steered[state.heard + i]).join('\\n\\n')"
+_SAID = f"{STEERED} ? {_TEXT} : state.queued[state.followed]"
+UNHEARD = f"({STEERED} ? {_TEXT} + '\\n\\n' : '')"
+"""The text with which the next message of a person begins."""
 
 
 def before_turn(heard: str, paused: str) -> list[Plain]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowengine.errors import Conflict, Hint, NotFound, UsageError
-from flowengine.journal.records import ENDED, Claimed, ExecutionRecord, FlowGrant
+from flowengine.journal.records import (
+    ENDED,
+    Append,
+    Claimed,
+    ExecutionRecord,
+    FlowGrant,
+    InboxMessage,
+)
 from flowengine.kernel.notation.times import format_time
 
 
@@ -102,6 +109,22 @@ def check_statuses(statuses: Sequence[str]) -> None:
                 f"executions that are {status} cannot be pruned",
                 hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
             )
+
+
+def unheard(append: Append, inbox: Iterable[InboxMessage]) -> Conflict | None:
+    """Return why an execution does not end yet, or None: it has not taken a message.
+
+    The sender was told that the execution is open.
+
+    Args:
+        append: Ends it.
+        inbox: The messages that it has not taken before.
+    """
+    first = next((message for message in inbox if message.number not in append.taken), None)
+    if first is None:
+        return None
+    message = f"execution {append.execution} received a message before it ended"
+    return Conflict(message, standing=first)
 
 
 def not_new(execution: str, standing: ExecutionRecord) -> Conflict:

@@ -375,18 +375,21 @@ class Execution:
         for command in pending(self.state):
             self._note(command)
 
-    def load_again(self, loaded: Loaded) -> None:
+    def load_again(self, loaded: Loaded) -> list[Event]:
         """Return to the stored state, after a commit was refused.
 
-        Results of attempts are facts and are applied again. Timers fire again, and messages are
-        still in the inbox. Committed commands that have not begun remain to be carried out.
+        Timers fire again, and messages are still in the inbox. Committed commands that have not
+        begun remain to be carried out.
+
+        Returns:
+            Results of attempts. They are facts, and are to be applied again.
         """
         results = [event for event in self._batch if event["type"] in RESULTS]
         for event in results:
             event.pop("reduced", None)  # type: ignore[typeddict-item] # of another state
         self.load(loaded)
         self.commands.extend(self._left)
-        self.queue.extend(results)
+        return results
 
     def apply(self, event: Event) -> None:
         """Apply an event. Its time never precedes that of the last event."""

@@ -19,7 +19,7 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
 from flowengine.journal.encoding import unpack
-from flowengine.journal.records import Append, ListedWait
+from flowengine.journal.records import Append, InboxMessage, ListedWait
 from flowengine.kernel.commands import Consult
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
@@ -295,19 +295,20 @@ class Driver(HostCarrier):
         return now < execution.stays_until <= now + linger  # the clock may be set back
 
     def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
-        """Reload the execution if a decision was recorded first.
+        """Reload the execution if a decision or message was recorded first.
 
         Otherwise stop, as it was taken over.
         """
         if append.new is not None:
             execution.epoch = 0  # the process that created it holds its lease
-        if not isinstance(verdict.standing, ListedWait):
+        if not isinstance(verdict.standing, ListedWait | InboxMessage):
             if isinstance(verdict, LeaseLost):
                 self.pass_on(execution.id, [unpack(event) for _, event in append.events])
             self.halt(execution, verdict)
             return
-        execution.load_again(self.store.load(execution.id))
+        results = execution.load_again(self.store.load(execution.id))
         self.read_inbox(execution)
+        execution.queue += results
         self.look(execution)
 
     def _rest(self, execution: Execution) -> None:

@@ -67,6 +67,7 @@ from flowengine.journal.refusals import (
     no_wait,
     not_free,
     not_new,
+    unheard,
 )
 from flowengine.journal.short_ids import (
     EXECUTION,
@@ -246,6 +247,10 @@ class MemoryStore(JournalStore):
                 f"execution {append.execution} has {journal.length} events; "
                 f"number {append.seq} cannot be the next"
             )
+        if append.head is not None and append.head.status == "succeeded":
+            late = unheard(append, self._messages.inbox(append.execution))
+            if late is not None:
+                return late
         for closed in append.closed:
             wait = self._waits.get(wait_id(append.execution, closed.number))
             if closed.how == "expired" and wait and wait.wait.decision and not wait.wait.how:

@@ -27,10 +27,11 @@ from flowengine.journal.records import (
     Beginning,
     ClosedWait,
     ExecutionHead,
+    InboxMessage,
     NewExecution,
     Plain,
 )
-from flowengine.journal.refusals import not_new
+from flowengine.journal.refusals import not_new, unheard
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims_of_ended, rejected, write_claims
 from flowengine.journal.sqlite.rows import (
@@ -97,6 +98,9 @@ def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Confl
     """
     held = (number, append.epoch)
     late = _expired_too_late(connection, append) if append.closed else None
+    if append.head is not None and append.head.status == "succeeded" and late is None:
+        rows = connection.execute(queries.INBOX, (number,)).fetchall()
+        late = unheard(append, (InboxMessage(row[0], append.execution, *row[1:]) for row in rows))
     if append.release and late is None:
         is_held = connection.execute(queries.RELEASE, held).rowcount == 1
     else:
