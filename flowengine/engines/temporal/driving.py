@@ -93,6 +93,8 @@ class ExecutionFollower:
 
 SHORTEST, LONGEST = 0.05, 1.0
 """Seconds between two polls of an execution, which may wait. The server reports its end."""
+GRANT_SECONDS = 1.0
+"""Seconds in which a lock that is free is granted, by workflows at the worker."""
 WORKER_SECONDS = 5.0
 """Seconds between two checks for a worker."""
 
@@ -249,7 +251,7 @@ class RemoteDriving(Driving):
     def _looks(self, execution: str) -> Iterator[float]:
         """Yield the delays before the next poll, until the execution rests."""
         delay, looked = SHORTEST, monotonic()
-        until = looked + self._host.linger / 1000
+        until = looked + max(self._host.linger / 1000, GRANT_SECONDS)
         while not self._rests(execution, until):
             if monotonic() - looked > WORKER_SECONDS:
                 looked = monotonic()
