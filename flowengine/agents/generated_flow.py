@@ -280,16 +280,18 @@ class FlowWriter:
         self.marks |= {
             self.heard: Mark(plumbing=True, ways=[""] * ways),
             self.paused: Mark(plumbing=True, ways=[""] * (ways + 1)),
-            self.last: Mark(plumbing=True, ways=["", ""]),
+            self.last: Mark(plumbing=True, ways=[None, ""]),
         }
         checking = [agent.name for agent in self.agents if self._begin(agent) != agent.name]
-        return generated_steering.steps(
+        steps = generated_steering.steps(
             ids,
             self._to_active(self._begin),
             self._to_active(self._enter),
             self.person or "end",
             checking if self.person else [],
         )
+        is_led_to = any(self._end(agent) == self.last for agent in self.agents)
+        return steps if is_led_to else steps[:-1]
 
     def _goes_on(self, agent: AgentSpec) -> list[Plain]:
         """Return the edges to the next turn of an agent."""
@@ -356,7 +358,7 @@ class FlowWriter:
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
         onward = self._goes_on(agent)
-        names = [*(lead.says for lead in leads), *("" for _ in onward[1:]), "goes on"]
+        names = [*(lead.says for lead in leads), *(None for _ in onward[1:]), "goes on"]
         anew = {"instructions": ("_instructions", agent.name)}
         ways: list[Plain] = [*(lead.edge for lead in leads), *onward]
         following: Plain = {"first": ways}
@@ -448,7 +450,7 @@ class FlowWriter:
         done, spent = f"state.end.outcome != '' || {self.over}", SPENT
         to = self._end(agent)
         ends = self._answered(agent)
-        if to == "end":
+        if self.person is None:
             ends += [_Way("ends", f"{done} || {spent}", to)]
         else:
             ends += [_Way("ends", spent, "end"), _Way("answers", done, to)]
@@ -461,12 +463,12 @@ class FlowWriter:
             for other in self._targets(agent)
             if other != agent.name
         ]
-        says = [*(end.says for end in ends), *("hands over" for _ in handoffs)]
+        says: list[str | None] = [*(end.says for end in ends), *("hands over" for _ in handoffs)]
         if self.servers:
             handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
             says.append("")
         onward = self._goes_on(agent)
-        says += [*("" for _ in onward[1:]), "next turn"]
+        says += [*(None for _ in onward[1:]), "next turn"]
         tools = [(tool, self._step_id(agent, tool)) for tool in agent.tools]
         group, marks, output = generated_calls.group(agent, tools, self._hooked(agent))
         self.marks |= {calls: Mark(plumbing=True, says="", ways=says), **marks}

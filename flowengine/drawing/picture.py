@@ -236,7 +236,9 @@ class _Drawer:
         for place, entry in enumerate(split.get("entries", ())):
             label = "else" if entry.get("otherwise") else ""
             if ways is not None:
-                label = ways[place]
+                if ways[place] is None and not self.plumbing:
+                    continue
+                label = ways[place] or ""
             elif "when" in entry:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")

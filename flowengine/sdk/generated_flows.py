@@ -226,8 +226,9 @@ class Mark:
     `ahead`."""
     says: str | None = None
     """Its text in a picture of the flow, in place of its settings."""
-    ways: Sequence[str] = ()
-    """Texts of its outgoing edges in a picture, in order, in place of their conditions."""
+    ways: Sequence[str | None] = ()
+    """Texts of its outgoing edges in a picture, in order, in place of their conditions. None: the
+    edge is not drawn, as those for what people may do at any time."""
 
 
 @dataclass(frozen=True)

@@ -98,14 +98,20 @@ def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Confl
     """
     held = (number, append.epoch)
     late = _expired_too_late(connection, append) if append.closed else None
-    if append.head is not None and append.head.status == "succeeded" and late is None:
+    ends = append.head is not None and append.head.status == "succeeded"
+    if append.release and late is None:
+        release = queries.RELEASE_HEARD if ends else queries.RELEASE
+        if connection.execute(release, held).rowcount == 1:
+            return None
+    if ends and late is None:
         rows = connection.execute(queries.INBOX, (number,)).fetchall()
         late = unheard(append, (InboxMessage(row[0], append.execution, *row[1:]) for row in rows))
-    if append.release and late is None:
-        is_held = connection.execute(queries.RELEASE, held).rowcount == 1
-    else:
-        is_held = connection.execute(queries.FENCE, held).fetchone() is not None
-    return late if is_held else lease_lost(connection, append.execution, number)
+        if append.release and late is None and connection.execute(queries.RELEASE, held).rowcount:
+            return None
+    is_held = connection.execute(queries.FENCE, held).fetchone() is not None
+    if is_held and (late is not None or not append.release):
+        return late
+    return lease_lost(connection, append.execution, number)
 
 
 def create_waiting(

@@ -275,6 +275,10 @@ RELEASE = """
 UPDATE leases SET owner = NULL, epoch = epoch + 1, deaths = 0 WHERE execution = ? AND epoch = ?"""
 """Release a lease, with a new epoch so that a delayed write of the last holder fails."""
 
+RELEASE_HEARD = f"""{RELEASE} AND NOT EXISTS (
+    SELECT 1 FROM messages WHERE messages.execution = leases.execution AND taken IS NULL)"""
+"""The same, if there is no message that is not journaled."""
+
 CALM = "UPDATE leases SET deaths = 0 WHERE execution = ? AND epoch = ?"
 """Forget earlier holders that died."""
 

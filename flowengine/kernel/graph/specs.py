@@ -241,7 +241,7 @@ class StepSpec(TypedDict, total=False):
     """It shows an answer to its users and uses their reply as their next message."""
     says: str
     """Its label in diagrams, in place of its settings."""
-    ways: list[str]
+    ways: list[str | None]
     """Labels of its outgoing edges in diagrams, in their order."""
     body: int
     at: list[int]

@@ -79,7 +79,12 @@ def new_execution(store: JournalStore, id: str, owner: str | None = "ana", **fie
 def append_event(
     store: JournalStore, id: str, seq: int, event: bytes | None = None, **fields: Any
 ) -> None:
-    """Append one event, under the first lease, with something to the index."""
+    """Append one event, under the first lease, with something to the index.
+
+    One that ends it takes its messages.
+    """
+    if (head := fields.get("head")) is not None and head.status == "succeeded":
+        fields.setdefault("taken", [message.number for message in store.inbox(id)])
     events = [(seq, b"event %d" % seq if event is None else event)]
     outcome = store.commit([Append(id, 1, seq, events, **fields)])
     same(outcome, [None], f"append {seq} to {id}")

@@ -51,6 +51,24 @@ def check_keys_find_the_oldest_open_execution(store: JournalStore) -> None:
 
 
 @checks
+def check_an_execution_ends_after_its_messages(store: JournalStore) -> None:
+    """It does not succeed before it has taken them, because their senders know it as open."""
+    new_execution(store, "e1")
+    store.send("e1", b"x", 40, "m")
+    [message] = store.inbox("e1")
+    for release in (False, True):
+        end = Append(
+            "e1", 1, 1, [(1, b"end")], head=ExecutionHead("succeeded", 60), release=release
+        )
+        [outcome] = store.commit([end])
+        same(type(outcome), Conflict, "an end without the message")
+        same(outcome and outcome.standing, message, "the message")
+        same(len(store.events("e1")), 1, "its journal")
+    same(store.commit([end._replace(taken=[message.number])]), [None], "an end with it")
+    raises(Conflict, lambda: store.send("e1", b"y", 41, "m2"), "a message after it")
+
+
+@checks
 def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) -> None:
     """One execution begins, with the message in its inbox. A second message goes to it."""
     new = NewExecution("f", "1", FLOW, 40)
@@ -76,7 +94,9 @@ def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) 
     same(store.find_key("paid", "7"), "e1", "who has its other key")
     raises(NotFound, lambda: store.execution("e2"), "the one that was not needed")
 
-    ended = Append("e1", 0, 0, [(1, b"started e1")], head=ExecutionHead("succeeded", 60))
+    left = [message.number for message in store.inbox("e1")]
+    head = ExecutionHead("succeeded", 60)
+    ended = Append("e1", 0, 0, [(1, b"started e1")], head=head, taken=left)
     same(store.commit([ended]), [None], "its end")
     same(send("e4", "m4")[1:4], ("e4", True, True), "after it has ended")
     conflict = raises(Conflict, lambda: send_other(store, new), "an id that is taken")
