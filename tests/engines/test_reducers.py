@@ -219,7 +219,7 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
         execution.apply_queue()
         assert execution.state["vars"]["amount"][0] == 2
 
-        execution.load_again(host.store.load(id))
+        execution.queue += execution.load_again(host.store.load(id))
         execution.state["vars"]["amount"][0] = 40
         execution.apply_queue()
 
