@@ -244,14 +244,14 @@ def telling(values: Mapping[str, Plain]) -> Iterator[tuple[str, Plain]]:
         values: Name → value. Lists, maps and those whose name is that of a secret are left out.
     """
     for name, value in values.items():
-        if isinstance(value, str):
-            shown = [
-                char for char in value if char.isprintable() or char.isspace() or char in _JOINERS
-            ]
-            line = " ".join("".join(shown).split())
-            value = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
         if isinstance(value, str | int | float) and value != "" and not _SECRET.search(name):
-            yield name, value
+            yield name, _line(value) if isinstance(value, str) else value
+
+
+def _line(text: str) -> str:
+    shown = [char for char in text if char.isprintable() or char.isspace() or char in _JOINERS]
+    line = " ".join("".join(shown).split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def split_secrets(value: Plain, path: list[Any], secrets: list[Plain]) -> Plain:

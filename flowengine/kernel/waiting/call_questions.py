@@ -119,7 +119,7 @@ CHOICES = [
 ]
 """Choices for a call whose flow declares no approval."""
 _TOLD, _SHORT = 3, 40
-"""Of the arguments in a title: their number, and the characters of those that come first."""
+"""Number and length of the arguments in a title. If all are longer, it has the first one."""
 _WHY = ("rule", "difference", "found")
 """Keys of an event that can explain a late question."""
 _PLAIN: dict[str, Plain] = {
@@ -335,12 +335,14 @@ def _title(asked: dict[str, Plain], args: Plain, why: dict[str, Plain]) -> str:
     own = shown if isinstance(shown, dict) else {}
     own = {name: value for name, value in own.items() if name not in asked["bind"]}
     told = [f"{name} {_in_title(value)}" for name, value in telling(masked(own))]
-    told.sort(key=lambda text: len(text) > _SHORT)
-    what = ", ".join(told[:_TOLD]) if found is None else f"{found['action']:.200}"
+    short = [text for text in told if len(text) <= _SHORT]
+    what = f"{found['action']:.200}" if found is not None else ", ".join(short[:_TOLD] or told[:1])
     return f"Call {asked['tool']}: {what}?" if what else f"Call {asked['tool']}?"
 
 
 def _in_title(value: Plain) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
