@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.engines.results import ENDED, InterventionPlan
+from flowengine.engines.results import ENDED, InterventionPlan, shown_title
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
-from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
-from flowengine.page.approval_views import why_not as why_not_decided
+from flowengine.page.approval_views import filters_of, waits_of
+from flowengine.page.choices import closed_as, rows_of
+from flowengine.page.choices import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE, shown_form
@@ -79,7 +80,15 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
         executions.retry(of_call._replace(body=checked(RetryBody, {})))
         return "is retried"
 
-    return _results(_picked(given), "executions", do, change)
+    def title(id: str) -> str:
+        try:
+            flow = flow_of_execution(call.engine, call.principal, id)
+        except NotFound:
+            return ""
+        head = call.engine.executions.summary(flow.id)
+        return shown_title(head) if call.may(Right.CONTENT, flow.flow) else flow.flow
+
+    return _results(_picked(given), "executions", do, change, title)
 
 
 def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -110,18 +119,29 @@ def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
         flow = flow_of_wait(call.engine, call.principal, id)
         call.need(Right.DECIDE, flow.flow)
         approvals.decide(call._replace(path={"approval": flow.id}, flow=flow.flow, body=body))
-        return closed_as(approvals.show_approval(call._replace(path={"approval": flow.id})))
+        wait = approvals.show_approval(call._replace(path={"approval": flow.id}))
+        return closed_as(wait) if wait["status"] == "closed" else "your approval counts"
 
-    return _results(_picked(given), "approvals", "decide", decide)
+    def title(id: str) -> str:
+        wait = _wait(call, id) or {}
+        return str(wait.get("title") or wait.get("kind", ""))
+
+    return _results(_picked(given), "approvals", "decide", decide, title)
 
 
-def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> PageView:
+def _results(
+    ids: Iterable[str],
+    what: str,
+    do: str,
+    act: Callable[[str], str],
+    title: Callable[[str], str],
+) -> PageView:
     """Return the results of an action, which is recorded for each object by itself."""
     items: list[dict[str, Any]] = []
     noted: list[Noted] = []
     for id in ids:
         path = f"/{what}/{quote(id)}"
-        item = {"id": id, "address": path, "done": True, "text": "", "hint": ""}
+        item = {"id": id, "title": title(id), "address": path, "done": True, "text": "", "hint": ""}
         try:
             item["text"] = act(id)
             noted.append(Noted(f"{path}/{do}", 202, None))
