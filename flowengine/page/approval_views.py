@@ -22,7 +22,7 @@ from flowengine.page.previews import FilePreview, previews
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
 from flowengine.server import approvals
-from flowengine.server.calls import ApiCall
+from flowengine.server.calls import ApiCall, flow_of_wait
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
@@ -161,7 +161,8 @@ def _is_claimable(call: ApiCall, wait: Any) -> bool:
 
 def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the question, and the form with which it is decided. Opening it decides nothing."""
-    return _approval(call, {}, filters_of(given), None, given.get("file", ""))
+    before = wait_of(call, given.get("decided", ""))
+    return _approval(call, {}, filters_of(given), None, given.get("file", ""), before=before)
 
 
 def decide(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -180,7 +181,17 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     if given.get("then") == "conversation":
         return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
     following = given.get("next", "") if _ID.fullmatch(given.get("next", "")) else wait["id"]
-    return PageView("", {}, redirect=_address(following, filters))
+    more = {} if following == wait["id"] else {"decided": wait["id"]}
+    return PageView("", {}, redirect=_address(following, {**filters, **more}))
+
+
+def wait_of(call: ApiCall, id: str) -> Any:
+    """Return an approval as the user may see it, or None."""
+    try:
+        flow = flow_of_wait(call.engine, call.principal, id) if _ID.fullmatch(id) else None
+    except NotFound:
+        flow = None
+    return flow and approvals.show_approval(call._replace(path={"approval": flow.id}))
 
 
 def _by_label(error: FlowEngineError, wait: Any, given: Mapping[str, str]) -> FlowEngineError:
@@ -260,6 +271,7 @@ def _approval(
     error: FlowEngineError | None,
     file: str = "",
     to: str = "",
+    before: Any = None,
 ) -> PageView:
     """Show an approval.
 
@@ -270,6 +282,7 @@ def _approval(
         error: Why the form was refused.
         file: The digest of the file to read.
         to: The user to whom it could not be delegated.
+        before: The approval that the user has decided right before.
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
@@ -308,6 +321,7 @@ def _approval(
             "error": error,
             "is_again": bool(given),
             "to": to,
+            "before": before,
             "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },

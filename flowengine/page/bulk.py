@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from flowengine.engines.results import ENDED, InterventionPlan, shown_title
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
-from flowengine.page.approval_views import filters_of, waits_of
+from flowengine.page.approval_views import filters_of, wait_of, waits_of
 from flowengine.page.choices import closed_as, rows_of
 from flowengine.page.choices import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
@@ -97,11 +97,12 @@ def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     if _ALL in given:
         page = waits_of(call, filters_of(given), None, MOST)
         ids, more = [wait["id"] for wait in page["items"]], page["next"] is not None
-    waits = [(id, _wait(call, id)) for id in ids]
+    waits = [(id, wait_of(call, id)) for id in ids]
     choices: dict[str, str] = {}
     for _, wait in waits:
         for item in (wait or {}).get("choices") or ():
-            choices.setdefault(item["id"], item.get("label") or item["id"])
+            if item["id"] not in GIVES_RESULT:
+                choices.setdefault(item["id"], item.get("label") or item["id"])
     items = [_approval(call, id, wait, choice) for id, wait in waits]
     context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
     return PageView("bulk_approvals.html", context)
@@ -123,7 +124,7 @@ def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
         return closed_as(wait) if wait["status"] == "closed" else "your approval counts"
 
     def title(id: str) -> str:
-        wait = _wait(call, id) or {}
+        wait = wait_of(call, id) or {}
         return str(wait.get("title") or wait.get("kind", ""))
 
     return _results(_picked(given), "approvals", "decide", decide, title)
@@ -146,7 +147,8 @@ def _results(
             item["text"] = act(id)
             noted.append(Noted(f"{path}/{do}", 202, None))
         except FlowEngineError as error:
-            item |= {"done": False, "text": error.message, "hint": error.hint_for("page") or ""}
+            text = error.message.removeprefix(f"{id} ")
+            item |= {"done": False, "text": text, "hint": error.hint_for("page") or ""}
             noted.append(Noted(f"{path}/{do}", status_of(error), error.message))
         items.append(item)
     back = f"/{what}"
@@ -189,15 +191,6 @@ def _in_numbers(plan: InterventionPlan) -> str:
         (len(plan.cleanup), "clean up"),
     )
     return ", ".join(f"{number} {what}" for number, what in parts if number)
-
-
-def _wait(call: ApiCall, id: str) -> Any:
-    """Return an approval as the user may see it, or None."""
-    try:
-        flow = flow_of_wait(call.engine, call.principal, id)
-    except NotFound:
-        return None
-    return approvals.show_approval(call._replace(path={"approval": flow.id}))
 
 
 def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:

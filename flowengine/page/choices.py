@@ -110,7 +110,7 @@ def _handled(flow: CompiledFlow, step: StepSpec, error: str) -> str:
 
 
 def _stops(error: str) -> str:
-    return f"stops it as {error.lower()}: no further step runs"
+    return f"ends the flow as {error.lower()}"
 
 
 def _handlers(flow: CompiledFlow, step: StepSpec) -> Iterator[HandlerSpec]:
@@ -125,7 +125,7 @@ def _leads_to(flow: CompiledFlow, step: StepSpec, target: int) -> str:
     owner = flow["bodies"][step["body"]]["owner"]
     if target == END and owner >= 0:
         return f"ends {step_name(flow['steps'][owner])}"
-    return "ends it, without a further step"
+    return "ends the flow"
 
 
 def closed_as(wait: Mapping[str, Any]) -> str:
@@ -153,7 +153,7 @@ def why_not(call: ApiCall, wait: Any) -> str:
     given = [link for link in wait.get("handed") or () if link["by"] == call.principal.user]
     if call.principal.user in gave_away(wait):
         to = ", ".join(map(person, wait.get("assignees") or [given[-1]["to"]]))
-        text = "You delegated this approval to {}, {}. Now it is for {}."
+        text = "You delegated this approval to {}, {}. It now waits for {}."
         return Markup(text).format(person(given[-1]["to"]), moment(given[-1]["at"]), to)
     if not call.engine.approvals.may_answer(wait, call.principal.user):
         names = ", ".join(map(person, wait.get("assignees", ()))) or "others"

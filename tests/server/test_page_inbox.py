@@ -216,15 +216,15 @@ def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
     assert not any(name in hidden.text for name in ("scan.png", "Careful", "alert(1)"))
     dock = html.unescape(words(text[text.index('class="dock"') : text.index("<dialog")]))
     assert dock.endswith(
-        "Ship continues with Ship the <parcel>. Hold ends it, without a further step. "
+        "Ship continues with Ship the <parcel>. Hold ends the flow. "
         "Reject needs a comment and continues with Send back. Give up continues with Send back."
     ), dock
 
 
 def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> None:
     waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
-    opened = f"/approvals/{waits[0]}"
-    for following in (*waits[1:], None):
+    for wait, following in zip(waits, (*waits[1:], None), strict=True):
+        opened = f"/approvals/{wait}"
         page = ben("GET", opened).text
         found = re.findall(r'name="next" value="(\w+)"', page)
         assert found == ([] if following is None else [following])
@@ -238,9 +238,11 @@ def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> Non
             form["next"] = following
         answer = ben("POST", opened, form)
         assert answer.status_code == 303, answer.text
-        expected = opened if following is None else f"/approvals/{following}"
+        expected = opened if following is None else f"/approvals/{following}?decided={wait}"
         assert answer.headers["location"] == expected
-        opened = expected
+        page = ben("GET", expected).text
+        if following is not None:
+            assert f'rejected by ben</span></span>: <a href="{opened}">Hire' in page
     assert "Nothing waits for you" in ben("GET", "/approvals").text
 
 
@@ -311,7 +313,7 @@ def test_who_has_delegated_an_approval_reads_to_whom_and_what_follows(
     assert ben("POST", f"{path}/delegate", sent).status_code == 303
     page = ben("GET", path).text
     assert re.search(
-        r"You delegated this approval to carla, <time [^>]+>[^<]+</time>\. Now it is for carla\.",
+        r"You delegated this approval to carla, <time [^>]+>[^<]+</time>\. It now waits for carla",
         page,
     )
     form = {"form_token": ben.form_token(path), "choice": "approve"}
