@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import ValidationError
@@ -34,15 +34,6 @@ _MOST_OTHERS = 20
 _DAY = 86_400_000
 _MOST_COUNTED = 200
 """Open approvals that are counted by flow."""
-
-
-class FlowCounts(NamedTuple):
-    """Open approvals by flow."""
-
-    numbers: list[tuple[str, int]]
-    """Flow → number, the largest first."""
-    more: str
-    """`+` if only the first ones were counted."""
 
 
 def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -80,8 +71,10 @@ def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit
     return approvals.list_approvals(call._replace(query=query))
 
 
-def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> FlowCounts | None:
-    """Return how many open approvals of each flow the list has. None: it has closed ones.
+def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> dict[str, Any] | None:
+    """Return how many open approvals each flow has, the most first. None: it lists closed ones.
+
+    `more` is `+` if only the first ones were counted.
 
     Args:
         call: The request.
@@ -99,7 +92,7 @@ def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> FlowCounts
     counts = Counter(wait["flow"] for wait in items)
     if "flow" in filters:
         counts[filters["flow"]] += 0  # the chosen one is shown
-    return FlowCounts(counts.most_common(), "+" if following else "")
+    return {"numbers": counts.most_common(), "more": "+" if following else ""}
 
 
 def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[list[Any]]]]:
@@ -177,7 +170,7 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
         body = DecisionBody.model_validate(entered(wait, given))
         approvals.decide(call._replace(body=body))
     except FlowEngineError as error:
-        return _approval(call, given, filters, _by_label(error, wait, given))
+        return _approval(call, given, filters, error)
     if given.get("then") == "conversation":
         return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
     following = given.get("next", "") if _ID.fullmatch(given.get("next", "")) else wait["id"]
@@ -192,17 +185,6 @@ def wait_of(call: ApiCall, id: str) -> Any:
     except NotFound:
         flow = None
     return flow and approvals.show_approval(call._replace(path={"approval": flow.id}))
-
-
-def _by_label(error: FlowEngineError, wait: Any, given: Mapping[str, str]) -> FlowEngineError:
-    """Return an error about the comment with the label of the choice, instead of its id."""
-    labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
-    if not isinstance(error, InputError) or error.field != "comment":
-        return error
-    id = given.get("choice", "")
-    return InputError(
-        error.message.replace(f"'{id}'", f"'{labels.get(id) or id}'"), field="comment"
-    )
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
@@ -339,9 +321,8 @@ def _made_call(call: ApiCall, wait: Any) -> dict[str, Any] | None:
         return None
     error, output = step.get("error"), step.get("output")
     text = error["message"] if error else summary(output) or in_lines(output)
-    is_over = "ended_at" in step
-    is_shown = is_over and call.may(Right.CONTENT, wait["flow"])
-    return {"status": step["status"], "text": text if is_shown else "", "is_over": is_over}
+    is_shown = "ended_at" in step and call.may(Right.CONTENT, wait["flow"])
+    return {**step, "text": text if is_shown else ""}
 
 
 def _files(call: ApiCall, wait: Any, wanted: str) -> list[FilePreview]:

@@ -37,6 +37,8 @@ _PICKED = "pick."
 _ALL = "all"
 _MOST_PLANNED = 20
 """Executions for which the preview has the numbers of steps."""
+_Text = Callable[[str], str]
+"""Returns a text about the object of an id."""
 _HIDDEN = "there is none that you may see"
 
 
@@ -81,12 +83,7 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
         return "is retried"
 
     def title(id: str) -> str:
-        try:
-            flow = flow_of_execution(call.engine, call.principal, id)
-        except NotFound:
-            return ""
-        head = call.engine.executions.summary(flow.id)
-        return shown_title(head) if call.may(Right.CONTENT, flow.flow) else flow.flow
+        return _execution(call, do, id, is_planned=False).title
 
     return _results(_picked(given), "executions", do, change, title)
 
@@ -110,33 +107,22 @@ def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     """Decide approvals with one choice, and report what happened to each."""
-    fields = {
-        "choice": given.get("choice", ""),
-        "comment": given.get("comment", "").strip() or None,
-    }
-    body = checked(DecisionBody, fields)
+    comment = given.get("comment", "").strip() or None
+    body = checked(DecisionBody, {"choice": given.get("choice", ""), "comment": comment})
 
     def decide(id: str) -> str:
         flow = flow_of_wait(call.engine, call.principal, id)
         call.need(Right.DECIDE, flow.flow)
         approvals.decide(call._replace(path={"approval": flow.id}, flow=flow.flow, body=body))
-        wait = approvals.show_approval(call._replace(path={"approval": flow.id}))
-        return closed_as(wait) if wait["status"] == "closed" else "your approval counts"
+        return closed_as(approvals.show_approval(call._replace(path={"approval": flow.id})))
 
     def title(id: str) -> str:
-        wait = wait_of(call, id) or {}
-        return str(wait.get("title") or wait.get("kind", ""))
+        return _approval(call, id, wait_of(call, id), "").title
 
     return _results(_picked(given), "approvals", "decide", decide, title)
 
 
-def _results(
-    ids: Iterable[str],
-    what: str,
-    do: str,
-    act: Callable[[str], str],
-    title: Callable[[str], str],
-) -> PageView:
+def _results(ids: Iterable[str], what: str, do: str, act: _Text, title: _Text) -> PageView:
     """Return the results of an action, which is recorded for each object by itself."""
     items: list[dict[str, Any]] = []
     noted: list[Noted] = []
@@ -164,6 +150,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
         return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
     item = call.engine.executions.summary(flow.id)
     status, why_not, about = item["status"], "", ""
+    title = shown_title(item) if call.may(Right.CONTENT, flow.flow) else flow.flow
     if not call.may(Right.OPERATE, flow.flow):
         why_not = f"you lack the right to operate the flow {flow.flow}"
     elif do == "cancel" and status in ENDED:
@@ -176,7 +163,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
         except FlowEngineError as error:
             why_not = error.message
     return PlannedOperation(
-        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", about, why_not
+        flow.id, flow.flow, title, status, f"/executions/{quote(flow.id)}", about, why_not
     )
 
 

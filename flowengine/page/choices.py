@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 
 _OF_CALL = {
     "approve": "makes the call with these values",
-    "reject": "does not make the call",
+    "reject": "does not make the call, and returns your comment",
     "respond": "uses the result that you enter, without a call",
 }
 
-_TO_AGENT = {"reject": " and tells the agent so, with your comment"}
-_CHANNELS = {
+CHANNELS = {
     "page": "on this page",
     "rest": "by a program, through the API",
     "cli": "on the command line",
-    "python": "by a program",
-    "hook": "by a webhook",
-    "mcp": "by a program, through MCP",
     "policy": "by a rule",
     "grant": "by an earlier approval of such calls",
 }
@@ -67,7 +63,6 @@ def effects(flow: CompiledFlow, wait: Mapping[str, Any]) -> list[ChoiceEffect]:
         follows = "" if asks is None else _follows(flow, asks, choice["id"])
         if wait.get("tool") and wait["kind"] == "approval":
             follows = _OF_CALL.get(choice["id"], "")
-            follows += _TO_AGENT.get(choice["id"], "") if wait.get("about") else ""
         needs_comment = choice.get("comment") == "required"
         if follows or needs_comment:
             label = str(choice.get("label") or choice["id"])
@@ -129,19 +124,16 @@ def _leads_to(flow: CompiledFlow, step: StepSpec, target: int) -> str:
 
 
 def closed_as(wait: Mapping[str, Any]) -> str:
-    """Return how an approval was closed: `approved by ben`, `expired`, `withdrawn`."""
-    decision, how = wait.get("decision"), str(wait.get("how", "closed"))
+    """Return how an approval was closed: `approved by ben`, `expired`, `withdrawn`.
+
+    An open one needs the votes of others besides that of the user.
+    """
+    decision, how = wait.get("decision"), str(wait.get("how", "approved, others decide, too"))
     if decision is None or how != "decided":
         return how
     choice = decision.get("choice")
     labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
     return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {person(decision['by'])}"
-
-
-def channel_of(decision: Mapping[str, Any]) -> str:
-    """Return how a decision was made, after a comma. Empty: there is nothing to say about it."""
-    how = _CHANNELS.get(decision.get("via", ""), "")
-    return f", {how}" if how else ""
 
 
 def why_not(call: ApiCall, wait: Any) -> str:
@@ -150,11 +142,12 @@ def why_not(call: ApiCall, wait: Any) -> str:
         return "This approval is closed."
     if not call.may(Right.DECIDE, wait["flow"]):
         return f"You lack the right to decide on approvals of the flow {wait['flow']}."
-    given = [link for link in wait.get("handed") or () if link["by"] == call.principal.user]
     if call.principal.user in gave_away(wait):
-        to = ", ".join(map(person, wait.get("assignees") or [given[-1]["to"]]))
+        mine = [link for link in wait["handed"] if link["by"] == call.principal.user]
+        to, at = person(mine[-1]["to"]), moment(mine[-1]["at"])
+        now = ", ".join(map(person, wait.get("assignees", ()))) or to
         text = "You delegated this approval to {}, {}. It now waits for {}."
-        return Markup(text).format(person(given[-1]["to"]), moment(given[-1]["at"]), to)
+        return Markup(text).format(to, at, now)
     if not call.engine.approvals.may_answer(wait, call.principal.user):
         names = ", ".join(map(person, wait.get("assignees", ()))) or "others"
         return f"This approval is addressed to {names}."

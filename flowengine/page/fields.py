@@ -127,6 +127,7 @@ _LIMITS = {
     "maxItems": "at most {} items",
 }
 """A pattern is no help for people. Without other help, it is in the message about a value."""
+_HELPS = {"description", "examples"}
 _MOST_EXAMPLES = 2
 
 
@@ -397,7 +398,7 @@ def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]
     except SchemaError:  # it has references into the whole schema, which the engine checks
         return value
     except InputError as error:
-        is_told = bool(field.help) and _breaks_only_pattern(field.schema, value)
+        is_told = field.schema.keys() & _HELPS and _breaks_only_pattern(field.schema, value)
         message = f"'{field.label}' is not of the form that is described here"
         faults[field.name] = message if is_told else error.message
         return MISSING

@@ -186,7 +186,7 @@ def templates() -> Environment:
         titled=flow_views.titled,
         static=static,
         is_past=is_past,
-        channel_of=choices.channel_of,
+        channels=choices.CHANNELS,
         closed_as=choices.closed_as,
         in_groups=approval_views.in_groups,
         title_of_all=approval_views.title_of_all,
