@@ -757,7 +757,11 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     assert first.context_variables == {"db": bench, "n": 1, "k": True}
     assert [first.usage[one] for one in usage] == [7, 3, 0.25]
     [wait] = first.waits
-    assert (wait["tool"], wait["subject"], wait["title"]) == ("pay", {"amount": 5}, "Call pay: amount 5?")
+    assert (wait["tool"], wait["subject"], wait["title"]) == (
+        "pay",
+        {"amount": 5},
+        "Call pay: amount 5?",
+    )
 
     assert [one["role"] for one in second.messages] == [
         *("assistant", "tool", "tool"),

@@ -530,9 +530,7 @@ def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: Comm
         done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
 
         assert done.out == "What can I do for you?\nFrom nine.\nso\n"
-        assert [f"Call {one}: " in done.err for one in ("visit_page", "browser_open")] == [
-            True
-        ] * 2
+        assert [f"Call {one}: " in done.err for one in ("visit_page", "browser_open")] == [True] * 2
         first, visited, opened, found, second = told_of_calls(flowengine)
         assert "Open from nine." in visited
         assert "textbox" in opened
