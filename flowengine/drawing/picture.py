@@ -139,6 +139,12 @@ class _Drawer:
         named = Counter(step["id"] for step in self.steps if step["body"] >= 0)
         self.alone = {name for name, count in named.items() if count == 1}
         """Ids that no step of another flow has."""
+        self.generated = {
+            self.flow["bodies"][step["child"]].get("flow", 0)
+            for step in self.steps
+            if step["action"] == "flow" and step.get("kind", "flow") != "flow"
+        }
+        """Numbers of the flows that step kinds made, whose conditions users do not know."""
 
     def whole(self) -> ScopeFrame:
         """Return the frame of the main flow, with one for each flow that it runs."""
@@ -224,7 +230,7 @@ class _Drawer:
         return Box(f"undo_{self.id(step)}", "undo", lines, None, None)
 
     def arrows(self, step: StepSpec, body: int) -> Iterator[Arrow]:
-        source = self.id(step)
+        source, has_conditions = self.id(step), self.number(step) not in self.generated
         split: Any = step.get("split", {"kind": "one", "to": END})
         if step["action"] == "fail" or step.get("cancel", {}).get("execution"):
             split = {"kind": "none"}
@@ -234,18 +240,16 @@ class _Drawer:
             yield from self.outcome_arrows(source, split, body)
         ways = step.get("ways")
         for place, entry in enumerate(split.get("entries", ())):
-            label = "else" if entry.get("otherwise") else ""
+            label = "else" if entry.get("otherwise") and has_conditions else ""
             if ways is not None:
                 if ways[place] is None and not self.plumbing:
                     continue
                 label = ways[place] or ""
-            elif "when" in entry:
+            elif "when" in entry and has_conditions:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
-        has_text = "says" in step  # users do not know the conditions of generated steps
-        yield from self.error_arrows(
-            source, step.get("on_error", []), body, conditions=not has_text
-        )
+        handlers = step.get("on_error", [])
+        yield from self.error_arrows(source, handlers, body, conditions=has_conditions)
         if "compensate" in step:
             yield Arrow(source, f"undo_{source}", "", "undo")
 

@@ -6,46 +6,34 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import ValidationError
 
-from flowengine.errors import FlowEngineError, InputError, NotAllowed
-from flowengine.flow.export.yaml_text import inline
+from flowengine.agents.actions import summary
+from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.choices import effects
-from flowengine.page.fields import MORE, shown_form, with_file_names
-from flowengine.page.forms import entered, fields_of, files_with, value_at
-from flowengine.page.looks import LONGEST_TEXT, now, person
+from flowengine.page.choices import decided_rows, effects, in_lines, rows_of, why_not
+from flowengine.page.fields import MORE, shown_form
+from flowengine.page.forms import GIVES_RESULT, entered, fields_of, files_with
+from flowengine.page.looks import now
 from flowengine.page.previews import FilePreview, previews
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.sdk.file_names import files_in
-from flowengine.sdk.visible_text import printable_lines, shortened
 from flowengine.server import approvals
-from flowengine.server.calls import ApiCall
+from flowengine.server.calls import ApiCall, flow_of_wait
 from flowengine.server.models import DecisionBody, DelegateBody, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 
-_PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _ID = re.compile(r"[\w.-]+", re.ASCII)
+_NUMBER = re.compile(r"\[\d+\]")
 _MOST_OTHERS = 20
 """Other approvals of an execution in the view of one."""
 _DAY = 86_400_000
 _MOST_COUNTED = 200
 """Open approvals that are counted by flow."""
-_OF_DECISION = ("value", "grant", "attachments", "images")
-"""Further parts of a decision that its view shows."""
-
-
-class FlowCounts(NamedTuple):
-    """Open approvals by flow."""
-
-    numbers: list[tuple[str, int]]
-    """Flow → number, the largest first."""
-    more: str
-    """`+` if only the first ones were counted."""
 
 
 def list_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -77,13 +65,16 @@ def waits_of(call: ApiCall, filters: Mapping[str, str], after: str | None, limit
             "assignee": None if filters.get("for") == "all" else "me",
             "status": filters.get("status", "pending"),
             "in_turn": True,
+            "decided_by": filters.get("by"),
         },
     )
     return approvals.list_approvals(call._replace(query=query))
 
 
-def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> FlowCounts | None:
-    """Return how many open approvals of each flow the list has. None: it has closed ones.
+def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> dict[str, Any] | None:
+    """Return how many open approvals each flow has, the most first. None: it lists closed ones.
+
+    `more` is `+` if only the first ones were counted.
 
     Args:
         call: The request.
@@ -101,13 +92,14 @@ def _counts(call: ApiCall, filters: Mapping[str, str], first: Any) -> FlowCounts
     counts = Counter(wait["flow"] for wait in items)
     if "flow" in filters:
         counts[filters["flow"]] += 0  # the chosen one is shown
-    return FlowCounts(counts.most_common(), "+" if following else "")
+    return {"numbers": counts.most_common(), "more": "+" if following else ""}
 
 
-def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[Any]]]:
+def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[list[Any]]]]:
     """Return the waits of a list, in its order, below headings by when they are due.
 
-    A day is 24 hours, since the server does not know the reader's zone.
+    A day is 24 hours, since the server does not know the reader's zone. Each part of a group is
+    one wait, or the questions about several items of a map that one answer fits.
     """
 
     def group(wait: Any) -> str:
@@ -116,14 +108,37 @@ def in_groups(waits: Iterable[Any]) -> list[tuple[str, list[Any]]]:
         left = parse_time(wait["due"]) - now() if wait.get("due") else _DAY
         return "Overdue" if left < 0 else "Within a day" if left < _DAY else "Later"
 
-    return [(name, [*items]) for name, items in groupby(waits, group)]
+    return [(name, _alike(items)) for name, items in groupby(waits, group)]
+
+
+def _alike(waits: Iterable[Any]) -> list[list[Any]]:
+    parts: dict[Any, list[Any]] = {}
+    for wait in waits:
+        is_open = wait["kind"] == "question" and wait["status"] == "pending"
+        parts.setdefault(_question(wait) if is_open else wait["id"], []).append(wait)
+    return [*parts.values()]
+
+
+def _question(wait: Any) -> tuple[str, ...]:
+    """Return what the questions about the items of a map have in common."""
+    text = str(wait.get("title", "")).replace(wait["address"], "")
+    return wait["execution"], _NUMBER.sub("[]", wait["address"]), text
+
+
+def title_of_all(waits: list[Any]) -> str:
+    """Return the title of questions about several items of a map."""
+    *_, text = _question(waits[0])
+    text = text.replace(" was ", " were ").replace(" it ", " they ")
+    return f"{len(waits)} items of {waits[0]['step']}{text}"
 
 
 def filters_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the filters of the inbox: `for`, `status` and `flow`, without defaults."""
+    """Return the filters of the inbox: `for`, `status`, `by` and `flow`, without defaults."""
     pattern = {"for": "all"} if given.get("for") == "all" else {}
     if given.get("status") == "closed":
         pattern["status"] = "closed"
+        if given.get("by") == "me":
+            pattern["by"] = "me"
     if flow := given.get("flow", "").strip():
         pattern["flow"] = flow
     return pattern
@@ -139,7 +154,8 @@ def _is_claimable(call: ApiCall, wait: Any) -> bool:
 
 def show_approval(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the question, and the form with which it is decided. Opening it decides nothing."""
-    return _approval(call, {}, filters_of(given), None, given.get("file", ""))
+    before = wait_of(call, given.get("decided", ""))
+    return _approval(call, {}, filters_of(given), None, given.get("file", ""), before=before)
 
 
 def decide(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -154,22 +170,21 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
         body = DecisionBody.model_validate(entered(wait, given))
         approvals.decide(call._replace(body=body))
     except FlowEngineError as error:
-        return _approval(call, given, filters, _by_label(error, wait, given))
+        return _approval(call, given, filters, error)
     if given.get("then") == "conversation":
         return PageView("", {}, redirect=f"/executions/{quote(wait['execution'])}/conversation")
     following = given.get("next", "") if _ID.fullmatch(given.get("next", "")) else wait["id"]
-    return PageView("", {}, redirect=_address(following, filters))
+    more = {} if following == wait["id"] else {"decided": wait["id"]}
+    return PageView("", {}, redirect=_address(following, {**filters, **more}))
 
 
-def _by_label(error: FlowEngineError, wait: Any, given: Mapping[str, str]) -> FlowEngineError:
-    """Return an error about the comment with the label of the choice, instead of its id."""
-    labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
-    if not isinstance(error, InputError) or error.field != "comment":
-        return error
-    id = given.get("choice", "")
-    return InputError(
-        error.message.replace(f"'{id}'", f"'{labels.get(id) or id}'"), field="comment"
-    )
+def wait_of(call: ApiCall, id: str) -> Any:
+    """Return an approval as the user may see it, or None."""
+    try:
+        flow = flow_of_wait(call.engine, call.principal, id) if _ID.fullmatch(id) else None
+    except NotFound:
+        flow = None
+    return flow and approvals.show_approval(call._replace(path={"approval": flow.id}))
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
@@ -210,16 +225,6 @@ def open_approvals(call: ApiCall) -> str:
     return f"{number}+" if page["next"] else str(number or "")
 
 
-def closed_as(wait: Mapping[str, Any]) -> str:
-    """Return how an approval was closed: `approved by ben`, `expired`, `withdrawn`."""
-    decision, how = wait.get("decision"), str(wait.get("how", "closed"))
-    if decision is None or how != "decided":
-        return how
-    choice = decision.get("choice")
-    labels = {item["id"]: item.get("label") for item in wait.get("choices") or ()}
-    return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {person(decision['by'])}"
-
-
 def _delegate(call: ApiCall) -> Any:
     to = call.body.get("to", "").strip()
     if to and ":" not in to:
@@ -248,6 +253,7 @@ def _approval(
     error: FlowEngineError | None,
     file: str = "",
     to: str = "",
+    before: Any = None,
 ) -> PageView:
     """Show an approval.
 
@@ -258,6 +264,7 @@ def _approval(
         error: Why the form was refused.
         file: The digest of the file to read.
         to: The user to whom it could not be delegated.
+        before: The approval that the user has decided right before.
     """
     wait = approvals.show_approval(call)
     reason = why_not(call, wait)
@@ -265,7 +272,10 @@ def _approval(
     ids = [item["id"] for item in page["items"]]
     place = ids.index(wait["id"]) + 1 if wait["id"] in ids else 0
     fields = fields_of(wait, given)
-    shown = {(field.key, field.original) for field in fields if field.name.startswith("edit.")}
+    others = _others(call, wait)
+    is_held = not wait.get("claim") or wait.get("claimed_by") == call.principal.user
+    in_form = [field for field in fields if field.name.startswith("edit.")]
+    shown = {(field.key, field.original) for field in in_form if is_held and not reason}
     return PageView(
         "approval.html",
         {
@@ -275,25 +285,44 @@ def _approval(
             "counts": _counts(call, filters, page),
             "next_id": ids[place] if place < len(ids) else "",
             **shown_form(fields, error, given),
+            "results": GIVES_RESULT,
+            "chosen": given.get("choice", ""),
             "files_with": files_with(wait, given),
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
-            "decided": _decided(wait),
+            "decided": decided_rows(wait),
             "may_decide": not reason,
             "sees_content": call.may(Right.CONTENT, wait["flow"]),
-            "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
+            "is_held": is_held,
             "why_not": reason,
-            "others": _others(call, wait),
+            "others": others,
+            "made_call": _made_call(call, wait),
+            "alike": next((part for part in _alike([wait, *others]) if wait in part), [wait]),
             "files": _files(call, wait, file),
             "effects": effects(call.engine.executions.flow_of(wait["execution"]).compiled, wait),
             "filters": filters,
             "error": error,
             "is_again": bool(given),
             "to": to,
+            "before": before,
             "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },
         200 if error is None else status_of(error),
     )
+
+
+def _made_call(call: ApiCall, wait: Any) -> dict[str, Any] | None:
+    """Return what became of a call that was decided on, with its result for who may see it."""
+    if wait["status"] == "pending" or not wait.get("tool"):
+        return None
+    try:
+        [step] = call.engine.executions.show(wait["execution"], step=wait["address"])["steps"]
+    except NotFound:
+        return None
+    error, output = step.get("error"), step.get("output")
+    text = error["message"] if error else summary(output) or in_lines(output)
+    is_shown = "ended_at" in step and call.may(Right.CONTENT, wait["flow"])
+    return {**step, "text": text if is_shown else ""}
 
 
 def _files(call: ApiCall, wait: Any, wanted: str) -> list[FilePreview]:
@@ -309,54 +338,3 @@ def _others(call: ApiCall, wait: Any) -> list[Any]:
     query = checked_query(WaitsQuery, {"execution": wait["execution"], "limit": _MOST_OTHERS + 1})
     items = approvals.list_approvals(call._replace(query=query))["items"]
     return [item for item in items if item["id"] != wait["id"]][:_MOST_OTHERS]
-
-
-def why_not(call: ApiCall, wait: Any) -> str:
-    """Return why the user may not decide on an approval. Empty: the user may."""
-    if wait["status"] != "pending":
-        return "This approval is closed."
-    if not call.may(Right.DECIDE, wait["flow"]):
-        return f"You lack the right to decide on approvals of the flow {wait['flow']}."
-    if not call.engine.approvals.may_answer(wait, call.principal.user):
-        names = ", ".join(map(person, wait.get("assignees", ()))) or "others"
-        return f"This approval is addressed to {names}."
-    if any(vote["by"] == call.principal.user for vote in wait.get("votes") or ()):
-        return "You have approved. Others decide, too."
-    return ""
-
-
-def _decided(wait: Any) -> list[tuple[str, str]]:
-    """Return what was decided with the choice: changed fields, the form, a result, files."""
-    decision = wait.get("decision") or {}
-    subject, edits = wait.get("subject"), decision.get("edits") or {}
-    rows = [
-        (str(path), f"{_in_lines(value_at(subject, path))} → {_in_lines(value)}")
-        for path, value in edits.items()
-    ]
-    form = decision.get("form")
-    rows += rows_of(form if isinstance(form, dict) or form is None else {"answer": form})
-    rows += [(name, _in_lines(decision[name])) for name in _OF_DECISION if decision.get(name)]
-    return rows
-
-
-def rows_of(subject: Any) -> list[tuple[str, str]]:
-    """Return the content of an approval, a row for each field."""
-    if subject is None:
-        return []
-    if isinstance(subject, dict):
-        return [(str(name), _in_lines(value)) for name, value in subject.items()]
-    return [("", _in_lines(subject))]
-
-
-def _in_lines(value: Any) -> str:
-    """Return a text as it is, another value on one line, and each object of a list on its own.
-
-    Of a long one, the beginning, end, size and digest.
-    """
-    if isinstance(value, str) and printable_lines(value) == value:
-        text = value  # others are quoted, so that each character is seen
-    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        text = "\n".join(inline(with_file_names(item)) for item in value)
-    else:
-        text = inline(with_file_names(value))
-    return shortened(text, LONGEST_TEXT, text)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.engines.results import ENDED, InterventionPlan
+from flowengine.engines.results import ENDED, InterventionPlan, shown_title
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
-from flowengine.page.approval_views import closed_as, filters_of, rows_of, waits_of
-from flowengine.page.approval_views import why_not as why_not_decided
+from flowengine.page.approval_views import filters_of, wait_of, waits_of
+from flowengine.page.choices import closed_as, rows_of
+from flowengine.page.choices import why_not as why_not_decided
 from flowengine.page.execution_list import filters_in, listed
 from flowengine.page.execution_views import frame
 from flowengine.page.fields import MORE, shown_form
@@ -36,6 +37,8 @@ _PICKED = "pick."
 _ALL = "all"
 _MOST_PLANNED = 20
 """Executions for which the preview has the numbers of steps."""
+_Text = Callable[[str], str]
+"""Returns a text about the object of an id."""
 _HIDDEN = "there is none that you may see"
 
 
@@ -79,7 +82,10 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
         executions.retry(of_call._replace(body=checked(RetryBody, {})))
         return "is retried"
 
-    return _results(_picked(given), "executions", do, change)
+    def title(id: str) -> str:
+        return _execution(call, do, id, is_planned=False).title
+
+    return _results(_picked(given), "executions", do, change, title)
 
 
 def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
@@ -88,11 +94,12 @@ def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     if _ALL in given:
         page = waits_of(call, filters_of(given), None, MOST)
         ids, more = [wait["id"] for wait in page["items"]], page["next"] is not None
-    waits = [(id, _wait(call, id)) for id in ids]
+    waits = [(id, wait_of(call, id)) for id in ids]
     choices: dict[str, str] = {}
     for _, wait in waits:
         for item in (wait or {}).get("choices") or ():
-            choices.setdefault(item["id"], item.get("label") or item["id"])
+            if item["id"] not in GIVES_RESULT:
+                choices.setdefault(item["id"], item.get("label") or item["id"])
     items = [_approval(call, id, wait, choice) for id, wait in waits]
     context = {"items": items, "choice": choice, "choices": choices, "more": more, "most": MOST}
     return PageView("bulk_approvals.html", context)
@@ -100,11 +107,8 @@ def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
     """Decide approvals with one choice, and report what happened to each."""
-    fields = {
-        "choice": given.get("choice", ""),
-        "comment": given.get("comment", "").strip() or None,
-    }
-    body = checked(DecisionBody, fields)
+    comment = given.get("comment", "").strip() or None
+    body = checked(DecisionBody, {"choice": given.get("choice", ""), "comment": comment})
 
     def decide(id: str) -> str:
         flow = flow_of_wait(call.engine, call.principal, id)
@@ -112,21 +116,25 @@ def decide_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
         approvals.decide(call._replace(path={"approval": flow.id}, flow=flow.flow, body=body))
         return closed_as(approvals.show_approval(call._replace(path={"approval": flow.id})))
 
-    return _results(_picked(given), "approvals", "decide", decide)
+    def title(id: str) -> str:
+        return _approval(call, id, wait_of(call, id), "").title
+
+    return _results(_picked(given), "approvals", "decide", decide, title)
 
 
-def _results(ids: Iterable[str], what: str, do: str, act: Callable[[str], str]) -> PageView:
+def _results(ids: Iterable[str], what: str, do: str, act: _Text, title: _Text) -> PageView:
     """Return the results of an action, which is recorded for each object by itself."""
     items: list[dict[str, Any]] = []
     noted: list[Noted] = []
     for id in ids:
         path = f"/{what}/{quote(id)}"
-        item = {"id": id, "address": path, "done": True, "text": "", "hint": ""}
+        item = {"id": id, "title": title(id), "address": path, "done": True, "text": "", "hint": ""}
         try:
             item["text"] = act(id)
             noted.append(Noted(f"{path}/{do}", 202, None))
         except FlowEngineError as error:
-            item |= {"done": False, "text": error.message, "hint": error.hint_for("page") or ""}
+            text = error.message.removeprefix(f"{id} ")
+            item |= {"done": False, "text": text, "hint": error.hint_for("page") or ""}
             noted.append(Noted(f"{path}/{do}", status_of(error), error.message))
         items.append(item)
     back = f"/{what}"
@@ -142,6 +150,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
         return PlannedOperation(id, "", "", "", "", "", _HIDDEN)
     item = call.engine.executions.summary(flow.id)
     status, why_not, about = item["status"], "", ""
+    title = shown_title(item) if call.may(Right.CONTENT, flow.flow) else flow.flow
     if not call.may(Right.OPERATE, flow.flow):
         why_not = f"you lack the right to operate the flow {flow.flow}"
     elif do == "cancel" and status in ENDED:
@@ -154,7 +163,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
         except FlowEngineError as error:
             why_not = error.message
     return PlannedOperation(
-        flow.id, flow.flow, "", status, f"/executions/{quote(flow.id)}", about, why_not
+        flow.id, flow.flow, title, status, f"/executions/{quote(flow.id)}", about, why_not
     )
 
 
@@ -169,15 +178,6 @@ def _in_numbers(plan: InterventionPlan) -> str:
         (len(plan.cleanup), "clean up"),
     )
     return ", ".join(f"{number} {what}" for number, what in parts if number)
-
-
-def _wait(call: ApiCall, id: str) -> Any:
-    """Return an approval as the user may see it, or None."""
-    try:
-        flow = flow_of_wait(call.engine, call.principal, id)
-    except NotFound:
-        return None
-    return approvals.show_approval(call._replace(path={"approval": flow.id}))
 
 
 def _approval(call: ApiCall, id: str, wait: Any, choice: str) -> PlannedOperation:

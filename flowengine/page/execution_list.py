@@ -12,7 +12,7 @@ from flowengine.engines.results import ENDED, is_found_by
 from flowengine.kernel.notation.addresses import NOTIFIES
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.page.approval_views import why_not
+from flowengine.page.choices import why_not
 from flowengine.page.looks import duration, now, waiting
 from flowengine.page.view import LIMIT, PageView, checked_query
 from flowengine.server import approvals, executions

@@ -13,7 +13,7 @@ from flowengine.engines.results import ENDED, Update
 from flowengine.engines.stream_parts import ModelFailed, ToolCallPart, ToolResultPart
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time, parse_time
-from flowengine.page.approval_views import why_not
+from flowengine.page.choices import why_not
 from flowengine.page.flow_views import address_again, graph, titles_of
 from flowengine.page.looks import badge, duration, now, waiting
 from flowengine.page.timeline import timeline

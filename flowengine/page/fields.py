@@ -126,7 +126,8 @@ _LIMITS = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
-"""A pattern is no help for people. It is in the message about a value that does not match it."""
+"""A pattern is no help for people. Without other help, it is in the message about a value."""
+_HELPS = {"description", "examples"}
 _MOST_EXAMPLES = 2
 
 
@@ -193,8 +194,9 @@ def _faults_in(error: FlowEngineError | None, fields: Sequence[FormField]) -> di
 
 
 class ShownForm(TypedDict):
-    """Fields of a form, why some are refused, and the one with the focus."""
+    """Fields of a form, why it and some of them are refused, and the one with the focus."""
 
+    refusal: str
     fields: Sequence[FormField]
     faults: dict[str, str]
     focus: str
@@ -211,7 +213,13 @@ def shown_form(
         given: What was sent.
     """
     faults = _faults_in(error, fields)
-    return {"fields": fields, "faults": faults, "focus": _focused(fields, faults, given)}
+    labels = {"comment": "Comment", **{field.name: field.label for field in every(fields)}}
+    refusal = error.message if error is not None else ""
+    if faults and faults.keys() <= labels.keys():  # each field has its message beside it
+        number = "One field needs" if len(faults) == 1 else f"{len(faults)} fields need"
+        refusal = f"{number} a change: {', '.join(labels[name] for name in faults)}"
+    focus = _focused(fields, faults, given)
+    return {"refusal": refusal, "fields": fields, "faults": faults, "focus": focus}
 
 
 def _focused(
@@ -383,15 +391,27 @@ def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]
         faults: Receives why.
         read: Returns its value, which is checked against its schema.
     """
+    value = MISSING
     try:
         value = read()
         validate(field.schema, value, f"'{field.label}'")
     except SchemaError:  # it has references into the whole schema, which the engine checks
         return value
     except InputError as error:
-        faults[field.name] = error.message
+        is_told = field.schema.keys() & _HELPS and _breaks_only_pattern(field.schema, value)
+        message = f"'{field.label}' is not of the form that is described here"
+        faults[field.name] = message if is_told else error.message
         return MISSING
     return value
+
+
+def _breaks_only_pattern(schema: Schema, value: Any) -> bool:
+    """Return whether a value breaks a pattern, which says little to people, and fits otherwise."""
+    try:
+        validate({key: part for key, part in schema.items() if key != "pattern"}, value, "")
+    except InputError:
+        return False
+    return "pattern" in schema
 
 
 def every(fields: Iterable[FormField]) -> Iterator[FormField]:

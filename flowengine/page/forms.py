@@ -58,8 +58,7 @@ def fields_of(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) -
             field = maker.field(f"edit.{path}", path, {"description": _ELSEWHERE}, None)
             fields.append(field._replace(kind="fixed"))
     if any(choice["id"] in GIVES_RESULT for choice in wait.get("choices") or ()):
-        schema = {"title": "Result", "description": "only for a choice that supplies the result"}
-        schema = {**(wait.get("returns") or {}), **schema}
+        schema = {**(wait.get("returns") or {}), "title": "Result"}
         fields.append(maker.field("value", "value", schema, None)._replace(required=False))
     return fields
 
@@ -77,7 +76,7 @@ def files_with(wait: Mapping[str, Any], given: Mapping[str, str] | None = None) 
         FormFields(given or {}),
         [("attach", "Files", "They are kept with the decision.")],
     )
-    if wait.get("tool"):
+    if wait.get("about"):  # an agent made the call
         fields.append(("images", "Images", "The model that made the call sees them."))
     return [
         maker.field(name, name, {**_SEVERAL, "title": title, "description": help}, None)

@@ -41,6 +41,10 @@ def list_approvals(call: ApiCall) -> Any:
 
     def is_shown(wait: Any) -> bool:
         decides = query.assignee != "me" or wait["status"] != "pending"
+        if query.decided_by == "me":
+            decided = [wait.get("decision") or {}, *(wait.get("votes") or ())]
+            if all(one.get("by") != call.principal.user for one in decided):
+                return False
         return call.may(Right.SEE, wait["flow"]) and (
             decides or call.may(Right.DECIDE, wait["flow"])
         )

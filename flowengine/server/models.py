@@ -105,6 +105,9 @@ class WaitsQuery(PageQuery):
     in_turn: bool = Field(
         False, description="pending ones that are due first come first, not the oldest"
     )
+    decided_by: Literal["me"] | None = Field(
+        None, description="`me`: only waits on which this user has decided"
+    )
     kind: list[str] = Field(
         [], description="kinds of waits, may be repeated (default: those that are decided on)"
     )

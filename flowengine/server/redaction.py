@@ -25,6 +25,7 @@ _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
     *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers", "chat"),
 )
+_HANDED = ("do", "by", "to", "at")
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
 _ENVIRONMENT = (
     *(
@@ -93,8 +94,11 @@ def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a wait without its question and its decision."""
-    return _only(wait, _WAIT)
+    """Return a wait without its question and its decision, with who has passed it on to whom."""
+    shown = _only(wait, _WAIT)
+    if "handed" in wait:
+        shown["handed"] = [_only(link, _HANDED) for link in wait["handed"]]
+    return shown
 
 
 def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:

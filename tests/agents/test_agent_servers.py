@@ -474,7 +474,7 @@ def test_rules_fit_the_tools_that_are_called_not_the_globs_that_offer_them(tmp_p
         waiting = engine.run(case.path)
         assert waiting.status == "waiting"
         [wait] = waiting.waits
-        assert (wait["tool"], wait["title"]) == ("github.get_user", "Call 'github.get_user'?")
+        assert (wait["tool"], wait["title"]) == ("github.get_user", "Call github.get_user: n 5?")
         assert called(tmp_path) == ['get_issue {"n": 2}', 'fail {"n": 3}']
         result = engine.approvals.approve(wait["id"]).result
     assert result is not None

@@ -757,7 +757,11 @@ def test_while_a_run_waits_its_response_has_what_has_been_done(
     assert first.context_variables == {"db": bench, "n": 1, "k": True}
     assert [first.usage[one] for one in usage] == [7, 3, 0.25]
     [wait] = first.waits
-    assert (wait["tool"], wait["subject"], wait["title"]) == ("pay", {"amount": 5}, "Call 'pay'?")
+    assert (wait["tool"], wait["subject"], wait["title"]) == (
+        "pay",
+        {"amount": 5},
+        "Call pay: amount 5?",
+    )
 
     assert [one["role"] for one in second.messages] == [
         *("assistant", "tool", "tool"),
@@ -789,7 +793,7 @@ def test_whether_a_call_is_asked_about_may_depend_on_its_arguments(
     with Engine(tmp_path / "store") as engine, bench.answering({"calls": calls}):
         [wait] = MetaChain(engine, logger=bench.logger).run(agent, ASK).waits
 
-    assert wait["title"] == "Call 'pay'?"
+    assert wait["title"] == "Call pay: amount 500?"
     assert wait["subject"] == {"amount": 500}
     assert paid == [5]
 

@@ -114,5 +114,6 @@ def test_people_and_programs_that_decide_see_the_name_that_the_model_sees(
     with Engine("store", tool_authority=CallbackAuthority(decide, timeout=60)) as engine:
         response = run(agent, tool, given, engine)
     [wait] = response.waits
-    assert (wait["tool"], wait["title"]) == (tool, f"Call '{tool}'?")
+    [told] = [f"{name} {value}" for name, value in given.items()]
+    assert (wait["tool"], wait["title"]) == (tool, f"Call {tool}: {told}?")
     assert [(one.tool_name, one.names) for one in asked] == [(tool, names)]

@@ -120,7 +120,7 @@ def test_a_call_that_asks_is_decided_before_more_is_said(engine: Engine) -> None
     with using(ScriptedModel(script)):
         first = Runner(engine).run(agent, "1 + 2?", session="s")
         assert (first.termination, [one["tool"] for one in first.waits]) == ("", ["add"])
-        with pytest.raises(UsageError, match="waits: Call 'add'") as refused:
+        with pytest.raises(UsageError, match="waits: Call add: a 1, b 2") as refused:
             Runner(engine).run(agent, "well?", session="s")
         assert f"resume({first.execution!r}, agent)" in (refused.value.hint or "")
 

@@ -137,4 +137,4 @@ def test_what_is_typed_is_asked_about_where_commands_are(folder: Path) -> None:
         )
 
     [wait] = response.waits
-    assert wait["title"] == "Call 'shell_type'?", wait
+    assert wait["title"] == "Call shell_type: text hello?", wait

@@ -39,7 +39,7 @@ def terminal(pay: CommandLine) -> Iterator[Terminal]:
 
 
 def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
-    terminal.expect("Call 'send'?")
+    terminal.expect("Call send: text")
     terminal.answer("leaves it open) ", "approve\n")
     terminal.answer("edit text [hello]: ", "good day\n")
     terminal.answer("none): ", "\n")
@@ -47,7 +47,7 @@ def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
 
 
 def test_on_a_terminal_somebody_may_respond(terminal: Terminal) -> None:
-    terminal.expect("Call 'send'?")
+    terminal.expect("Call send: text")
     terminal.answer("leaves it open) ", "respond\n")
     terminal.answer("(JSON or text): ", "by hand\n")
     terminal.answer("none): ", "\n")

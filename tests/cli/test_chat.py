@@ -108,7 +108,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
         "Still here.",
         "last: Still here.",
     ]
-    assert "Call 'echo'?" in second.err
+    assert "Call echo: " in second.err
     assert "→ other\n" in second.err
     assert second.err.count("→") == 1
     record = flowengine("--json", "show", flowengine.newest()).json()
@@ -367,7 +367,7 @@ def test_a_reply_that_poses_as_a_question_approves_nothing(folder: Path) -> None
         return done
 
     asked = talked("go\nreject\n/end\n", acts, {"text": "Not then."})
-    assert "Call 'echo'?" in asked.out + asked.err
+    assert "Call echo: " in asked.out + asked.err
     assert not (folder / "acted").exists()
 
     # A model imitates the program's own prompt. An answer to it is just a message.
@@ -530,9 +530,7 @@ def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: Comm
         done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
 
         assert done.out == "What can I do for you?\nFrom nine.\nso\n"
-        assert [f"Call '{one}'?" in done.err for one in ("visit_page", "browser_open")] == [
-            True
-        ] * 2
+        assert [f"Call {one}: " in done.err for one in ("visit_page", "browser_open")] == [True] * 2
         first, visited, opened, found, second = told_of_calls(flowengine)
         assert "Open from nine." in visited
         assert "textbox" in opened
@@ -592,7 +590,7 @@ def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: 
     done = chat(tmp_path, said, "--lazy", "--model", "scripted/script.yaml")
 
     assert done.out.endswith("Not then.\n")
-    assert [name for name in acts if f"Call '{name}'?" in done.err] == [*acts]
+    assert [name for name in acts if f"Call {name}: " in done.err] == [*acts]
 
 
 @pytest.mark.endurance

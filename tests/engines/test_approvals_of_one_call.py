@@ -78,7 +78,7 @@ def test_without_a_terminal_a_call_waits(approval: str) -> None:
     )
     assert done.returncode == 4, done.stderr
     assert sent() == ""
-    assert "Call 'send'?" in done.stderr
+    assert "Call send?" in done.stderr
     with Engine("store") as engine:
         [wait] = engine.approvals.list().items
         assert wait.get("required", False) is (approval == "required")

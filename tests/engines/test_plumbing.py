@@ -104,3 +104,24 @@ def test_why_names_the_step_around_plumbing() -> None:
     [unit] = [one for one in played.state["units"].values() if one["phase"] == "run"]
 
     assert _shown_address(View(played.graph, played.state), unit) == "work"
+
+
+CHAT = """flowengine: 1
+id: f
+inputs: {bad: {type: boolean, default: false}}
+agents: {first: {model: "openai/gpt-4.1", instructions: Answer.}}
+steps:
+  - {id: a, next: {first: [{when: "${{ inputs.bad }}", to: talk}, {else: end}]}}
+  - {id: talk, agent: {name: first, chat: true}, with: {prompt: hello}}
+"""
+
+
+def test_conditions_of_generated_steps_are_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / "chat.yaml").write_text(CHAT)
+    main = draw(load(tmp_path / "chat.yaml").compiled).frame
+    assert "inputs.bad" in {arrow.label for arrow in main.arrows}
+    [talk] = [box.frame for box in main.boxes if box.id.startswith("flow_")]
+    assert talk is not None
+    labels = {arrow.label for arrow in talk.arrows}
+    assert "any error" in labels
+    assert not [label for label in labels if "state." in label or label == "else"]

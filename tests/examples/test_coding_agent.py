@@ -50,7 +50,7 @@ def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
     flowengine("approve", rights["id"], "--edit", f"command={edited}", code=4)
 
     publication = asked(flowengine)
-    assert (publication["title"], publication["subject"]) == ("Call 'publish'?", {})
+    assert (publication["title"], publication["subject"]) == ("Call publish?", {})
     assert {path.name: path.read_bytes() for path in project.glob("*.py")} == before
     done = flowengine("-q", "approve", publication["id"])
 

@@ -34,6 +34,31 @@ def test_the_order_of_keys_does_not_matter_to_a_digest() -> None:
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
 
 
+LONG = "the parcel came broken, and the customer has sent us pictures of it"
+
+
+@each_row(
+    ("args", "title"),
+    [
+        ({}, "Call pay?"),
+        ({"to": "ana", "amount": 120.0, "fast": True}, "Call pay: to ana, amount 120, fast true?"),
+        ({"why": LONG, "amount": 1.5}, "Call pay: amount 1.5?"),
+        ({"why": LONG}, f"Call pay: why {LONG[:59]}…?"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "Call pay: a 1, b 2, c 3?"),
+        ({"to": "a\n\u202eb \x1b c", "tags": [1], "more": {}, "no": None, "x": ""},
+         "Call pay: to a b c?"),
+        ({"api_key": "1", "Token": "2", "id": SecretText(["k", ["K"]])}, "Call pay: id k***?"),
+        ({"account": "main", "to": "ana"}, "Call pay: to ana?"),
+    ],
+)  # fmt: skip
+def test_the_title_of_a_question_has_the_first_short_arguments(
+    args: dict[str, Any], title: str
+) -> None:
+    asked = step("a", **calls("pay", args, bind={"account": "main"}), input=INPUT)
+    [wait] = Simulator(graph(asked)).start().waits()
+    assert wait["title"] == title
+
+
 def test_whatever_order_things_happen_in_each_call_runs_once_or_not_at_all() -> None:
     arms = [
         step(name, **calls("send", {"n": n}), input=INPUT, next="end", on_error=[

@@ -16,7 +16,7 @@ from starlette.datastructures import URL
 from flowengine.engines.inspection import indexed
 from flowengine.journal.reading import HistoryPort
 from flowengine.page import execution_list, site
-from flowengine.page.approval_views import closed_as
+from flowengine.page.choices import closed_as
 from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
 from flowengine.server.guard import Hosts
@@ -147,7 +147,7 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     assert decision["edits"] == {"level": 4}
     shown = ben("GET", path).text
     assert '<form method="post" class' not in shown
-    for part in ("approved by ben", "good", "3 → 4", "senior", "via page"):
+    for part in ("approved by ben", "good", "3 → 4", "senior", "on this page"):
         assert part in shown[shown.index('id="decision"') : shown.index("About Ada")], part
     assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
     late = ben("POST", path, {**form, "choice": "reject"})
@@ -165,9 +165,10 @@ def test_an_empty_required_field_is_reported_as_missing(api: Api, ben: Browser) 
     answer = ben("POST", f"/approvals/{wait}", {**form, "form.grade": "", "form.salary": "5"})
     assert answer.status_code == 422
     [message] = re.findall(r'role="alert">(.*?)</p>', answer.text)
-    assert message == "&#39;grade&#39; is required"
+    assert message == "One field needs a change: grade"
+    assert "&#39;grade&#39; is required" in answer.text
     text = ben("POST", f"/approvals/{wait}", {**form, "form.grade": "7", "form.salary": "x"}).text
-    assert "2 fields need a change" in text
+    assert "2 fields need a change: grade, Salary" in text
     assert 'name="form.salary" value="x" inputmode="decimal" aria-invalid="true"' in text
     assert re.findall(r'name="([^"]+)"[^>]*autofocus', text) == ["form.grade"]
     assert "&#39;Salary&#39; must be a number, not &#39;x&#39;" in text

@@ -100,6 +100,9 @@ def test_approvals_are_decided_together_and_each_has_its_result(api: Api) -> Non
     text = ben("POST", "/bulk/approvals", form).text
     assert "2 of 3 done" in text
     assert text.count("approved by ben") == 2
+    assert re.findall(r'<a href="/approvals/\w+">([^<]*)</a>', text) == [
+        *("Pay 10?", "Pay 20?", "Pay 30?")
+    ]
     assert [api.engine.approvals.show(id)["decision"]["choice"] for id in ids] == [
         *("approve", "approve", "reject")
     ]

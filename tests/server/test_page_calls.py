@@ -55,7 +55,10 @@ def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
 )
 def test_an_approval_without_a_change_is_no_edit(api: Api, text: str) -> None:
     result, address = asked(api, text)
-    assert "<strong>Approve</strong> makes the call." in Browser(api)("GET", address).text
+    assert (
+        "<strong>Approve</strong> makes the call with these values."
+        in Browser(api)("GET", address).text
+    )
     approve(Browser(api), address)
     assert api.engine.resume(result.execution).outputs == {"said": text.upper()}
 
@@ -94,3 +97,32 @@ def as_sent(page: str) -> dict[str, str]:
     for name, value in re.findall(r'<textarea id="(edit[^"]*)"[^>]*>\n?([^<]*)</textarea>', page):
         sent[name] = re.sub(r"\r\n|\r|\n", "\r\n", unescape(value))
     return sent
+
+
+def test_a_result_in_place_of_a_call_is_beside_its_choice_and_the_result_is_shown_afterwards(
+    api: Api,
+) -> None:
+    result, address = asked(api, "short")
+    owner = Browser(api)
+    page = owner("GET", address).text
+    assert "<h1>Call send: text short?</h1>" in page
+    dock = page[page.index('id="dock"') :]
+    assert re.findall(r'name="choice" value="(\w+)"', dock) == ["approve", "reject"]
+    fold = page[page.index("<summary>Respond<") : page.index("<summary>Attach files<")]
+    assert re.findall(r' name="(\w+)"', fold) == ["value", "choice"]
+    assert 'name="images' not in page  # no model made the call
+    form = {"form_token": owner.form_token(address), "choice": "respond"}
+    refused = owner("POST", address, {**form, "value": ""})
+    assert refused.status_code == 422
+    assert '<details data-fold="respond" open>' in refused.text
+
+    approve(owner, address)
+    assert 'data-execution="' in owner("GET", address).text  # until the call has ended
+    assert api.engine.resume(result.execution).status == "succeeded"
+    page = owner("GET", address).text
+    assert "SHORT" in page[page.index("The call:") :]
+    assert '<dt>text</dt><dd class="body">short</dd>' in page
+    assert "data-execution" not in page
+    viewer = Browser(api, api.token("user:vera"))("GET", address).text
+    assert "The call:" not in viewer
+    assert "SHORT" not in viewer

@@ -10,6 +10,7 @@ import pytest
 from flowengine.errors import InputError
 from flowengine.page.fields import FormFaults, shown_form
 from flowengine.page.forms import entered, entered_inputs, fields_of, inputs_of
+from tests.rows import each_row
 from tests.server.api import Api
 from tests.server.test_page import Browser
 from tests.server.test_page_starts import submitted
@@ -199,3 +200,22 @@ def test_an_order_is_started_edited_and_decided_with_groups_and_rows(api: Api) -
     assert decision["form"] == {"signed": {"name": "Ben"}}
     text = ben("GET", path).text
     assert re.search("to.city</dt><dd>Bern → Genf", text)
+
+
+@each_row(
+    "more, message",
+    [
+        ({}, "'Code' must match ^[0-9]{4}$, not \"x\""),
+        ({"description": "Four digits"}, "'Code' is not of the form that is described here"),
+        ({"examples": ["4711"]}, "'Code' is not of the form that is described here"),
+        ({"description": "Four digits", "minLength": 4}, "'Code' must have at least 4 characters"),
+    ],
+)
+def test_a_pattern_is_the_last_resort_of_a_message(more: dict[str, Any], message: str) -> None:
+    code = {"type": "string", "title": "Code", "pattern": "^[0-9]{4}$", **more}
+    form = wait(form={"type": "object", "properties": {"code": code}})
+    with pytest.raises(FormFaults) as refused:
+        entered(form, {"choice": "approve", "form.code": "x"})
+    assert message in refused.value.faults["form.code"]
+    shown = shown_form(fields_of(form), refused.value, {})
+    assert shown["refusal"] == "One field needs a change: Code"

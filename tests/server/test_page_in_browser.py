@@ -72,7 +72,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
             async with plain.expect_navigation():
                 await _decide_by_keyboard(plain)
-            assert not plain.url.endswith(second.waits[0]["id"])  # the next one opens
+            assert plain.url.endswith(f"?decided={second.waits[0]['id']}")  # the next one opens
             await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
             await plain.wait_for_selector("text=by owner")
             decided.append(await plain.inner_text("main"))

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from base64 import b64decode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,8 +15,10 @@ import pytest
 
 from flowengine import Engine
 from flowengine.page import approval_views
-from tests.server.api import Api
+from tests.engines import world
+from tests.server.api import OWNER, Api
 from tests.server.test_page import FORM, HOSTILE, Browser, waiting, words
+from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 BOTH = """
 flowengine: 1
@@ -213,15 +216,15 @@ def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
     assert not any(name in hidden.text for name in ("scan.png", "Careful", "alert(1)"))
     dock = html.unescape(words(text[text.index('class="dock"') : text.index("<dialog")]))
     assert dock.endswith(
-        "Ship continues with Ship the <parcel>. Hold leads to the end. "
+        "Ship continues with Ship the <parcel>. Hold ends the flow. "
         "Reject needs a comment and continues with Send back. Give up continues with Send back."
     ), dock
 
 
 def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> None:
     waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
-    opened = f"/approvals/{waits[0]}"
-    for following in (*waits[1:], None):
+    for wait, following in zip(waits, (*waits[1:], None), strict=True):
+        opened = f"/approvals/{wait}"
         page = ben("GET", opened).text
         found = re.findall(r'name="next" value="(\w+)"', page)
         assert found == ([] if following is None else [following])
@@ -235,9 +238,11 @@ def test_the_next_approval_opens_after_a_decision(api: Api, ben: Browser) -> Non
             form["next"] = following
         answer = ben("POST", opened, form)
         assert answer.status_code == 303, answer.text
-        expected = opened if following is None else f"/approvals/{following}"
+        expected = opened if following is None else f"/approvals/{following}?decided={wait}"
         assert answer.headers["location"] == expected
-        opened = expected
+        page = ben("GET", expected).text
+        if following is not None:
+            assert f'rejected by ben</span></span>: <a href="{opened}">Hire' in page
     assert "Nothing waits for you" in ben("GET", "/approvals").text
 
 
@@ -297,3 +302,73 @@ def test_an_approval_that_the_user_has_given_is_left_to_the_others(
     assert 'class="count"' not in ben("GET", "/flows").text
     assert links(carla("GET", "/approvals").text) == [path]
     assert "1 of 2 approvals: ben" in carla("GET", path).text
+
+
+def test_who_has_delegated_an_approval_reads_to_whom_and_what_follows(
+    api: Api, ben: Browser
+) -> None:
+    _, wait = waiting(api)
+    path = f"/approvals/{wait}"
+    sent = {"form_token": ben.form_token(path), "to": "carla"}
+    assert ben("POST", f"{path}/delegate", sent).status_code == 303
+    page = ben("GET", path).text
+    assert re.search(
+        r"You delegated this approval to carla, <time [^>]+>[^<]+</time>\. It now waits for carla",
+        page,
+    )
+    form = {"form_token": ben.form_token(path), "choice": "approve"}
+    assert ben("POST", path, form).status_code == 403
+
+
+def test_closed_ones_can_be_those_that_the_user_has_decided(api: Api, ben: Browser) -> None:
+    waits = [waiting(api, name)[1] for name in ("Ada", "Bea", "Cy")]
+    for wait in (waits[0], waits[2]):
+        api.engine.approvals.decide(wait, "reject", by="user:ben")
+    api.engine.executions.cancel(api.engine.approvals.show(waits[1])["execution"])
+    closed = "/approvals?for=all&status=closed"
+    [link] = [one for one in links_in(ben("GET", closed).text) if "by=me" in one]
+    assert len(titles(ben("GET", closed).text)) == 3
+    assert titles(ben("GET", link).text) == ["Hire Cy?", "Hire Ada?"]
+    assert titles(ben("GET", f"{link}&flow=both").text) == []
+    token = api.token("user:carla")
+    assert api("GET", "/v1/approvals?status=closed&decided_by=me", token=token)["items"] == []
+
+
+def links_in(text: str) -> list[str]:
+    return [html.unescape(link) for link in re.findall(r'href="([^"]+)"', text)]
+
+
+CARDS = """
+flowengine: 1
+id: cards
+steps: [{id: card, map: {over: 3, concurrency: 3}, python: "effects:act", effect: once}]
+"""
+
+
+def test_interrupted_items_of_a_map_are_one_question_with_the_single_ones_below(
+    tmp_path: Path,
+) -> None:
+    world.make(tmp_path, "steps: [{id: a, output: 1}]")
+    (tmp_path / "cards.yaml").write_text(CARDS)
+    store = FaultyStore()
+    with suppress(ProcessDied), Engine(store) as engine:
+        engine.subscribe(lambda update: store.die() if update.step is not None else None)
+        engine.run(tmp_path / "cards.yaml", id="cards")
+    store.restart()
+    api = Api(tmp_path, (), Engine(store, user=OWNER))
+    try:
+        waits = api.engine.resume("cards").waits
+        owner = Browser(api)
+        text = owner("GET", "/approvals").text
+        assert "3 items of card were interrupted. Did they take effect?" in text
+        assert [link.partition("?")[0] for link in links(text)] == [
+            f"/approvals/{wait['id']}" for wait in waits
+        ]
+        [every] = [one for one in links_in(text) if one.startswith("/bulk/approvals?")]
+        assert "Answer all 3 at once" in text
+        assert "3 can be decided" in owner("GET", every).text
+        assert every in links_in(owner("GET", f"/approvals/{waits[0]['id']}").text)
+        api.engine.approvals.decide(waits[0]["id"], "retry", resume=False)
+        assert "2 items of card" in owner("GET", "/approvals").text
+    finally:
+        api.close()

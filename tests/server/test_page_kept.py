@@ -91,7 +91,9 @@ def test_a_refused_form_stays_until_it_is_sent_or_another_user_has_decided(
             await page.click('[value="approve"]')
         await as_other(engine, wait, "approve", form={"grade": "senior", "salary": 1})
         await page.wait_for_selector("text=1 of 2 approvals")  # all else is renewed
-        await expect(page.locator('[role="alert"]')).to_have_text("2 fields need a change")
+        await expect(page.locator('[role="alert"]')).to_have_text(
+            "2 fields need a change: grade, Salary"
+        )
         for name in ("grade", "salary"):
             await expect(page.locator(f'[name="form.{name}"]')).to_have_attribute(
                 "aria-invalid", "true"
@@ -211,3 +213,28 @@ def test_a_message_can_be_written_while_the_agent_works(
         played(tmp_path, monkeypatch, play)
     finally:
         unregister(NAME)
+
+
+@pytest.mark.endurance
+def test_on_a_phone_the_decision_stands_on_the_navigation_and_files_are_in_a_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(page: Page, served: Served) -> None:
+        await page.set_viewport_size(PHONE)
+        (tmp_path / "short.yaml").write_text(
+            "flowengine: 1\nid: short\nsteps: [{id: ask, approval: {title: Short?}}]\n"
+        )
+        [wait] = (await asyncio.to_thread(served.api.engine.run, "short.yaml")).waits
+        await page.goto(f"{served.url}/approvals/{wait['id']}")
+        dock = await page.locator("#dock").bounding_box()
+        views = await page.locator(".side nav").bounding_box()
+        assert dock is not None
+        assert views is not None
+        assert abs(dock["y"] + dock["height"] - views["y"]) <= 1, (dock, views)
+        files = page.locator("[name='attach.file']")
+        assert not await files.is_visible()
+        await page.keyboard.press("f")
+        await page.keyboard.press("Enter")
+        assert await files.is_visible()
+
+    played(tmp_path, monkeypatch, play)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import first_line, paint, table, when
-from flowengine.cli.views.waits import answering, arguments, is_overdue, times, undecidable
+from flowengine.cli.views.waits import answering, is_overdue, times, undecidable
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable, shortened
 
@@ -62,7 +62,7 @@ def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
                 when(wait["since"]),
                 standing(wait) if decided else _due(wait),
                 *([printable(wait.get("claimed_by", "-"))] if claimed else []),
-                first_line(f"{wait.get('title', wait['address'])} {arguments(wait)}".strip(), 80),
+                first_line(wait.get("title", wait["address"]), 80),
             ]
             for wait in waits
         ],

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import before_start, evaluate
-from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError, telling
 from flowengine.sdk.argument_checks import check_input_names
 from flowengine.sdk.validation import as_plain, shared
 from flowengine.sdk.visible_text import one_line
@@ -113,11 +113,7 @@ def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
 _LONGEST_TITLE = 200
 _MOST = 3
 """Key inputs of an execution."""
-_LONGEST = 60
-"""Characters of a key input."""
 _HIDDEN = "***"
-_SECRET = re.compile("password|passwd|secret|token|credential|api_?key", re.IGNORECASE)
-"""Names of inputs that lists do not show unless the title of the flow names them."""
 
 
 def recognized_by(
@@ -146,13 +142,12 @@ def recognized_by(
             title = ""  # a title is no reason not to start
     if not title:
         title = one_line(flow.get("title", ""), _LONGEST_TITLE)
-        for name, value in inputs.items():
-            shown = one_line(value, _LONGEST) if isinstance(value, str) else value
-            if name in hidden or _SECRET.search(name) or not _tells(shown, schemas.get(name)):
-                continue
-            key_inputs[name] = shown
-            if len(key_inputs) == _MOST:
-                break
+        own = {
+            name: value
+            for name, value in inputs.items()
+            if name not in hidden and not _is_default(value, schemas.get(name))
+        }
+        key_inputs = dict(islice(telling(own), _MOST))
     if flow.get("secrets"):
         from flowengine.secrets import Secrets
 
@@ -170,8 +165,5 @@ def _text(value: Any) -> str:
     return one_line(value if isinstance(value, str) else "", _LONGEST_TITLE)
 
 
-def _tells(value: Any, schema: Any) -> bool:
-    """Return whether a value distinguishes executions, and is short."""
-    if not isinstance(value, str | int | float) or value == "":
-        return False
-    return not isinstance(schema, dict) or "default" not in schema or schema["default"] != value
+def _is_default(value: Any, schema: Any) -> bool:
+    return isinstance(schema, dict) and "default" in schema and bool(schema["default"] == value)

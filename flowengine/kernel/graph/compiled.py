@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -225,6 +226,32 @@ def masked(value: Plain) -> Plain:
     if isinstance(value, dict):
         return {key: masked(part) for key, part in value.items()}
     return [masked(part) for part in value] if isinstance(value, list) else value
+
+
+_LONGEST = 60
+"""Characters of a text in `telling`."""
+_JOINERS = "\u200c\u200d"
+"""Invisible characters in Arabic words and emoji."""
+_SECRET = re.compile("password|passwd|secret|token|credential|api_?key", re.IGNORECASE)
+
+
+def telling(values: Mapping[str, Plain]) -> Iterator[tuple[str, Plain]]:
+    """Yield the values by which people recognize an execution or a call.
+
+    Texts are on one line, shortened, and without characters that could disguise them.
+
+    Args:
+        values: Name → value. Lists, maps and those whose name is that of a secret are left out.
+    """
+    for name, value in values.items():
+        if isinstance(value, str | int | float) and value != "" and not _SECRET.search(name):
+            yield name, _line(value) if isinstance(value, str) else value
+
+
+def _line(text: str) -> str:
+    shown = [char for char in text if char.isprintable() or char.isspace() or char in _JOINERS]
+    line = " ".join("".join(shown).split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 def split_secrets(value: Plain, path: list[Any], secrets: list[Plain]) -> Plain:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.graph.compiled import Plain, digest, masked
+from flowengine.kernel.graph.compiled import Plain, digest, masked, telling
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.limits import call_counts
@@ -118,6 +118,8 @@ CHOICES = [
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
 ]
 """Choices for a call whose flow declares no approval."""
+_TOLD, _SHORT = 3, 40
+"""Number and length of the arguments in a title. If all are longer, it has the first one."""
 _WHY = ("rule", "difference", "found")
 """Keys of an event that can explain a late question."""
 _PLAIN: dict[str, Plain] = {
@@ -303,7 +305,11 @@ def _ask(
         record["bound"] = sorted(asked["bind"])
     if asked["returns"] is not None:
         record["returns"] = asked["returns"]
-    default = {"title": _title(tool, why), "subject": shown, "edit": _editable(asked, args)}
+    default = {
+        "title": _title(asked, args, why),
+        "subject": shown,
+        "edit": _editable(asked, args),
+    }
     given = {key: value for key, value in asked["fields"].items() if value is not None}
     if asked["schema"] is not None and default["edit"]:
         default["edit_schema"] = asked["schema"]
@@ -323,10 +329,21 @@ def _beginning(text: Plain) -> str:
     return text if len(text) <= LONGEST_ABOUT else f"{text[:LONGEST_ABOUT]} …"
 
 
-def _title(tool: str, why: dict[str, Plain]) -> str:
-    """Return the title of a question."""
-    standing: Any = why.get("found")
-    return f"Call {tool!r}?" if standing is None else f"Call {tool!r}: {standing['action']:.200}?"
+def _title(asked: dict[str, Plain], args: Plain, why: dict[str, Plain]) -> str:
+    """Return the title of a question: the tool, and what the call would do or its arguments."""
+    found, shown = why.get("found"), args or asked["fields"].get("subject")
+    own = shown if isinstance(shown, dict) else {}
+    own = {name: value for name, value in own.items() if name not in asked["bind"]}
+    told = [f"{name} {_in_title(value)}" for name, value in telling(masked(own))]
+    short = [text for text in told if len(text) <= _SHORT]
+    what = f"{found['action']:.200}" if found is not None else ", ".join(short[:_TOLD] or told[:1])
+    return f"Call {asked['tool']}: {what}?" if what else f"Call {asked['tool']}?"
+
+
+def _in_title(value: Plain) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def describe(tx: Transition, wait: Wait, event: Described) -> None:

@@ -1,7 +1,8 @@
 // Keys that act without a mouse, and ids that are copied by a click. The page works without them.
 const WAIT = 1000; // ms in which the second key of `g i` follows
 const PLACES = { i: "/approvals", e: "/executions", f: "/flows" };
-const FIELD = "#live form :is(input:not([type=hidden]), select, textarea)";
+const CLOSED = "details:not([open])";
+const FIELD = `#live form :is(${CLOSED} > summary, :is(input:not([type=hidden]), select, textarea):not(${CLOSED} *))`;
 const list = document.getElementById("keys");
 const search = document.querySelector("input[type=search]");
 const on = document.getElementById("keys-on");

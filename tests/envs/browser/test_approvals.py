@@ -406,7 +406,7 @@ def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
     path.write_text(HOSTS)
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
         [wait] = engine.run(path).waits
-        assert wait["title"] == "Call 'std.browse': navigate: open a new host?"
+        assert wait["title"] == "Call std.browse: navigate: open a new host?"
         assert wait["found"]["target"] == {"host": "far.example", "url": "http://far.example/"}
         assert not web.asked
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
