@@ -199,7 +199,7 @@ async def decide(link: str, token: str, title: str) -> None:
         await page.fill('[name="form.cost_center"]', "0815")
         await page.fill('[name="edit.amount"]', "1200")
         await page.tap('button[value="approve"]')
-        await page.wait_for_selector("text=by user:ben")
+        await page.wait_for_selector("text=/by ben/i")
         await fits(page)
         await browser.close()
 
