@@ -278,7 +278,7 @@ class FlowWriter:
         ids = (self.heard, self.paused, self.last)
         ways = len(self.agents)
         self.marks |= {
-            self.heard: Mark(plumbing=True, ways=[""] * ways),
+            self.heard: Mark(plumbing=True, said=True, ways=[""] * ways),
             self.paused: Mark(plumbing=True, ways=[""] * (ways + 1)),
             self.last: Mark(plumbing=True, ways=[None, ""]),
         }

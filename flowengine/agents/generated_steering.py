@@ -81,14 +81,15 @@ def steps(
         checking: Names of the agents that check a message before it joins the conversation.
     """
     heard, paused, last = ids
-    joins = f"[{{'role': 'user', 'content': {_SAID}}}]"
+    joins = "[{'role': 'user', 'content': output}]"
     more: dict[str, Plain] = {}
     if checking:
         joins = f"state.active in {json.dumps([*checking])} ? [] : {joins}"
-        more = {"held": f"${{{{ {_SAID} }}}}"}
+        more = {"held": "${{ output }}"}
     takes: dict[str, Plain] = {
         "id": heard,
         "join": {"need": "each"},
+        "output": f"${{{{ {_SAID} }}}}",
         "set": {
             "messages": f"${{{{ {joins} }}}}",
             "asked": "${{ size(state.messages) }}",

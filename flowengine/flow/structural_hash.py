@@ -31,7 +31,7 @@ PAIRS = frozenset({"set", "defaults"})
 DECLARED = frozenset({"outputs", "signals"})
 """Keys of declarations by name. Only `value` and `key` of a declaration are values, and the rest is
 plain data, such as a JSON Schema."""
-PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
+PLACES = frozenset({"at", "tool", "declared", "teller", "says", "said", "ways", "ahead"})
 """Keys for positions, names, descriptions, and parts that may be loaded early."""
 _UNREAD = frozenset({"folder", "floats"})
 """Keys of tasks: where the file lies, as its modules are beside it anyway, and parameters that are

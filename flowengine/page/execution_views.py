@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
+from flowengine.agents.generated_steering import STEER
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import ENDED, Update
 from flowengine.engines.stream_parts import ModelFailed, ToolCallPart, ToolResultPart
@@ -23,6 +24,7 @@ from flowengine.server.calls import ApiCall
 from flowengine.server.models import EventsQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
+from flowengine.server.signals import data_schema
 from flowengine.server.talks import current_observations
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
                 one.entries.append(
                     ConversationEntry("user", "", at, shown(message.get("content"), "\n"))
                 )
-    elif spec.get("chat") and isinstance(seen.output, str) and seen.output:
+    elif (spec.get("chat") or spec.get("said")) and isinstance(seen.output, str) and seen.output:
         one.entries.append(ConversationEntry("user", "", at, seen.output))
     elif spec.get("kind") == REDUCTION:
         note = "Earlier messages are left out, so that the conversation fits the model."
@@ -371,6 +373,7 @@ def show_conversation(call: ApiCall, given: dict[str, str]) -> PageView:
             "waits": waits,
             "answerable": {wait["id"] for wait in waits if _is_answerable(call, wait)},
             "is_talk": _is_talk(call, head),
+            "is_steered": _is_steered(call, head),
         },
     )
 
@@ -380,6 +383,15 @@ def _is_talk(call: ApiCall, head: Any) -> bool:
     steps = call.engine.executions.flow_of(head["execution"]).compiled["steps"]
     is_open = head["status"] not in ENDED and call.may(Right.DECIDE, head["flow"])
     return is_open and any(step.get("chat") for step in steps)
+
+
+def _is_steered(call: ApiCall, head: Any) -> bool:
+    """Return whether a user can say something to an agent at work."""
+    if head["status"] in ENDED or not call.may(Right.OPERATE, head["flow"]):
+        return False
+    return (
+        data_schema(call.engine.executions.flow_of(head["execution"]).compiled, STEER) is not None
+    )
 
 
 def _is_answerable(call: ApiCall, wait: Any) -> bool:

@@ -111,10 +111,12 @@ def send_signal(call: ApiCall, given: dict[str, str]) -> PageView:
     try:
         schemas = _schemas(call.engine.executions.flow_of(id).compiled, name)
         data = entered_inputs(schemas, given, group=f"signal.{name}")
+        data |= {"step": given["step"]} if "step" in given else {}
         signals.send_signal(call._replace(body=checked(SignalBody, data)))
     except FlowEngineError as error:
         return _overview(call, {}, given, error)
-    return PageView("", {}, redirect=f"/executions/{quoted(id)}")
+    then = "/conversation" if "step" in given else ""
+    return PageView("", {}, redirect=f"/executions/{quoted(id)}{then}")
 
 
 def refuse_signal(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:

@@ -217,6 +217,8 @@ class Mark:
     """The caller among all callers of an execution, and the number of calls that it may make."""
     chat: bool = False
     """Whether it shows an answer of a conversation to the user and waits for the next message."""
+    said: bool = False
+    """Whether its output is what a user has said to an agent at work."""
     session: bool = False
     """Whether the program of the flow sends that message, so that no list of waits shows it."""
     told: bool = False

@@ -82,6 +82,41 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     assert "The model had asked for" not in text
 
 
+def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "steered.yaml").write_text(
+        flow("first: {instructions: You add., tools: [add]}", head=ASKING)
+    )
+    register(NAME, ScriptedModel([{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "It is 3."}]))
+    try:
+        result = api.engine.run("steered.yaml", {"q": "message 0."})
+        path, owner = f"/executions/{result.execution}", Browser(api)
+        text = owner("GET", f"{path}/conversation").text
+        assert f'action="{path}/signals/agent.steer"' in text
+        [step] = re.findall(r'name="step" value="([^"]+)"', text)
+        sent = owner(
+            "POST",
+            f"{path}/signals/agent.steer",
+            {
+                "form_token": owner.form_token(f"{path}/conversation"),
+                "step": step,
+                "signal.agent.steer.data": f"Be quick. {HOSTILE}",
+            },
+        )
+        assert sent.headers["location"] == f"{path}/conversation"
+        api.engine.approvals.approve(result.waits[0]["id"])
+    finally:
+        unregister(NAME)
+    text = owner("GET", f"{path}/conversation").text
+    talk = words(text[text.index('<ol class="cards talk">') :])
+    assert talk.index("message 0.") < talk.index("add") < talk.index("Be quick.")
+    assert talk.index("Be quick.") < talk.index("It is 3.")
+    assert "<script>alert" not in text
+    assert "/signals/agent.steer" not in text
+
+
 def test_an_edited_call_is_shown_as_it_was_made(api: Api, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     (tmp_path / "edited.yaml").write_text(

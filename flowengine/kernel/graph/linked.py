@@ -58,7 +58,7 @@ ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "comp
 """Keys that are read only after an attempt has ended."""
 TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
-                     "within", "declared", "chat", "needs"})  # fmt: skip
+                     "within", "declared", "chat", "said", "needs"})  # fmt: skip
 """Keys that describe a step, or that matter to other keys, to budgets or to users."""
 BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
 """Keys of a task whose attempts need only their input. A key in none of these sets disables this

@@ -242,6 +242,7 @@ class StepSpec(TypedDict, total=False):
     says: str
     """Its label in diagrams, in place of its settings."""
     ways: list[str | None]
+    said: bool
     """Labels of its outgoing edges in diagrams, in their order."""
     body: int
     at: list[int]
