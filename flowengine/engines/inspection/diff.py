@@ -8,27 +8,22 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.linked_flows import line, read, walk
-from flowengine.engines.inspection import marks as marks_module
-from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, name_of
-from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-    from flowengine.engines.inspection.marks import ExecutionMarks, Marks
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
 
@@ -69,8 +64,8 @@ class History(NamedTuple):
     forked_at: int
     own: _Own
     facts: list[Fact]
-    content: Callable[[int], dict[str, Any]]
-    """Returns the content of a fact, by its position."""
+    contents: list[dict[str, Any]]
+    """The content of each fact."""
     places: dict[tuple[Any, ...], int]
     """Key → position in `facts`, without those that both begin with."""
 
@@ -85,28 +80,18 @@ class History(NamedTuple):
         return unpack_error(self.record.error, f"execution {self.record.id}")
 
 
-def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Difference:
+def diff(host: Host, left: str, right: str) -> Difference:
     """Compare two executions.
 
     Args:
         host: Provides the store.
         left: Full id.
         right: Full id.
-        marks: Where the facts of long executions are recorded. None: they are not.
 
     Returns:
         See `Difference`.
     """
-    try:
-        return _compared(host, left, right, marks)
-    except DamagedMarks:
-        assert marks is not None
-        marks.renew()
-        return _compared(host, left, right, marks)
-
-
-def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Difference:
-    first, other = (_recorded(host, host.store.execution(id), marks) for id in (left, right))
+    first, other = (_history(host, host.store.execution(id)) for id in (left, right))
     begin = _common_beginning(first.facts, other.facts)
     for history in (first, other):
         facts = enumerate(islice(history.facts, begin, None), begin)
@@ -131,7 +116,7 @@ def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Differe
     }
 
 
-def _replayed(host: Host, record: ExecutionRecord) -> History:
+def _history(host: Host, record: ExecutionRecord) -> History:
     """Return an execution, without the events discarded by retries."""
     journal = read(host.store, record.id)
     straight = line(journal, len(journal) - 1)
@@ -144,54 +129,8 @@ def _replayed(host: Host, record: ExecutionRecord) -> History:
         seen.clear()
     first: Any = straight[0] if straight else {"inputs": {}}
     inputs = own.plain(first["inputs"])
-    content, forked_at = facts.contents.__getitem__, _forked_at(straight)
-    return History(record, len(straight), inputs, forked_at, own, facts.found, content, {})
-
-
-def _recorded(host: Host, record: ExecutionRecord, marks: Marks | None) -> History:
-    """Return an execution as recorded. If its facts are not recorded, record them first."""
-    if marks is None:
-        return _replayed(host, record)
-    loaded = host.store.load(record.id)
-    length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
-    last = host.store.events(record.id, max(length - 1, 0), 1)
-    name = name_of(last[0].payload) if last else b""
-    kept = marks.of(record)
-    recorded = None if kept is None else kept.compared(length, name)
-    if kept is not None and recorded is not None:
-        with DamageGuard():
-            return _restored(record, kept, *recorded)
-    past = _replayed(host, record)
-    if length >= marks_module.EVERY:
-        body = [past.entries, past.inputs, past.forked_at, past.own.waits, len(past.facts)]
-        facts = [[*fact] for fact in past.facts]
-        contents = list(map(past.content, range(len(facts))))
-        with suppress(FlowEngineError):  # it is shown nevertheless
-            kept = marks.of(record) or marks.begin(record)
-            kept.add_compared(length, name, body, facts, contents)
-            marks.trim()
-    return past
-
-
-def _restored(
-    record: ExecutionRecord, kept: ExecutionMarks, body: Any, recorded: list[Any]
-) -> History:
-    entries, inputs, forked_at, waits, count = body
-    if len(recorded) != count:
-        raise ValueError(f"it has {len(recorded)} facts in place of {count}")
-    own = _Own(record.id)
-    own.know(waits)
-    facts = list(map(Fact._make, recorded))
-    known: dict[int, dict[str, Any]] = {}
-
-    def content(place: int) -> dict[str, Any]:
-        if place not in known:
-            first, steps = kept.contents(place)
-            known.update(enumerate(steps, first))
-        with DamageGuard():
-            return known[place]
-
-    return History(record, entries, inputs, forked_at, own, facts, content, {})
+    forked_at, contents = _forked_at(straight), facts.contents
+    return History(record, len(straight), inputs, forked_at, own, facts.found, contents, {})
 
 
 class _Own:
@@ -213,11 +152,6 @@ class _Own:
             if number not in self._waits:
                 self._waits[number] = wait_id(self._id, number)
                 self._known.add(self._waits[number])
-
-    @property
-    def waits(self) -> list[int]:
-        """The numbers of the registered waits."""
-        return [*self._waits]
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
@@ -343,7 +277,7 @@ def _parting(left: History, right: History, shared: int, shared_by_right: int) -
 
 
 def _content(history: History, fact: Fact) -> dict[str, Any]:
-    return history.content(history.places[fact.key])
+    return history.contents[history.places[fact.key]]
 
 
 def _shown(history: History, fact: Fact | None) -> dict[str, Any] | None:
@@ -400,7 +334,7 @@ def _shared(left: History, right: History, begin: int) -> int:
         place = right.places.get(fact.key)
         if place is None or (
             right.facts[place].digest != fact.digest
-            and not _are_same(right.content(place), left.content(number))
+            and not _are_same(right.contents[place], left.contents[number])
         ):
             return number
     return len(left.facts)
@@ -424,7 +358,7 @@ def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
     """Return the last run of a step: status, outcome, output, error, input."""
     step: dict[str, Any] = {"status": "open"}
     for place in sorted(last.values()):
-        step |= history.content(place)
+        step |= history.contents[place]
     return step
 
 
