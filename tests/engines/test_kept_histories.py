@@ -169,7 +169,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
 
         def check() -> set[str]:
             whole: Any = fresh.executions.show(id, tries=True)
-            expected = Folds(whole["steps"])
+            expected = Folds.of(whole["steps"])
             for engine in (keeper, fresh):
                 with engine.executions.folds(id) as (info, folds):
                     assert info == {**whole, "steps": []}
@@ -330,7 +330,7 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
             for number in (*range(len(past)), *reversed(range(len(past))), 2, len(entries), 3):
                 with keeper.executions.folds(one, until=number) as (info, folds):
                     assert info == {**past[number], "steps": []}
-                    expected = Folds(past[number]["steps"])
+                    expected = Folds.of(past[number]["steps"])
                     assert folds.statuses() == expected.statuses()
                     assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
                 assert keeper.executions.show(one, until=number) == past[number]

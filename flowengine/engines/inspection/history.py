@@ -112,7 +112,7 @@ def folds(
     record = host.store.execution(execution)
     if _has_plumbing(host, record):
         info = show(host, execution, None, histories, tries=True)
-        yield {**info, "steps": []}, Folds(info["steps"])  # the view depends on all steps
+        yield {**info, "steps": []}, Folds.of(info["steps"])  # the view depends on all steps
         return
     with _opened(host, record, histories, "none") as replayed:
         info = _view(host, record, replayed, [], None, plumbing=False, tries=False)
@@ -209,7 +209,7 @@ def past_folds(host: Host, execution: str, until: int) -> tuple[ExecutionInfo, F
     record = host.store.execution(execution)
     if _has_plumbing(host, record):
         info = show_past(host, execution, until)
-        return {**info, "steps": []}, Folds(info["steps"])
+        return {**info, "steps": []}, Folds.of(info["steps"])
     past = _past(host, record, until, "none")
     return _past_view(host, record, past), past.folds("")
 

@@ -55,8 +55,8 @@ class Replayed:
         self._record = record
         self._log = ActivationLog()
         self._folds: Folds | None = None
-        self._folded = ""
-        """Status of the execution when the tree was changed last."""
+        self._shown = 0, ""
+        """Number of events and status of the execution when the tree was made."""
 
     @property
     def size(self) -> int:
@@ -120,29 +120,24 @@ class Replayed:
         return [_copied(log.read(address)) for address in addresses]
 
     def folds(self, status: str) -> Folds:
-        """Return the tree of the activations, which changes with them.
+        """Return the tree of the activations.
 
         Args:
             status: Of the execution.
         """
-        log, tree = self._log, self._folds
-        is_new = status != self._folded
-        if tree is not None and not log.changed and not is_new:
-            return tree
-        addresses = log.open if tree is None else {**log.changed, **log.open}
-        steps = {address: _listed(log.read(address)) for address in addresses}
-        wait_with_what_is_inside(steps.values())
-        stop_with(steps.values(), status)
-        if tree is None:
-            tree = self._folds = Folds()
-            with CollectedLater():
-                tree.load(log.states(), steps, lambda address: _listed(log.read(address)))
-        else:
-            for address, step in steps.items():
-                if is_new or address in log.changed or tree.status(address) != step["status"]:
-                    tree.put(step)
-        log.changed.clear()
-        self._folded = status
+        log = self._log
+        if self._folds is not None and self._shown == (self.length, status):
+            return self._folds
+        is_open = {address: _listed(log.read(address)) for address in log.open}
+        wait_with_what_is_inside(is_open.values())
+        stop_with(is_open.values(), status)
+        states = (
+            (address, id, is_open[address]["status"] if address in is_open else of)
+            for address, id, of in log.states()
+        )
+        with CollectedLater():
+            tree = Folds(states, lambda address: is_open.get(address) or _listed(log.read(address)))
+        self._folds, self._shown = tree, (self.length, status)
         return tree
 
 
