@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def statuses_of(steps: list[StepInfo]) -> Statuses:
     """Return the statuses to count for each step: the items of a map, the rounds of a loop."""
-    return Folds(steps).statuses()
+    return Folds.of(steps).statuses()
 
 
 class Drawn(NamedTuple):

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.engines.actors import Actor, check_user
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Clock, Ids, ToolAuthority
     from flowengine.engines.infos import ScreenInfo
-    from flowengine.engines.inspection.marks import Marks
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.inspection.updates import Subscription
     from flowengine.engines.people.tool_authority import Consultant
@@ -155,7 +154,6 @@ class Engine(RenamedMethods):
         self._host = host
         self.user = user or current_user()
         self._via = via
-        self._marks: Marks | None = None
         self._histories: OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
         self._driving = Driving(host)
@@ -296,7 +294,7 @@ class Engine(RenamedMethods):
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
-        self._end_histories()
+        self._histories = None
         self._host.close()
         self._end_traces()
 
@@ -531,9 +529,7 @@ class Engine(RenamedMethods):
         """The settings of the host, as read when the engine was opened."""
         return self._host.settings
 
-    def keep_histories(
-        self, events: int = 200_000, folder: str | PathLike[str] | None = None
-    ) -> None:
+    def keep_histories(self, events: int = 200_000) -> None:
         """Keep the executions in memory that `show` returned last, and read only their new events.
 
         For programs that show long executions again and again, such as servers.
@@ -541,28 +537,10 @@ class Engine(RenamedMethods):
         Args:
             events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
                 Executions that have not been shown for longest are dropped.
-            folder: An existing directory that only this user can access. What is found by replaying
-                long executions, for comparisons and retries, is kept there in a file for the next
-                process. It has a copy of their inputs and outputs, at most 2 GB, and may be
-                deleted. None: nothing is.
-
-        Raises:
-            StoreError: The file cannot be used.
         """
-        from flowengine.engines.inspection.marks import Marks
         from flowengine.engines.inspection.replayed import OpenHistories
 
-        self._end_histories()
-        marks = None if folder is None else Marks(fspath(folder))
-        if marks is not None:
-            marks.forget_deleted(self.store)
-        self._marks, self._histories = marks, OpenHistories(events, marks)
-
-    def _end_histories(self) -> None:
-        """Close the file of `keep_histories`, if there is one."""
-        if self._marks is not None:
-            self._marks.close()
-        self._marks = self._histories = None
+        self._histories = OpenHistories(events)
 
     def due(self, execution: str | None = None) -> list[Due]:
         """Return the executions that `resume` can continue now.

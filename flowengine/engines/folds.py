@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -82,27 +81,20 @@ class _Fold:
 class Folds:
     """The tree of an execution's steps.
 
-    A step that has changed is put into it again. That costs as much in a large tree as in a small
-    one, and so does a page of it.
-
     Args:
-        steps: As `show` returns them.
+        states: Address, step id and status of each step, in order of beginning.
+        read: Returns the step at an address as `show` does. Not to be changed.
     """
 
-    def __init__(self, steps: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, states: Iterable[tuple[str, str, str]], read: Callable[[str], Mapping[str, Any]]
+    ) -> None:
         self._states: dict[str, tuple[int, str, str]] = {}
         """Number in order of beginning, step id and status of each step."""
-        self._steps: dict[str, Mapping[str, Any]] = {}
-        """The steps that were put."""
-        self._read: Callable[[str], Mapping[str, Any]] = self._steps.__getitem__
-        """Returns one that was loaded."""
+        self._read = read
         self._folds = {"": _Fold()}
         self._parents: dict[str, str] = {}
         """Address → the fold that it is in."""
-        self._entries: dict[str, _Entry] = {}
-        """Address → its entry in the order of that fold."""
-        self._moved: dict[str, None] = {}
-        """The addresses whose urgency may have changed."""
         self._failed: dict[str, int] = {}
         """Failed step → its number, in order of beginning."""
         self._activations: dict[str, dict[str, int]] = {}
@@ -112,28 +104,22 @@ class Folds:
         self._loops: dict[str, str] = {}
         """Address → step id of the loops that have not ended."""
         self._left = _MOST_ROWS
-        for step in steps:
-            self.put(step)
+        self._place(states)
+        for fold in reversed(self._folds.values()):  # those inside come after those around them
+            self._rank(fold)
+        self._count()
 
-    def load(
-        self,
-        states: Iterable[tuple[str, str, str]],
-        steps: Mapping[str, Mapping[str, Any]],
-        read: Callable[[str], Mapping[str, Any]],
-    ) -> None:
-        """Put many steps into an empty tree, which is ten times as fast as one by one.
+    @classmethod
+    def of(cls, steps: Iterable[Mapping[str, Any]]) -> Folds:
+        """Return the tree of steps as `show` returns them."""
+        known = {step["address"]: step for step in steps}
+        states = ((step["address"], step["step"], step["status"]) for step in known.values())
+        return cls(states, known.__getitem__)
 
-        Args:
-            states: Address, step id and status of each, in order of beginning.
-            steps: Address → step as `show` returns it, for those with another status.
-            read: Returns the step at any other address as `show` does, until one is put there.
-        """
-        self._steps, self._read = {**steps}, read
-        found: dict[str, tuple[int, str, str]] = {}
-        folds, parents = self._folds, self._parents
+    def _place(self, states: Iterable[tuple[str, str, str]]) -> None:
+        """Put each step into the fold around it, in order of beginning."""
+        found, folds, parents = self._states, self._folds, self._parents
         for address, id, status in states:
-            if address in steps:
-                status = steps[address]["status"]  # noqa: PLW2901 - the one to show
             found[address] = len(found), id, status
             if address in parents:
                 continue
@@ -141,84 +127,57 @@ class Folds:
             parent = address[:end] if end > 0 else ""
             fold = folds.get(parent)
             if fold is None:  # a new fold, or the key of an item that contains such a sign
-                self._add(address)
+                self._place_around(address)
                 continue
             parents[address] = parent
             fold.signs[address[end] if parent else address[0]] = None
             fold.order.append((_LAST, len(fold.order), address))
-        self._states = found
-        for fold in reversed(folds.values()):  # those inside come after those around them
-            self._rank(fold)
-        for address, (number, id, status) in found.items():
-            _add_to(folds[parents[address]].inside, status, 1)
-            if address in folds:
-                self._count(address, id, status, 1)
-            elif not address.endswith((COMPENSATION, CLEANUP)):
-                _add_to(self._activations.setdefault(id, {}), status, 1)
-            if status == "failed":
-                self._failed[address] = number
-            if "@" in address:
-                self._note_round(address, id)
-        self._moved.clear()
+
+    def _place_around(self, address: str) -> None:
+        """Place an address, and the folds around it that are new."""
+        parent = ""
+        for place in around(address):
+            if place not in self._parents:
+                fold = self._folds.setdefault(parent, _Fold())
+                self._parents[place] = parent
+                fold.signs[place[len(parent)]] = None
+                fold.order.append((_LAST, len(fold.order), place))
+            parent = place
 
     def _rank(self, fold: _Fold) -> None:
         """Put what is in a fold in order, after the folds in it, and count what is below it."""
-        states, folds, entries = self._states, self._folds, self._entries
+        states, folds, below = self._states, self._folds, fold.below
         order: list[_Entry] = []
-        below: dict[str, int] = {}
-        fold.inside, fold.below = {}, below
         for _, number, address in fold.order:
             state, inner = states.get(address), folds.get(address)
             status = "" if state is None else state[2]
             rank = _RANKS.get(status, _LAST)
             if state is None:
-                _add_to(fold.inside, "", 1)
+                fold.inside[""] = fold.inside.get("", 0) + 1
             if inner is None:
                 below[status] = below.get(status, 0) + 1
             else:
                 for each, count in inner.below.items():
                     below[each] = below.get(each, 0) + count
                 rank = min([rank, *map(_rank, inner.below)])
-            entries[address] = entry = rank, number, address
-            order.append(entry)
+            order.append((rank, number, address))
         fold.order = sorted(order)
 
-    def put(self, step: Mapping[str, Any]) -> None:
-        """Add a step, or replace it.
-
-        Args:
-            step: As `show` returns it. Not to be changed afterwards.
-        """
-        address, id, status = step["address"], step["step"], step["status"]
-        before = self.status(address) if address in self._parents else None
-        if before is None:
-            self._add(address)
-        known = self._states.get(address)
-        number = len(self._states) if known is None else known[0]
-        if known is not None:
-            self._count(address, *known[1:], -1)
-        self._steps[address] = step
-        self._states[address] = number, id, status
-        self._count(address, id, status, 1)
-        self._loops.pop(address, None)
-        self._note_round(address, id)
-        if status == before:
-            return
-        if status == "failed":
-            self._failed[address] = number
-        else:
-            self._failed.pop(address, None)
-        self._moved[address] = None
-        fold = self._folds[self._parents[address]]
-        _shift(fold.inside, before or "", status)
-        if address not in self._folds:
-            self._shift_around(address, before, status)
-
-    def _note_round(self, address: str, id: str) -> None:
-        """Note the loop of a round, if it has not ended."""
-        loop, _, number = address.rpartition("@")
-        if number.isdecimal() and loop not in self._states:
-            self._loops[loop] = id
+    def _count(self) -> None:
+        """Count the steps among the activations of their ids, and note failures and loops."""
+        for address, (number, id, status) in self._states.items():
+            inside = self._folds[self._parents[address]].inside
+            inside[status] = inside.get(status, 0) + 1
+            fold = self._folds.get(address)
+            if not address.endswith((COMPENSATION, CLEANUP)):
+                is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
+                counts = (self._wholes if is_whole else self._activations).setdefault(id, {})
+                counts[status] = counts.get(status, 0) + 1
+            if status == "failed":
+                self._failed[address] = number
+            loop, _, round = address.rpartition("@")
+            if round.isdecimal() and loop not in self._states:
+                self._loops[loop] = id
 
     def level(self, address: str, start: int = 0) -> FoldLevel:
         """Return a page of the steps directly inside a fold.
@@ -247,7 +206,7 @@ class Folds:
         """
         failed = [address for address in self._failed if not self._failed_inside(address)]
         first = nsmallest(_MOST_FAILURES, failed, key=self._failed.__getitem__)
-        return [self._step(address) for address in first], len(failed)
+        return [self._read(address) for address in first], len(failed)
 
     def statuses(self) -> dict[str, dict[str, int]]:
         """Return how many activations of each step have each status, the most urgent first.
@@ -277,20 +236,20 @@ class Folds:
             only_urgent: Leave out those that have succeeded, or have another status that is not
                 urgent. The cost depends on the others only.
         """
-        fold = self._settled(address)
+        fold = self._folds[address]
         for rank, _, inner in fold.order:
             if only_urgent and rank == _LAST:
                 return
             if inner in self._folds:
                 yield from self.steps_inside(inner, only_urgent=only_urgent)
             elif not only_urgent or self.status(inner) in _RANKS:
-                yield self._step(inner)
+                yield self._read(inner)
 
     def first(self, address: str) -> Mapping[str, Any]:
         """Return the step inside a fold that began first."""
         while address not in self._states:
             address = min(self._folds[address].order, key=lambda ranked: ranked[1])[2]
-        return self._step(address)
+        return self._read(address)
 
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
@@ -300,9 +259,6 @@ class Folds:
         """Return the status of a step. Empty: there is none, or a fold that has not ended."""
         state = self._states.get(address)
         return "" if state is None else state[2]
-
-    def _step(self, address: str) -> Mapping[str, Any]:
-        return self._steps.get(address) or self._read(address)
 
     def _row(self, address: str, parent: str) -> FoldRow:
         fold = self._folds.get(address) or _Fold()
@@ -315,7 +271,7 @@ class Folds:
         return FoldRow(
             address,
             address[len(parent) :].lstrip("/") if parent else address,
-            self._step(address) if address in self._states else None,
+            self._read(address) if address in self._states else None,
             len(fold.order),
             _NOUNS.get(next(iter(fold.signs), ""), "step"),
             _sorted(counts),
@@ -336,95 +292,14 @@ class Folds:
 
         The steps of an execution that fit into one view stay in order of their start.
         """
-        order = self._settled(address).order
+        order = self._folds[address].order
         if not address and len(order) <= PAGE:
             order = sorted(order, key=lambda ranked: ranked[1])
         return [inner for *_, inner in order[start : start + PAGE]]
 
     def _failed_inside(self, address: str) -> bool:
-        origin = (self._step(address).get("error") or {}).get("step", "")
+        origin = (self._read(address).get("error") or {}).get("step", "")
         return origin in self._failed and address in around(origin)[:-1]
-
-    def _settled(self, address: str) -> _Fold:
-        """Return a fold after everything has moved to its place."""
-        for moved in self._moved:
-            entry = self._entries[moved]
-            rank = self._urgency(moved)
-            if rank != entry[0]:
-                order = self._folds[self._parents[moved]].order
-                del order[bisect_left(order, entry)]
-                self._entries[moved] = entry = rank, entry[1], moved
-                insort(order, entry)
-        self._moved.clear()
-        return self._folds[address]
-
-    def _urgency(self, address: str) -> int:
-        rank = _rank(self.status(address))
-        fold = self._folds.get(address)
-        return rank if fold is None else min([rank, *map(_rank, fold.below)])
-
-    def _add(self, address: str) -> None:
-        """Add an address and the folds around it that are new. It has no status yet."""
-        parent = ""
-        for place in around(address):
-            if place not in self._parents:
-                fold = self._folds.get(parent) or self._opened(parent)
-                self._parents[place] = parent
-                self._entries[place] = entry = _LAST, len(fold.order), place
-                insort(fold.order, entry)
-                fold.inside[""] = fold.inside.get("", 0) + 1
-                sign = place[len(parent) : len(parent) + 1]
-                if sign not in fold.signs:
-                    self._count_again(parent, fold, sign)
-            parent = place
-
-    def _count_again(self, address: str, fold: _Fold, sign: str) -> None:
-        """Count a fold with a further sign, which may make it a map or a loop."""
-        state = self._states.get(address)
-        if state is not None:
-            self._count(address, *state[1:], -1)
-        fold.signs[sign] = None
-        if state is not None:
-            self._count(address, *state[1:], 1)
-
-    def _opened(self, address: str) -> _Fold:
-        """Return a new fold at the address of a step that contained no others before."""
-        if address in self._states:
-            self._shift_around(address, self.status(address), None)
-            self._moved[address] = None
-        fold = self._folds[address] = _Fold()
-        return fold
-
-    def _shift_around(self, address: str, before: str | None, after: str | None) -> None:
-        """Count another status of a step that contains no others in all folds around it."""
-        while address:
-            address = self._parents[address]
-            _shift(self._folds[address].below, before, after)
-            if address:
-                self._moved[address] = None
-
-    def _count(self, address: str, id: str, status: str, number: int) -> None:
-        """Count a step once more, or once less, among the activations of its step id."""
-        if address.endswith((COMPENSATION, CLEANUP)):
-            return
-        fold = self._folds.get(address)
-        is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
-        counts = (self._wholes if is_whole else self._activations).setdefault(id, {})
-        _add_to(counts, status, number)
-
-
-def _shift(counts: dict[str, int], before: str | None, after: str | None) -> None:
-    """Count something with another status. None: it is new, or gone."""
-    if before is not None:
-        _add_to(counts, before, -1)
-    if after is not None:
-        _add_to(counts, after, 1)
-
-
-def _add_to(counts: dict[str, int], status: str, number: int) -> None:
-    counts[status] = counts.get(status, 0) + number
-    if not counts[status]:
-        del counts[status]
 
 
 def _sorted(counts: Mapping[str, int]) -> Counts:

@@ -119,6 +119,8 @@ class Host:
         """Executions that received a message and must be resumed."""
         self.consultant: CallConsultant | None = None
         """Consults the programs that may decide about calls. None: there is none."""
+        self.fork_points: dict[tuple[str, int | None], str | None] = {}
+        """Failed executions, by id and end → where a fork must start. None: a retry is possible."""
         self.draining = False
         """Whether this process is being stopped: running attempts end, and no others begin."""
         self._closed = False

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         Reason,
         Status,
     )
-    from flowengine.engines.inspection.marks import Marks
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
     from flowengine.engines.results import (
@@ -57,7 +56,6 @@ class GroupsOwner(Protocol):
     user: str
     _host: Host
     _driving: Driving
-    _marks: Marks | None
     _histories: OpenHistories | None
 
     @property
@@ -96,7 +94,6 @@ class StoredExecutions(Group):
 
     def __init__(self, engine: GroupsOwner) -> None:
         super().__init__(engine)
-        self._marks = engine._marks
         self._histories = engine._histories
 
     def find(self, beginning: str) -> str:
@@ -190,23 +187,7 @@ class StoredExecutions(Group):
                 return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
-            return show_past(self._host, id, until, self._histories, plumbing=plumbing, tries=tries)
-
-    def glance(self, execution: str) -> ExecutionInfo | None:
-        """Return the current state of a long execution, without reading its journal.
-
-        Args:
-            execution: Its id, or an unambiguous prefix of it.
-
-        Returns:
-            The keys of `show`, with the open steps and the items of open maps only. None: `show`
-            is as fast, because the execution is short or kept in memory.
-        """
-        from flowengine.engines.inspection.history import glance
-
-        id = self.find(execution)
-        with CollectedLater(), _sound(id):
-            return None if self._histories is None else glance(self._host, id, self._histories)
+            return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
 
     @contextmanager
     def folds(
@@ -219,8 +200,7 @@ class StoredExecutions(Group):
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            until: As for `show`. The cost depends on the events since the last view of the past,
-                if that was of an earlier event.
+            until: As for `show`.
 
         Returns:
             What `show` returns, without steps, and the tree. Its steps have no values, but their
@@ -231,14 +211,12 @@ class StoredExecutions(Group):
 
         id = self.find(execution)
         kept = self._histories or OpenHistories(0)
-        opened = (
-            folds(self._host, id, kept)
-            if until is None
-            else past_folds(self._host, id, until, kept)
-        )
         with CollectedLater(), ExitStack() as stack:
             with _sound(id):
-                history = stack.enter_context(opened)
+                if until is None:
+                    history = stack.enter_context(folds(self._host, id, kept))
+                else:
+                    history = past_folds(self._host, id, until)
             yield history
 
     def flow_of(self, execution: str, *, step: str | None = None) -> LoadedFlow:
@@ -402,7 +380,7 @@ class StoredExecutions(Group):
         """
         from flowengine.engines.inspection.entries import entries
 
-        return entries(self._host, self.find(execution), from_seq, self._histories, follow=follow)
+        return entries(self._host, self.find(execution), from_seq, follow=follow)
 
     def all_events(
         self,
@@ -486,7 +464,7 @@ class StoredExecutions(Group):
 
         left, right = self.find(left), self.find(right)
         with CollectedLater(), _sound(f"{left} or {right}"):
-            return diff(self._host, left, right, self._marks)
+            return diff(self._host, left, right)
 
     # Internals
 

@@ -16,7 +16,6 @@ class RenamedMethods:
     result = Renamed("executions", Executions.result)
     summary = Renamed("executions", Executions.summary)
     show = Renamed("executions", Executions.show)
-    glance = Renamed("executions", Executions.glance)
     folds = Renamed("executions", Executions.folds)
     flow_of = Renamed("executions", Executions.flow_of)
     past_updates = Renamed("executions", Executions.past_updates)

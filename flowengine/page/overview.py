@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from hashlib import sha256
 from shlex import quote, split
 from typing import Any, NamedTuple
 from urllib.parse import quote as quoted
 
-from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.addresses import around
@@ -96,10 +94,7 @@ def grouped(steps: Iterable[Mapping[str, Any]]) -> list[FailureGroup]:
 
 
 def show_execution(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show an execution, and of its steps those of one fold, or one step.
-
-    Of a long execution whose journal has not been read yet, the first view is a glance.
-    """
+    """Show an execution, and of its steps those of one fold, or one step."""
     return _overview(call, given)
 
 
@@ -139,26 +134,18 @@ def _overview(
         error: Why it was refused.
     """
     id, at = call.path["execution"], given.get("at", "")
-    glance = None if given else call.engine.executions.glance(id)
-    opened = (
-        call.engine.executions.folds(id)
-        if glance is None
-        else nullcontext((glance, Folds(glance["steps"])))
-    )
-    with opened as (whole, folds):
+    with call.engine.executions.folds(id) as (whole, folds):
         failures, failed = folds.failures()
         info = executions.shown_execution(call, {**whole, "steps": failures})
         statuses = folds.statuses()
         end = parse_time(whole["ended_at"]) if whole.get("ended_at") else now()
         first = number_in(given, "from")
         level = folds.level(at, first)
-        # The steps of a glance have no times.
-        time = None if glance else timeline(folds, whole["started_at"], end, at, first, most=_MOST)
+        time = timeline(folds, whole["started_at"], end, at, first, most=_MOST)
         # A step that only connects others is not among them, and a fold may have no step yet.
         is_step = bool(at) and (at not in folds or folds.status(at) != "")
-        drawing = "" if glance else graph(
-            call.engine.executions.flow_of(id), statuses, f"/executions/{quoted(id)}", folds, at
-        )  # fmt: skip
+        flow = call.engine.executions.flow_of(id)
+        drawing = graph(flow, statuses, f"/executions/{quoted(id)}", folds, at)
     reasons = [] if info["status"] in ENDED else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"] if wait["kind"] in DECIDABLE}
     groups = grouped(info["steps"])
@@ -181,7 +168,6 @@ def _overview(
             "failure": failure if failure and failure.get("step") not in told else None,
             "causes": list(causes_of(failure)),
             "more_failures": failed - len(info["steps"]),
-            "is_whole": glance is None,
             "graph": drawing,
             "level": level,
             "time": time,

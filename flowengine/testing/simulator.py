@@ -438,10 +438,16 @@ class Simulator:
         Raises:
             Conflict: It cannot be.
         """
-        from flowengine.engines.interventions.retracing import event_of, retrace, within
+        from flowengine.engines.interventions.retracing import (
+            event_of,
+            past_of_all,
+            retrace,
+            within,
+        )
 
         last, steps = self.state["last"], [] if step is None else [step]
-        held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), steps)
+        past = past_of_all(self._flows, str(len(self._forms) - 1), unpacked(self.journal))
+        held = retrace(past, steps)
         self.retries += 1
         if step is not None:  # all that is in it is asked to run again
             self.done = {unit for unit in self.done if not within(unit[1], step)}

@@ -13,7 +13,7 @@ import pytest
 from flowengine.engines.executions import execution as executions
 from flowengine.engines.executions import linked_flows
 from flowengine.engines.executions.step_index import NAME as INDEX
-from flowengine.engines.inspection import history
+from flowengine.engines.inspection import replayed
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.sqlite.rows import list_sum
@@ -55,7 +55,7 @@ def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the result of `show`, after comparing it with that of a replay."""
     with case.engine_open() as engine, monkeypatch.context() as patch:
         shown = engine.executions.show(case.id)
-        patch.setattr(history, "_by_index", lambda *_, **__: None)
+        patch.setattr(replayed, "read_index", lambda *_, **__: None)
         assert shown == engine.executions.show(case.id)
     return shown
 
@@ -115,7 +115,7 @@ def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     with case.engine_open() as engine:
         logged = logs(engine.executions.show(case.id, tries=True))
-        monkeypatch.setattr(history, "_by_index", lambda *_, **__: None)
+        monkeypatch.setattr(replayed, "read_index", lambda *_, **__: None)
         assert logs(engine.executions.show(case.id, tries=True)) == logged
 
     assert logged.count(("no", "failed")) == 7

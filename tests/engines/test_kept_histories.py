@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.executions import linked_flows
-from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.folds import FoldRow, Folds
-from flowengine.engines.inspection import marks
 from flowengine.engines.inspection.replayed import Replayed
 from flowengine.errors import StoreError
 from flowengine.journal.reading import HistoryPort
@@ -87,22 +83,12 @@ steps:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(marks, "EVERY", 3)
-    (tmp_path / "kept").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "works.py").write_text(WORKS)
     (tmp_path / "f.yaml").write_text(FLOW)
     (tmp_path / "many.yaml").write_text(MANY)
     (tmp_path / "each.yaml").write_text(EACH)
     return tmp_path
-
-
-@contextmanager
-def next_process() -> Iterator[Engine]:
-    """Return an engine that has shown nothing yet, but finds what others have recorded."""
-    with Engine("store") as engine:
-        engine.keep_histories(folder="kept")
-        yield engine
 
 
 def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
@@ -131,8 +117,6 @@ def test_what_is_kept_shows_the_same_as_a_new_reading_at_every_moment(
                     for engine in (keeper, fresh)
                 )
                 assert shown == expected
-                with next_process() as engine:
-                    assert engine.executions.show(id, tries=tries, plumbing=plumbing) == expected
 
         check()
         driver.resume(id)
@@ -157,7 +141,7 @@ def test_no_more_is_kept_than_permitted(folder: Path, monkeypatch: pytest.Monkey
     with Engine("store") as engine:
         first, second = (engine.run("f.yaml").execution for _ in range(2))
         entries = len(list(engine.executions.events(first)))
-        engine.keep_histories(2 * entries - 1)
+        engine.keep_histories(2 * len(engine.executions.show(first)["steps"]) - 1)
         read: list[tuple[str, int]] = []
         events = type(engine.store).events
 
@@ -185,7 +169,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
 
         def check() -> set[str]:
             whole: Any = fresh.executions.show(id, tries=True)
-            expected = Folds(whole["steps"])
+            expected = Folds.of(whole["steps"])
             for engine in (keeper, fresh):
                 with engine.executions.folds(id) as (info, folds):
                     assert info == {**whole, "steps": []}
@@ -200,7 +184,6 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
             for step in whole["steps"]:
                 [one] = keeper.executions.show(id, step=step["address"])["steps"]
                 assert one["status"] == step["status"]
-            check_next_process(whole, expected)
             return {step["status"] for step in whole["steps"]}
 
         check()
@@ -231,30 +214,10 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
         check()
 
 
-def check_next_process(whole: Any, expected: Folds) -> None:
-    """Check what another process shows of an execution, reading no more than it needs."""
-    id, begun = whole["execution"], whole["started_at"]
-    for address in ("", "rounds", "each", "each[1]", "outer/both", "none"):
-        with next_process() as engine, engine.executions.folds(id) as (info, folds):
-            assert info == {**whole, "steps": []}
-            assert shapes(folds.level(address).rows) == shapes(expected.level(address).rows)
-    with next_process() as engine, engine.executions.folds(id) as (info, folds):
-        assert bars(folds, begun) == bars(expected, begun)
-        assert addresses(folds.failures()[0]) == addresses(expected.failures()[0])
-        assert folds.failures()[1] == expected.failures()[1]
-        assert folds.statuses() == expected.statuses()
-    for step in whole["steps"][::4]:
-        with next_process() as engine:
-            [one] = engine.executions.show(id, step=step["address"])["steps"]
-            assert one["status"] == step["status"]
-    with next_process() as engine:
-        assert engine.executions.show(id, tries=True) == whole
-
-
 def check_who_stands_still(engine: Engine, id: str) -> None:
     """Check that a step that runs stands still when its process is gone, without an event."""
-    kept = Replayed(engine._host.flows, engine.store.execution(id).hash)
-    kept.add(read(engine.store, id))
+    kept = Replayed(engine.store, engine._host.flows, engine.store.execution(id), "none")
+    kept.read()
     for status in ("running", "interrupted", "running"):
         inside = {one["address"]: one for one in kept.folds(status).steps_inside("outer")}
         assert inside["outer/then/hold"]["status"] == status
@@ -331,7 +294,7 @@ def test_a_journal_that_cannot_be_read_is_not_kept(
         engine.keep_histories()
         damaged: dict[str, Any] = {}
         with monkeypatch.context() as patch:
-            patch.setattr(Replayed, "add", lambda *_: damaged["key"])
+            patch.setattr(Replayed, "_add", lambda *_: damaged["key"])
             with pytest.raises(StoreError):
                 shown(engine, id)
         assert shown(engine, id) == expected
@@ -367,60 +330,11 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
             for number in (*range(len(past)), *reversed(range(len(past))), 2, len(entries), 3):
                 with keeper.executions.folds(one, until=number) as (info, folds):
                     assert info == {**past[number], "steps": []}
-                    expected = Folds(past[number]["steps"])
+                    expected = Folds.of(past[number]["steps"])
                     assert folds.statuses() == expected.statuses()
                     assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
                 assert keeper.executions.show(one, until=number) == past[number]
             assert keeper.executions.show(one) == fresh.executions.show(one)
-            for number in range(len(past)):
-                with next_process() as engine:
-                    assert list(engine.executions.events(one, from_seq=number)) == entries[number:]
-                with next_process() as engine:
-                    assert engine.executions.show(one, until=number) == past[number]
-                    with engine.executions.folds(one, until=number) as (info, folds):
-                        assert info == {**past[number], "steps": []}
-                        expected = Folds(past[number]["steps"])
-                        assert folds.statuses() == expected.statuses()
-                        assert shapes(folds.level("").rows) == shapes(expected.level("").rows)
-
-
-def test_of_what_is_kept_no_event_is_read_and_only_those_between_are_applied(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("fixed").touch()
-    with Engine("store") as engine:
-        engine.keep_histories()
-        id = engine.run("each.yaml").execution
-        engine.executions.show(id)
-        length = len(list(engine.executions.events(id)))
-        applied, rows = list[str](), list[object]()
-        apply, events = linked_flows.apply, type(engine.store).events
-
-        def counted(flows: Any, graph: Any, state: Any, event: Any, observe: Any = None) -> Any:
-            applied.append(event["type"])
-            return apply(flows, graph, state, event, observe)
-
-        def read_from(store: HistoryPort, *given: Any, **more: Any) -> Any:
-            found = events(store, *given, **more)
-            rows.extend(found)
-            return found
-
-        monkeypatch.setattr(linked_flows, "apply", counted)
-        monkeypatch.setattr(type(engine.store), "events", read_from)
-
-        def cost(until: int) -> int:
-            applied.clear()
-            with engine.executions.folds(id, until=until) as (info, _):
-                assert info["event"]["seq"] == min(until, length) - 1
-            return len(applied)
-
-        assert [cost(number) for number in (length, length + 9, 3, 4, 4, 5)] == [0, 0, 3, 1, 0, 1]
-        assert cost(2) == 2  # further back: from the beginning
-        applied.clear()
-        assert [entry["seq"] for entry in engine.executions.events(id, from_seq=3)] == [
-            *range(3, length)
-        ]
-        assert (applied, rows) == ([], [])
 
 
 def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: Path) -> None:
@@ -438,10 +352,8 @@ def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: P
             )
         )
         keeper.executions.upgrade("f.yaml", id)
-        with next_process() as recorder, next_process() as another:
-            recorder.executions.show(id)
-            for engine in (fresh, keeper, recorder, another):
-                for number in (2, 1):
-                    shown = engine.executions.show(id, until=number)
-                    assert shown["steps"] == before[number - 1]["steps"]
-                    assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)
+        for engine in (fresh, keeper):
+            for number in (2, 1):
+                shown = engine.executions.show(id, until=number)
+                assert shown["steps"] == before[number - 1]["steps"]
+                assert [wait["title"] for wait in shown["waits"]] == ["Good?"] * (number - 1)

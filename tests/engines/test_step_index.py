@@ -14,7 +14,9 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.executions import execution, linked_flows
 from flowengine.engines.inspection import history, replayed
+from flowengine.engines.interventions import retrying
 from flowengine.journal.sqlite.store import SqliteStore
+from flowengine.kernel import advance
 from flowengine.page.timeline import timeline
 
 WORKS = """
@@ -84,7 +86,6 @@ def replaying(patch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """Return the engine of a server that finds no index."""
     with patch.context() as patched, server() as engine:
         patched.setattr(replayed, "read_index", lambda *_, **__: None)
-        patched.setattr(history, "_by_index", lambda *_, **__: None)
         patched.setattr(history, "step_with_values", lambda *_: None)
         yield engine
 
@@ -270,3 +271,53 @@ def snapshots(engine: Engine, id: str) -> list[int]:
     assert isinstance(engine.store, SqliteStore)
     query = "SELECT seq FROM snapshots JOIN executions ON number = execution WHERE id = ?"
     return [seq for (seq,) in engine.store._database.connection().execute(query, (id,))]
+
+
+ENDS = """
+flowengine: 1
+id: ends
+steps:
+  - id: many
+    map: {over: 40, as: n, on_item_error: continue}
+    python: "works:work"
+    with: {n: "${{ n + START }}"}
+  - {id: made, python: "works:work", with: {n: 1}, UNDO}
+  - {id: more, map: 40, python: "works:work", with: {n: "${{ item + 100 }}"}}
+  - {id: last, python: "works:late", with: {n: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "undo", "how", "is_short"),
+    [
+        (100, "effect: pure", "retry", True),
+        (0, "effect: pure", "retry", False),  # the failure of an item may be a cause
+        (100, 'compensate: {python: "works:work", with: {n: 1}}', "fork", False),
+    ],
+)
+def test_how_a_failed_one_continues_is_found_from_a_snapshot_before_its_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: int, undo: str, how: str, is_short: bool
+) -> None:
+    text = ENDS.replace("START", str(start)).replace("UNDO", undo)
+    Path("ends.yaml").write_text(text + ("on_error: compensate\n" if how == "fork" else ""))
+    with Engine("store") as driver:
+        id = driver.run("ends.yaml").execution
+    applied: list[Any] = []
+
+    def counted(graph: Any, state: Any, event: Any, *more: Any) -> Any:
+        applied.append(event)
+        return advance(graph, state, event, *more)
+
+    monkeypatch.setattr("flowengine.engines.interventions.retracing.advance", counted)
+    with server() as engine:
+        length = len(list(engine.executions.events(id)))
+        command = engine.executions.show(id)["command"]
+        assert (0 < len(applied) < length / 2) == is_short
+        applied.clear()
+        [reason] = engine.executions.why(id)
+        assert reason["command"] == command
+        assert applied == []
+    assert command.split()[1] == how
+    monkeypatch.setattr(retrying, "_before_failure", lambda *_: None)
+    with server() as engine:
+        assert engine.executions.show(id)["command"] == command

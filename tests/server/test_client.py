@@ -27,7 +27,7 @@ DRIVING = {
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
-    *("glance", "folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
+    *("folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
     *(
         "newest",
         "flow_of",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,8 +12,6 @@ import httpx2
 import pytest
 from starlette.datastructures import URL
 
-from flowengine.engines.inspection import indexed
-from flowengine.journal.reading import HistoryPort
 from flowengine.page import execution_list, site
 from flowengine.page.choices import closed_as
 from flowengine.page.looks import as_text, beginning, duration
@@ -656,84 +653,6 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
     assert owner("GET", f"{path}?at=each&from=-1").status_code == 200
     assert owner("GET", f"{path}?at=none").status_code == 404
     assert "0 attempts" not in text
-
-
-LONG = """
-flowengine: 1
-id: long
-steps:
-  - {id: before, map: {over: 150, as: n}, python: "paddings:padded", with: {n: "${{ n }}"}}
-  - {id: sign, approval: {title: Good so far?}}
-"""
-
-
-def write_long(folder: Path) -> str:
-    """Write a flow of more than 100 events, and return its file."""
-    (folder / "paddings.py").write_text("def padded(n):\n    return [n, '.' * 400]\n")
-    (folder / "long.yaml").write_text(LONG)
-    return "long.yaml"
-
-
-def test_the_first_view_of_a_long_execution_does_not_read_its_journal(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexed, "LONG", 100)
-    path = f"/executions/{api.engine.run(write_long(Path())).execution}"
-    owner, read, events = Browser(api), list[str](), type(api.engine.store).events
-
-    def counted(store: HistoryPort, id: str, *given: Any, **more: Any) -> Any:
-        read.append(id)
-        return events(store, id, *given, **more)
-
-    monkeypatch.setattr(type(api.engine.store), "events", counted)
-    first = owner("GET", path).text
-    assert read == []
-    assert "<strong>Good so far?</strong>" in first
-    assert "Open and decide" in first
-    assert 'title="sign"' in first
-    assert 'title="before"' not in first
-    [rest] = re.findall(r'<a data-rest href="(.*?)">', first)
-
-    whole = owner("GET", path + rest).text
-    assert read != []
-    assert "Graph" in whole
-    assert 'title="before"' in whole
-    assert "data-rest" not in whole
-    assert 'title="before"' in owner("GET", path).text  # it is kept from now on
-
-
-def unread(*_: object, **__: object) -> None:
-    raise AssertionError("the first view reads the journal")
-
-
-def test_the_first_view_of_a_long_failed_execution_has_its_failure(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexed, "LONG", 100)
-    write_long(Path())
-    Path("long.yaml").write_text(LONG.replace("approval: {title:", "fail: {message:"))
-    path, owner = f"/executions/{api.engine.run('long.yaml').execution}", Browser(api)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(api.engine.store), "events", unread)
-        first = owner("GET", path).text
-    assert "Good so far?" in first
-    assert "how to continue are not shown yet" in first
-    assert "flowengine retry" not in first
-
-    whole = owner("GET", f"{path}?all=true").text
-    assert "flowengine retry" in whole
-    assert "Retry what failed" in whole
-
-
-def test_a_glance_hides_what_the_whole_view_hides(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(indexed, "LONG", 100)
-    execution = api.engine.run(write_long(Path())).execution
-    vera = Browser(api, api.token("user:vera", "viewer"))
-    text = vera("GET", f"/executions/{execution}").text
-    assert "data-rest" in text
-    assert "Good so far?" not in text
 
 
 @pytest.mark.parametrize(

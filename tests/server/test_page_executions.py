@@ -144,7 +144,7 @@ def test_time_in_which_attempts_of_a_fold_run_is_not_cut_out() -> None:
 
 def test_the_timeline_of_an_open_execution_goes_on_until_now() -> None:
     done = step("a", 0, 1000, (0, 1000))
-    found = timeline(Folds([done]), at(0), 1_700_000_016_000, "", 0, (0, 0))
+    found = timeline(Folds.of([done]), at(0), 1_700_000_016_000, "", 0, (0, 0))
     assert found.took == "16 s"
 
 
@@ -171,7 +171,7 @@ def test_a_timeline_zooms_and_moves_and_comes_back() -> None:
 
 
 def drawn(*steps: dict[str, Any], part: tuple[int, int] = (0, 0)) -> Timeline:
-    return timeline(Folds(steps), at(0), 0, "", 0, part)
+    return timeline(Folds.of(steps), at(0), 0, "", 0, part)
 
 
 def step(address: str, start: int, end: int, *tries: tuple[int, int]) -> dict[str, Any]:

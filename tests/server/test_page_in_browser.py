@@ -10,7 +10,6 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.engines.inspection import indexed
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk.environments import Screen
 from flowengine.server.protocol import ProtocolLimits
@@ -21,7 +20,7 @@ from tests.execution_environment.painted import SPEC, Painted
 from tests.server.api import LOCAL
 from tests.server.arriving_page import replies_are_shown_as_they_arrive
 from tests.server.served import Served
-from tests.server.test_page import FORM, HOSTILE, NESTED, write_long
+from tests.server.test_page import FORM, HOSTILE, NESTED
 from tests.server.test_page_conversations import CHAT
 from tests.server.test_page_executions import SLOW, WORK, ordered
 from tests.server.test_page_inbox import with_files
@@ -58,7 +57,6 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
             form = {"grade": "senior", "salary": 1}
             await asyncio.to_thread(engine.approvals.approve, first.waits[0]["id"], form=form)
             await page.wait_for_selector("h1 .succeeded")
-            await _long_execution_is_filled_in(page, served, tmp_path)
             await replies_are_shown_as_they_arrive(page, served, tmp_path)
             await _a_message_is_sent_with_return(page, served, tmp_path)
             await _bars_of_what_runs_grow(page, served, tmp_path)
@@ -97,23 +95,6 @@ async def _decide_by_keyboard(page: Page) -> None:
         await page.keyboard.press("Tab")
     assert await page.input_value('[name="form.salary"]') == "50"
     await page.keyboard.press("Enter")
-
-
-async def _long_execution_is_filled_in(page: Page, served: Served, folder: Path) -> None:
-    """The first view is a glance, and the rest follows by itself, also after the end."""
-    file = write_long(folder)
-    engine = served.api.engine
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexed, "LONG", 100)
-        result = await asyncio.to_thread(engine.run, file)
-        async with page.expect_response("**?all=true"):
-            await page.goto(f"{served.url}/executions/{result.execution}")
-        await page.wait_for_selector('#live [title="before"]', state="attached")
-        await asyncio.to_thread(engine.approvals.approve, result.waits[0]["id"])
-        engine.keep_histories()  # as after a restart
-        async with page.expect_response("**?all=true"):
-            await page.goto(f"{served.url}/executions/{result.execution}")
-        await page.wait_for_selector('#live [title="sign"]', state="attached")
 
 
 async def _a_message_is_sent_with_return(page: Page, served: Served, folder: Path) -> None:

@@ -225,7 +225,7 @@ class FaultyStore(JournalStore):
         return self._alive.execution(id)
 
     def load(self, id: str, until: int | None = None) -> Loaded:
-        return self._alive.load(id)
+        return self._alive.load(id, until)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[JournalEntry]:
         return self._alive.events(id, since, limit)

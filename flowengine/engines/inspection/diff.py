@@ -8,29 +8,31 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.engines.executions.linked_flows import line, read, walk
-from flowengine.engines.inspection import marks as marks_module
-from flowengine.engines.inspection.marks import DamagedMarks, DamageGuard, name_of
-from flowengine.errors import FlowEngineError
+from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.executions.linked_flows import line, read, walk, walk_on
+from flowengine.engines.executions.snapshots import read_index
+from flowengine.engines.executions.step_index import AT_WORK
+from flowengine.engines.inspection.steps import OVER
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-    from flowengine.engines.inspection.marks import ExecutionMarks, Marks
     from flowengine.journal.records import ExecutionRecord
+    from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.state.records import State
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50
@@ -68,9 +70,11 @@ class History(NamedTuple):
     inputs: dict[str, Any]
     forked_at: int
     own: _Own
+    earlier: int
+    """Number of facts in the past that a fork shares, which are not among the others."""
     facts: list[Fact]
-    content: Callable[[int], dict[str, Any]]
-    """Returns the content of a fact, by its position."""
+    contents: list[dict[str, Any]]
+    """The content of each fact."""
     places: dict[tuple[Any, ...], int]
     """Key → position in `facts`, without those that both begin with."""
 
@@ -85,28 +89,24 @@ class History(NamedTuple):
         return unpack_error(self.record.error, f"execution {self.record.id}")
 
 
-def diff(host: Host, left: str, right: str, marks: Marks | None = None) -> Difference:
+def diff(host: Host, left: str, right: str) -> Difference:
     """Compare two executions.
 
     Args:
         host: Provides the store.
         left: Full id.
         right: Full id.
-        marks: Where the facts of long executions are recorded. None: they are not.
 
     Returns:
         See `Difference`.
     """
-    try:
-        return _compared(host, left, right, marks)
-    except DamagedMarks:
-        assert marks is not None
-        marks.renew()
-        return _compared(host, left, right, marks)
-
-
-def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Difference:
-    first, other = (_recorded(host, host.store.execution(id), marks) for id in (left, right))
+    records = [host.store.execution(id) for id in (left, right)]
+    journals = [read(host.store, record.id) for record in records]
+    past = _shared_past(host, records, journals)
+    first, other = (
+        _history(host, record, line(journal, len(journal) - 1), past)
+        for record, journal in zip(records, journals, strict=True)
+    )
     begin = _common_beginning(first.facts, other.facts)
     for history in (first, other):
         facts = enumerate(islice(history.facts, begin, None), begin)
@@ -121,7 +121,7 @@ def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Differe
         "same_flow": first.record.hash == other.record.hash,
         "left": _side(first),
         "right": _side(other),
-        "shared": shared,
+        "shared": first.earlier + shared,
         "fork": _fork(first, other, shared, shared_by_other),
         "parting": point,
         "steps": steps,
@@ -131,108 +131,143 @@ def _compared(host: Host, left: str, right: str, marks: Marks | None) -> Differe
     }
 
 
-def _replayed(host: Host, record: ExecutionRecord) -> History:
-    """Return an execution, without the events discarded by retries."""
-    journal = read(host.store, record.id)
-    straight = line(journal, len(journal) - 1)
-    own = _Own(record.id)
-    facts = _Facts(own)
-    seen: list[Observation] = []
-    for moment in walk(host.flows, record.hash, straight, seen):
-        facts.see(moment, seen)
-        own.know(moment.state["waits"])
-        seen.clear()
-    first: Any = straight[0] if straight else {"inputs": {}}
-    inputs = own.plain(first["inputs"])
-    content, forked_at = facts.contents.__getitem__, _forked_at(straight)
-    return History(record, len(straight), inputs, forked_at, own, facts.found, content, {})
+class _SharedPast(NamedTuple):
+    """What a fork and the execution that was forked have in common, at a snapshot of the latter."""
+
+    graph: Graph
+    state: State
+    number: int
+    """Number of the first event since."""
+    facts: int
+    """Number of facts before, without those of `open`."""
+    open: list[str]
+    """The steps that had not ended."""
 
 
-def _recorded(host: Host, record: ExecutionRecord, marks: Marks | None) -> History:
-    """Return an execution as recorded. If its facts are not recorded, record them first."""
-    if marks is None:
-        return _replayed(host, record)
-    loaded = host.store.load(record.id)
-    length = (0 if loaded.snapshot is None else loaded.snapshot[0]) + len(loaded.tail)
-    last = host.store.events(record.id, max(length - 1, 0), 1)
-    name = name_of(last[0].payload) if last else b""
-    kept = marks.of(record)
-    recorded = None if kept is None else kept.compared(length, name)
-    if kept is not None and recorded is not None:
-        with DamageGuard():
-            return _restored(record, kept, *recorded)
-    past = _replayed(host, record)
-    if length >= marks_module.EVERY:
-        body = [past.entries, past.inputs, past.forked_at, past.own.waits, len(past.facts)]
-        facts = [[*fact] for fact in past.facts]
-        contents = list(map(past.content, range(len(facts))))
-        with suppress(FlowEngineError):  # it is shown nevertheless
-            kept = marks.of(record) or marks.begin(record)
-            kept.add_compared(length, name, body, facts, contents)
-            marks.trim()
-    return past
+def _shared_past(
+    host: Host, records: Sequence[ExecutionRecord], journals: Sequence[Sequence[Event]]
+) -> _SharedPast | None:
+    """Return the past that need not be replayed, because its events are the same on both sides.
+
+    None: neither was forked from the other, or no index shows what is in the past.
+    """
+    for old, fork in ((0, 1), (1, 0)):
+        record, journal = records[old], journals[old]
+        if not _came_from(records[fork], record):
+            continue
+        if records[fork].hash != record.hash or any("back" in event for event in journal):
+            return None
+        straight = line(journals[fork], len(journals[fork]) - 1)
+        pairs = enumerate(zip(journal, straight, strict=False))
+        common = next((number for number, (a, b) in pairs if number and a != b), 0)
+        return _past_before(host, record, journal, common)
+    return None
 
 
-def _restored(
-    record: ExecutionRecord, kept: ExecutionMarks, body: Any, recorded: list[Any]
+def _past_before(
+    host: Host, record: ExecutionRecord, journal: Sequence[Event], number: int
+) -> _SharedPast | None:
+    """Return an execution at a snapshot before all attempts that ran at an event began.
+
+    Groups may have begun earlier: they have no input.
+    """
+    near = read_index(host.store, host.flows, record, values=False, until=number + 1)
+    if near is None or near.first_form != record.hash:
+        return None
+    begun: dict[str, int] = {}
+    for row in near.rows:
+        if row.status in OVER:
+            begun.pop(row.address, None)
+        elif row.attempt and near.graph.node(row.step).action != "group":
+            begun.setdefault(row.address, row.number)
+        elif row.status == "retrying":
+            begun[row.address] = 0
+    until = min(begun.values(), default=near.number) + 1
+    near = read_index(host.store, host.flows, record, values=False, until=until)
+    if near is None:
+        return None
+    facts, open_ = sum(len(_outside(event)) for event in journal[: near.number]), dict[str, None]()
+    for row in near.rows:
+        if row.status == "running" and row.source != AT_WORK:
+            facts += row.address not in open_
+            open_[row.address] = None
+        elif row.status in ENDS:
+            facts += 1
+            open_.pop(row.address, None)
+    return _SharedPast(near.graph, near.state, near.number, facts - len(open_), [*open_])
+
+
+def _history(
+    host: Host, record: ExecutionRecord, straight: list[Any], past: _SharedPast | None
 ) -> History:
-    entries, inputs, forked_at, waits, count = body
-    if len(recorded) != count:
-        raise ValueError(f"it has {len(recorded)} facts in place of {count}")
-    own = _Own(record.id)
-    own.know(waits)
-    facts = list(map(Fact._make, recorded))
-    known: dict[int, dict[str, Any]] = {}
+    """Return an execution.
 
-    def content(place: int) -> dict[str, Any]:
-        if place not in known:
-            first, steps = kept.contents(place)
-            known.update(enumerate(steps, first))
-        with DamageGuard():
-            return known[place]
-
-    return History(record, entries, inputs, forked_at, own, facts, content, {})
+    Args:
+        host: Provides the flows.
+        record: The execution.
+        straight: Its events, without those discarded by retries.
+        past: The past that need not be replayed. None: all is.
+    """
+    first: Any = straight[0] if straight else {"inputs": {}}
+    seen: list[Observation] = []
+    old = (record.forked_from or "").partition(" ")[0]
+    own = _Own(record.id, *([old] if old else []))
+    facts = _Facts(own)
+    if past is None:
+        moments = walk(host.flows, record.hash, straight, seen)
+    else:
+        facts.begin(past.number, past.open)
+        state: Any = {**copy(past.state), "execution": first["execution"]}
+        later = past.number, straight[past.number :]
+        moments = walk_on(host.flows, record.hash, past.graph, state, *later, observe=seen)
+    for moment in moments:
+        own.last = moment.state["last"]
+        facts.see(moment, seen)
+        seen.clear()
+    return History(
+        *(record, len(straight), own.plain(first["inputs"]), _forked_at(straight), own),
+        *(0 if past is None else past.facts, facts.found, facts.contents, {}),
+    )
 
 
 class _Own:
     """Makes values of two executions comparable by replacing their ids and times.
 
     Args:
-        id: Id of the execution.
+        ids: Id of the execution, and of the one that was forked: the past has values with it.
+
+    Attributes:
+        last: The last number that the execution has assigned, such as that of a wait.
     """
 
-    def __init__(self, id: str) -> None:
-        self._id = id
-        self._word = re.compile(rf"(?<!\w){re.escape(id)}(?!\w)")
-        self._waits: dict[int, str] = {}
-        self._known: set[str] = set()
-
-    def know(self, waits: Iterable[int]) -> None:
-        """Register waits by their numbers. A fork has different ids for the waits of its past."""
-        for number in waits:
-            if number not in self._waits:
-                self._waits[number] = wait_id(self._id, number)
-                self._known.add(self._waits[number])
-
-    @property
-    def waits(self) -> list[int]:
-        """The numbers of the registered waits."""
-        return [*self._waits]
+    def __init__(self, *ids: str) -> None:
+        self._ids = ids
+        self._word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ids))})(?!\w)")
+        self.last = 0
+        self._numbered = 0
+        self._waits: set[str] = set()
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
         if isinstance(value, str):
-            text = self._word.sub("(id)", value) if self._id in value else value
+            text = value
+            if any(id in text for id in self._ids):
+                text = self._word.sub("(id)", text)
             if "Z" in text and ":" in text:  # most texts contain no time
                 text = _TIME.sub("(time)", text)
-            if not self._known:
-                return text
-            return _WAIT_ID.sub(lambda match: "(id)" if match[0] in self._known else match[0], text)
+            return _WAIT_ID.sub(self._without_wait, text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, dict):
             return {key: self.plain(item) for key, item in value.items()}
         return "***" if isinstance(value, SecretText) else value
+
+    def _without_wait(self, found: re.Match[str]) -> str:
+        """Replace the id of a wait. A fork has different ids for the waits of its past."""
+        for number in range(self._numbered, self.last + 1):
+            self._waits.update(wait_id(id, number) for id in self._ids)
+        self._numbered = self.last + 1
+        return "(id)" if found[0] in self._waits else found[0]
 
 
 class _Facts:
@@ -253,6 +288,14 @@ class _Facts:
         self._counts: dict[tuple[str, str], int] = {}
         self._open: dict[str, int] = {}
         """Address → position of the input of its running attempt."""
+
+    def begin(self, number: int, steps: Iterable[str]) -> None:
+        """Begin before an event, with steps that contain others and have not ended."""
+        for address in steps:
+            self._open[address] = len(self.found)
+            fact, content = self._fact(address, "input", {"input": None}, number - 1)
+            self.found.append(fact)
+            self.contents.append(content)
 
     def see(self, moment: Moment, seen: list[Observation]) -> None:
         """Add the facts of an event."""
@@ -343,7 +386,7 @@ def _parting(left: History, right: History, shared: int, shared_by_right: int) -
 
 
 def _content(history: History, fact: Fact) -> dict[str, Any]:
-    return history.content(history.places[fact.key])
+    return history.contents[history.places[fact.key]]
 
 
 def _shown(history: History, fact: Fact | None) -> dict[str, Any] | None:
@@ -400,7 +443,7 @@ def _shared(left: History, right: History, begin: int) -> int:
         place = right.places.get(fact.key)
         if place is None or (
             right.facts[place].digest != fact.digest
-            and not _are_same(right.content(place), left.content(number))
+            and not _are_same(right.contents[place], left.contents[number])
         ):
             return number
     return len(left.facts)
@@ -424,7 +467,7 @@ def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
     """Return the last run of a step: status, outcome, output, error, input."""
     step: dict[str, Any] = {"status": "open"}
     for place in sorted(last.values()):
-        step |= history.content(place)
+        step |= history.contents[place]
     return step
 
 
@@ -492,7 +535,7 @@ def _side(history: History) -> Side:
         "status": record.status,  # type: ignore[typeddict-item]
         "forked_from": record.forked_from,
         "entries": history.entries,
-        "facts": len(history.facts),
+        "facts": history.earlier + len(history.facts),
         "outputs": history.outputs,
         "error": history.error,
     }
@@ -500,22 +543,24 @@ def _side(history: History) -> Side:
 
 def _fork(left: History, right: History, shared: int, shared_by_right: int) -> ForkInfo | None:
     """Return which side was forked from the other, and whether their shared past is the same."""
-    if _came_from(left, right):
+    if _came_from(left.record, right.record):
         return _fork_info("left", left, shared)
-    return _fork_info("right", right, shared_by_right) if _came_from(right, left) else None
+    if _came_from(right.record, left.record):
+        return _fork_info("right", right, shared_by_right)
+    return None
 
 
-def _came_from(first: History, other: History) -> bool:
-    return (first.record.forked_from or "").partition(" ")[0] == other.record.id
+def _came_from(fork: ExecutionRecord, other: ExecutionRecord) -> bool:
+    return (fork.forked_from or "").partition(" ")[0] == other.id
 
 
 def _fork_info(side: Literal["left", "right"], fork: History, shared: int) -> ForkInfo:
-    past = sum(fact.seq < fork.forked_at for fact in fork.facts)
+    past = fork.earlier + sum(fact.seq < fork.forked_at for fact in fork.facts)
     return {
         "side": side,
         "at": str(fork.record.forked_from).partition(" at ")[2],
         "past": past,
-        "same": shared >= past,
+        "same": fork.earlier + shared >= past,
     }
 
 

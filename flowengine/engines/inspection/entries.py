@@ -9,71 +9,36 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.growing_lists import GrowingLists
-from flowengine.engines.executions.linked_flows import (
-    Moment,
-    first_form,
-    read,
-    state_before_retry,
-    unpacked,
-    walk_on,
-)
+from flowengine.engines.executions.linked_flows import Moment, unpacked, walk_on
+from flowengine.engines.executions.snapshots import read_snapshot, state_at_retry
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.steps import OVER
 from flowengine.engines.results import ENDED, EventFilter, StoreEvent
 from flowengine.errors import FlowEngineError
-from flowengine.journal.shapes import Sound, check_state
-from flowengine.kernel import new_state
 
 if TYPE_CHECKING:
+    from flowengine.engines.executions.snapshots import AtSnapshot
     from flowengine.engines.host import Host
-    from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.journal.records import ExecutionRecord, Numbered
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
 
 FOLLOW_SECONDS = 0.2
 """Seconds between two polls of a followed journal."""
 
 
-class _Start(NamedTuple):
-    """Where a replay begins."""
-
-    hash: str
-    """Of the flow that the execution runs now."""
-    graph: Graph
-    state: State
-    number: int
-    """Number of the next event."""
-    events: list[Event]
-    """Those from there on that have been read."""
-
-
-def entries(
-    host: Host, execution: str, since: int, histories: OpenHistories | None, *, follow: bool
-) -> Iterator[dict[str, Any]]:
+def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
     """Yield the entries of a journal, starting at a number.
 
     Args:
         host: Provides the store.
         execution: Full id.
         since: Number of the first entry.
-        histories: The executions that were shown last. None: they are not kept.
         follow: Wait for further entries until the execution has ended.
 
     Yields:
         See `entry_view`.
     """
-    record = host.store.execution(execution)
-    first = None if histories is None or follow else histories.first(record)
-    if histories is not None and first is not None and first <= since:
-        with histories.opened(host.store, host.flows, record, values=False) as history:
-            known = history.entries(since)
-        yield from known
-        return
     for entry in feed(host, execution, since):
         if entry is not None:
             yield entry
@@ -111,7 +76,7 @@ def newest(host: Host, execution: str) -> tuple[int, Iterator[dict[str, Any] | N
     Returns:
         The entries as of `feed`.
     """
-    start = _start(host, execution, None)
+    start = read_snapshot(host.store, host.flows, execution)
     found = _moments(host, execution, start)
     return start.number, (None if stored is None else entry_of(stored) for stored in found)
 
@@ -132,52 +97,16 @@ def moments(host: Host, execution: str, since: int = 0) -> Iterator[Moment | Non
     Yields:
         None: none is new, look again later.
     """
-    return _moments(host, execution, _start(host, execution, since))
+    start = read_snapshot(host.store, host.flows, execution)
+    if since < start.number:
+        start = read_snapshot(host.store, host.flows, execution, since)
+    return _moments(host, execution, start)
 
 
-def _start(host: Host, execution: str, since: int | None) -> _Start:
-    """Return where to begin: at the last snapshot, unless it is later than wanted.
-
-    Args:
-        host: Provides the store.
-        execution: Full id.
-        since: Number of the first event that is wanted. None: the snapshot is early enough.
-    """
-    store = host.store
-    if since == 0:
-        return _beginning(host, store.execution(execution).hash, read(store, execution))
-    loaded = store.load(execution)
-    if since is not None and loaded.snapshot is not None and since < loaded.snapshot[0]:
-        loaded = store.load(execution, since)
-        if loaded.snapshot is None:
-            return _beginning(host, loaded.record.hash, read(store, execution))
-    hash, tail = loaded.record.hash, unpacked(execution, loaded.tail)
-    if loaded.snapshot is None:
-        return _beginning(host, hash, tail)
-    number, packed = loaded.snapshot
-    with Sound(f"what is stored of execution {execution}"):
-        lists = GrowingLists(partial(store.events, execution))
-        state, *_ = lists.load(packed, loaded.lists)
-        check_state(state, new_state(), f"the snapshot of execution {execution}")
-    return _Start(hash, host.flows.by_hash(hash).graph, state, number, tail)
-
-
-def _beginning(host: Host, hash: str, journal: list[Event]) -> _Start:
-    graph = host.flows.by_hash(first_form(journal, hash)).graph
-    return _Start(hash, graph, new_state(), 0, journal)
-
-
-def _moments(host: Host, execution: str, start: _Start) -> Iterator[Moment | None]:
-    hash, graph, state, following, events = start
-    store = host.store
-
-    def before(number: int) -> tuple[Graph, State]:
-        near = start if number == start.number else _start(host, execution, number + 1)
-        if near.number == number:  # a retry has a snapshot from before it
-            return near.graph, near.state
-        return state_before_retry(host.flows, hash, read(store, execution), number)
-
-    walked = walk_on(host.flows, hash, graph, state, following, events, before)
+def _moments(host: Host, execution: str, start: AtSnapshot) -> Iterator[Moment | None]:
+    store, state, following, events = host.store, start.state, start.number, start.tail
+    before = partial(state_at_retry, store, host.flows, execution)
+    walked = walk_on(host.flows, start.hash, start.graph, state, following, events, before)
     end = following + len(events)
     has_ended = state["status"] in OVER
     while True:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import undecidable
 from flowengine.engines.attempts.runtime_resources import needs_program
-from flowengine.engines.executions.linked_flows import read
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
@@ -123,7 +121,7 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["what"] += f" with {error['type']}: {message}"
     reason["wakes"] = "an operator who tries it again"
     record = host.store.execution(execution.id)
-    how = again(host, record, partial(read, host.store, execution.id))
+    how = again(host, record)
     if "not_undone" in how:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
     elif "undone_by" in how:

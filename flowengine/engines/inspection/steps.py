@@ -39,14 +39,12 @@ class ActivationLog:
     Attributes:
         steps: Address → activation, in order of beginning. See `read` and `step`.
         open: The addresses of those that have not ended.
-        changed: The addresses of those that have changed since it was emptied, in order.
         earlier: Address → number of tries of the activation before it began anew.
     """
 
     def __init__(self) -> None:
         self.steps: dict[str, StepInfo | _Once] = {}
         self.open: dict[str, None] = {}
-        self.changed: dict[str, None] = {}
         self.earlier: dict[str, int] = {}
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
@@ -179,7 +177,6 @@ class ActivationLog:
         step = None if moment.subject is None else self.step(moment.address)
         if step is not None:
             step["subject"] = moment.subject
-            self.changed[step["address"]] = None
 
     def _end_before_fork(self, address: str | None, event: Event) -> None:
         """Record how an attempt ended in the execution that was forked while it still ran."""
@@ -190,7 +187,6 @@ class ActivationLog:
             if "ended_at" not in last:
                 last["status"], last["error"] = "failed", event["ended"]["error"]
                 last["ended_at"] = self._time(event["ended"]["at"])
-                self.changed[step["address"]] = None  # type: ignore[index]
 
     def _reopen(self, address: str, status: str) -> None:
         """Mark a step as running again that had ended with the failure before a retry.
@@ -204,7 +200,7 @@ class ActivationLog:
             del step["ended_at"]
             step["status"] = status
             step["outcome"] = step["output"] = step["error"] = None
-            self.open[address] = self.changed[address] = None
+            self.open[address] = None
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
@@ -212,12 +208,10 @@ class ActivationLog:
         if address is None or step is None:
             return
         if event["type"] == "decided":
-            self.changed[address] = None
             if "decision" in step:
                 step.setdefault("earlier_decisions", []).append(step["decision"])
             step["decision"] = decision_view(dict(event))
         if "evidence" in event or "log" in event:
-            self.changed[address] = None
             _add_to_attempt(step, dict(event))
 
     def fold(self, graph: Graph, seen: Observation) -> None:
@@ -229,7 +223,6 @@ class ActivationLog:
         if step is None or "ended_at" in step:
             step = self._begin(graph, seen, at)
             self.open[seen.address] = None
-        self.changed[seen.address] = None
         step["status"] = seen.status
         if seen.input is not None:
             step["input"] = seen.input

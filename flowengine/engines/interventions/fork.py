@@ -158,7 +158,7 @@ def check_not_undone(
         return
     undone = undoing(host, record)
     step = at.removesuffix(COMPENSATION)
-    if step in undone_in(host, record, lambda: journal):
+    if step in undone_in(host, record):
         hint = Hint(f"flowengine show {host.store.short_execution(record.id)}")
         raise Conflict(f"'{step}' was undone by execution {record.id}", hint=hint)
     if not undone.by:

@@ -69,14 +69,12 @@ def _followed(host: Host, record: ExecutionRecord, left: list[str]) -> Undoing:
     return Undoing(by, left, last)
 
 
-def undone_in(
-    host: Host, record: ExecutionRecord, journal: Callable[[], Sequence[Event]]
-) -> list[str]:
+def undone_in(host: Host, record: ExecutionRecord) -> list[str]:
     """Return the addresses of the steps that a fork at a compensation has undone itself."""
     if not str(record.forked_from).endswith(COMPENSATION):
         return []
     seen: list[Observation] = []
-    for moment in walk(host.flows, record.hash, journal(), seen):
+    for moment in walk(host.flows, record.hash, read(host.store, record.id), seen):
         if moment.event["type"] == "retry":
             seen.clear()  # the past of the execution that was forked
     return [address.removesuffix(COMPENSATION) for address in compensations(seen)]

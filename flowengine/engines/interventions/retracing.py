@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import (
     apply,
     first_form,
     line,
-    replayed,
     running,
     with_holds,
 )
@@ -47,10 +47,39 @@ class Failure(NamedTuple):
     address: str
 
 
+class Line(NamedTuple):
+    """Events that lead on from a state. None of them goes back."""
+
+    flows: LinkedFlows
+    graph: Graph
+    state: State
+    """Not to be changed."""
+    events: list[Any]
+
+    def replayed(self, count: int) -> tuple[Graph, State]:
+        """Return the flow and the state after the first `count` events, to be changed."""
+        graph, state = self.graph, copy(self.state)
+        for event in self.events[:count]:
+            graph = apply(self.flows, graph, state, event)
+        return graph, state
+
+
+def past_of_all(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> RetracedPast:
+    """Return the past of an execution from its beginning, without what retries have discarded.
+
+    Args:
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
+        journal: All its events.
+    """
+    graph = flows.by_hash(first_form(journal, hash)).graph
+    return look_back(Line(flows, graph, new_state(), line(journal, len(journal) - 1)))
+
+
 class RetracedPast(NamedTuple):
     """The past of an execution."""
 
-    events: list[Any]
+    line: Line
     about: list[EventSubject | None]
     failures: list[Failure]
     ran: dict[tuple[int, int], str]
@@ -77,15 +106,11 @@ class Held(NamedTuple):
     """Addresses of the restarted steps."""
 
 
-def retrace(
-    flows: LinkedFlows, hash: str, journal: Sequence[Event], steps: Sequence[str] = ()
-) -> Held:
+def retrace(past: RetracedPast, steps: Sequence[str] = ()) -> Held:
     """Return the state of a failed execution without the failures to retry.
 
     Args:
-        flows: The flows under which the journal was written.
-        hash: Hash of the flow that the execution runs now.
-        journal: All its events.
+        past: Its past, with all its failures.
         steps: Addresses of the steps to restart. Empty: everything that failed.
 
     Returns:
@@ -95,37 +120,36 @@ def retrace(
         NotFound: No step exists at the address.
         Conflict: It cannot be restarted. The hint is the address at which a fork can start.
     """
-    form = first_form(journal, hash)
-    past = look_back(flows, form, line(journal, len(journal) - 1))
     failures, unit = past.failures, None
-    ended, dropped = len(past.events), set[int]()
+    ended, dropped = len(past.line.events), set[int]()
     if steps:
         inside = [f for f in failures if any(within(f.address, step) for step in steps)]
         if inside:
             failures = inside
         else:
-            unit, ended, own = _ended(flows, form, past, steps[0])
+            unit, ended, own = _ended(past, steps[0])
             dropped = {ended} if own else dropped
     back = min(ended, *(failure.number for failure in failures))
     where = steps[0] if steps else failures[0].address
     if undone := [addresses for number, addresses in past.undone if number >= back]:
-        first = _first_begun(flows, form, past.events, set().union({where}, *undone))
+        first = _first_begun(past.line, set().union({where}, *undone))
         raise Conflict("it was compensated before it failed", hint=first)
-    if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
+    later = past.line.events[back:]
+    if unit is not None and any(event["type"] == "upgraded" for event in later):
         raise Conflict("it was upgraded to another version of its flow after that", hint=where)
-    return _hold(flows, form, past, failures, back, unit, dropped, where)
+    return _hold(past, failures, back, unit, dropped, where)
 
 
-def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: set[str]) -> str:
+def _first_begun(whole: Line, addresses: set[str]) -> str:
     """Return where the first of these steps began. A fork there has no undone results.
 
     That is the step itself, or an enclosing step that began together with it. A fork inside the
     enclosing step would interrupt steps that began beside the step.
     """
-    state, graph, seen = new_state(), flows.by_hash(form).graph, list[Observation]()
+    (graph, state), seen = whole.replayed(0), list[Observation]()
     before: set[str] = set()
-    for event in events:
-        graph = apply(flows, graph, state, event, seen)
+    for event in whole.events:
+        graph = apply(whole.flows, graph, state, event, seen)
         view = View(graph, state)
         acts = [view.step_address(act) for act in state["acts"].values()]
         begun = [*(observation.address for observation in seen), *acts]
@@ -167,27 +191,18 @@ def within(address: str, step: str) -> bool:
     return address == step or (address.startswith(step) and address[len(step)] in "/[@#")
 
 
-def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> RetracedPast:
-    """Replay events, and return the past and its failures.
-
-    Args:
-        flows: The flows under which they were written.
-        form: Hash of the flow at their start.
-        events: A linear sequence of events.
-
-    Returns:
-        The past.
-    """
-    state, graph, blame = new_state(), flows.by_hash(form).graph, Blame()
-    past = RetracedPast(events, [], [], {}, {}, [])
-    root = 0
-    for number, event in enumerate(events):
+def look_back(line: Line) -> RetracedPast:
+    """Replay events, and return the past and its failures."""
+    (graph, state), blame = line.replayed(0), Blame()
+    past = RetracedPast(line, [], [], {}, {}, [])
+    root = next(iter(state["scopes"]), 0)
+    for number, event in enumerate(line.events):
         past.about.append(about(graph, state, event))
         blame.number = number
         if event["type"] == "retry":
             past.at_work[number] = set(running(graph, state).values())
         if event["type"] == "upgraded":
-            graph = apply(flows, graph, state, event)
+            graph = apply(line.flows, graph, state, event)
         else:
             note_runs(past.ran, advance(graph, state, event, None, blame))
         root = root or next(iter(state["scopes"]), 0)
@@ -220,15 +235,15 @@ def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> N
     ran.update(began)
 
 
-def _ended(flows: LinkedFlows, form: str, past: RetracedPast, step: str) -> tuple[int, int, bool]:
+def _ended(past: RetracedPast, step: str) -> tuple[int, int, bool]:
     """Return the last unit at an address that ended, its event, and whether it ended by itself."""
     place: tuple[int, int, bool] | None = None
-    state, graph = new_state(), flows.by_hash(form).graph
-    for number, event in enumerate(past.events):
+    graph, state = past.line.replayed(0)
+    for number, event in enumerate(past.line.events):
         m = View(graph, state)
         subject = past.about[number]
         unit = next((n for n, u in state["units"].items() if m.address(u) == step), None)
-        graph = apply(flows, graph, state, event)
+        graph = apply(past.line.flows, graph, state, event)
         if unit is not None and unit not in state["units"]:
             mine = subject is not None and within(subject.address, step)
             place = unit, number, mine
@@ -238,8 +253,6 @@ def _ended(flows: LinkedFlows, form: str, past: RetracedPast, step: str) -> tupl
 
 
 def _hold(
-    flows: LinkedFlows,
-    form: str,
     past: RetracedPast,
     failures: list[Failure],
     back: int,
@@ -250,8 +263,6 @@ def _hold(
     """Replay the past from an event on, with failures held back.
 
     Args:
-        flows: The flows under which the journal was written.
-        form: Hash of the flow at its start.
         past: The past.
         failures: The failures to hold back.
         back: The first event to apply again.
@@ -269,10 +280,10 @@ def _hold(
     for failure in failures:
         hold[failure.place[0]].append(failure.place[1])
     for _ in range(MOST_ROUNDS):
-        graph, state = replayed(flows, form, past.events[:back])
+        graph, state = past.line.replayed(back)
         blame = Blame()
         root = next(iter(state["scopes"]), 0)
-        again = _Again(flows, graph, state, blame, where)
+        again = _Again(past.line.flows, graph, state, blame, where)
         kept, lost = again.apply(past, back, hold, dropped)
         graph = again.graph
         if unit is None and lost:
@@ -316,8 +327,8 @@ class _Again:
         """Apply events again, and return them and the step whose success has no counterpart."""
         kept: list[Any] = []
         lost: str | None = None
-        for number in range(back, len(past.events)):
-            subject, event = past.about[number], past.events[number]
+        for number in range(back, len(past.line.events)):
+            subject, event = past.about[number], past.line.events[number]
             if number in dropped or (subject is not None and self._is_gone(subject, event)):
                 continue
             again = with_holds(event, None if kept else hold)
@@ -392,7 +403,7 @@ def _left_running(
     m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}
-    for subject, event in zip(past.about, past.events, strict=True):
+    for subject, event in zip(past.about, past.line.events, strict=True):
         if subject is not None and subject.kind == "late" and event["type"] == "succeeded":
             address = past.ran.get((event["unit"], event["attempt"]))
             if address is not None:

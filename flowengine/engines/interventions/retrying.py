@@ -10,27 +10,35 @@ from flowengine.engines.attempts.failures import (
     failed_compensations,
     is_over_call_limit,
 )
-from flowengine.engines.executions.linked_flows import read
+from flowengine.engines.executions.linked_flows import read, unpacked
+from flowengine.engines.executions.snapshots import read_index, read_snapshot
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
-from flowengine.engines.interventions.retracing import Held, event_of, retrace
+from flowengine.engines.interventions.retracing import (
+    Held,
+    Line,
+    event_of,
+    look_back,
+    past_of_all,
+    retrace,
+)
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 from flowengine.kernel.notation.addresses import COMPENSATION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Again
     from flowengine.engines.running.driving import Driving
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import ErrorData, Event
+    from flowengine.kernel.events import ErrorData
     from flowengine.kernel.moving.obstacles import Obstacle
 
 
@@ -124,10 +132,10 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
         )
     journal = read(host.store, execution)
     try:
-        return retrace(host.flows, hash, journal, steps)
+        return retrace(past_of_all(host.flows, hash, journal), steps)
     except Conflict as refused:
         message = f"execution {execution} cannot be retried: {refused.message}"
-        how = again(host, host.store.execution(execution), lambda: journal)
+        how = again(host, host.store.execution(execution))
         command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
         hint = Hint(f"flowengine show {short}")
         if command is not None:
@@ -194,36 +202,58 @@ document or address that remains the same. The number of a tool's calls is also 
 _UNDOING = {"not_undone", "undone_by"}
 
 
-def fork_point(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> str | None:
+_MOST_POINTS = 1000
+"""Failed executions whose fork points are kept in memory."""
+
+
+def fork_point(host: Host, record: ExecutionRecord) -> str | None:
     """Return where a fork of a failed execution can start. None: it can be retried in its place."""
-    try:
-        retrace(flows, hash, journal)
-    except Conflict as refused:
-        return refused.hint
-    return None
+    key, points = (record.id, record.ended_at), host.fork_points
+    if key not in points:
+        near = _before_failure(host, record)
+        past = None if near is None else look_back(near)
+        if past is None or past.undone or not all(failed.address for failed in past.failures):
+            past = past_of_all(host.flows, record.hash, read(host.store, record.id))
+        while len(points) >= _MOST_POINTS:
+            points.pop(next(iter(points)))
+        try:
+            retrace(past)
+            points[key] = None
+        except Conflict as refused:
+            points[key] = refused.hint
+    return points[key]
 
 
-def again(
-    host: Host,
-    record: ExecutionRecord,
-    journal: Callable[[], Sequence[Event]],
-    point: Callable[[], str | None] | None = None,
-) -> Again:
+def _before_failure(host: Host, record: ExecutionRecord) -> Line | None:
+    """Return a failed execution since the last snapshot before anything in it failed.
+
+    None: its index does not show that, or it was retried.
+    """
+    indexed = read_index(host.store, host.flows, record, values=False)
+    if indexed is None:
+        return None
+    failed = (row.number for row in indexed.rows if row.error is not None)
+    until = next(failed, indexed.number) + 1
+    near = read_snapshot(host.store, host.flows, record.id, until)
+    events = unpacked(record.id, host.store.events(record.id, near.number))
+    if any("back" in event for event in events):
+        return None
+    return Line(host.flows, near.graph, near.state, events)
+
+
+def again(host: Host, record: ExecutionRecord) -> Again:
     """Return how to try again what failed in an execution, and which steps were not undone.
 
     Args:
         host: Provides the store.
         record: Of a failed execution.
-        journal: Returns all its events.
-        point: Returns its `fork_point`, if that may be known already.
     """
     error = unpack_error(record.error, f"execution {record.id}")
     if not failed_compensations(error):
         # A fork that was to undo the rest has done so, although it ends with the first error.
-        if undone := undone_in(host, record, journal):
+        if undone := undone_in(host, record):
             return {"undone_by": dict.fromkeys(undone, record.id)}
-        refused = fork_point(host.flows, record.hash, journal()) if point is None else point()
-        return {"command": _retry_command(host, record, refused, error)}
+        return {"command": _retry_command(host, record, fork_point(host, record), error)}
     undo = undoing(host, record)
     view: Again = {}
     if undo.by:

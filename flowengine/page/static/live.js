@@ -16,7 +16,6 @@ const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle:
 
 if (live) before.set(live, content(live));
 if (live && "execution" in live.dataset) follow(live.dataset.execution);
-else if (rest(live)) refreshed();
 if (live && "execution" in live.dataset) setInterval(grow, 1000);
 if (live && "poll" in live.dataset) setInterval(poll, POLL);
 else if (live) setTimeout(poll, POLL + 1000); // no event tells that no worker is there
@@ -63,19 +62,12 @@ async function fetched(address) {
 }
 
 async function refresh() {
-  let page = await fetched(rest(live) ?? live.dataset.address ?? location.href);
-  const whole = rest(page?.getElementById("live"));
-  if (whole) page = await fetched(whole);
+  const page = await fetched(live.dataset.address ?? location.href);
   for (const id of page ? ["live", "left"] : []) {
     const part = document.getElementById(id);
     const next = page.getElementById(id);
     if (next && !part.contains(scrubber)) replace(part, next); // which moves the history itself
   }
-}
-
-// Where the whole view is, if this is the first one of a long execution, which is a glance.
-function rest(part) {
-  return part?.querySelector("[data-rest]")?.getAttribute("href");
 }
 
 function replace(old, next) {
