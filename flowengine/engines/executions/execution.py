@@ -111,7 +111,8 @@ class Execution:
         waits: Number → record of each open wait.
         timers: The timers that are set.
         told: Notifications since the last commit, for subscribers. None without subscribers.
-        stays_until: How long to stay while it waits for a lock of another execution (ms). 0: no longer.
+        stays_until: How long to stay while it waits for a lock of another execution (ms). 0: no
+            longer.
         error: Why it cannot continue in this process.
         put_off_until: When processes may continue it besides those that want it. 0: at once.
         put_off: Whether none of its attempts has begun: its last process was stopped in an orderly

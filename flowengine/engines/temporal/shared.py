@@ -124,6 +124,8 @@ class Shared:
                 for lock, queue in state.get("claims", ())
             ]
         )
+        self.claims.used = dict(state.get("used", {}))
+        self.claims.limits = dict(state.get("limits", {}))
 
     def plain(self) -> dict[str, Any]:
         """Return the state as plain data."""
@@ -137,6 +139,8 @@ class Shared:
             "grants": plain(self.grants.list_grants(None, None)),
             "using": self.using,
             "claims": plain(self.claims.all()),
+            "used": plain(self.claims.used),
+            "limits": plain(self.claims.limits),
         }
 
     @property

@@ -21,9 +21,9 @@ is not counted, see `skip`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.limits import meters
+from flowengine.kernel.limits import meters, shared_budgets
 from flowengine.kernel.limits.locks import resume
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.view import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
     from flowengine.kernel.transition import Transition
 
@@ -62,14 +62,14 @@ def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -
     return {"limits": limits, "used": 0, "calls": {}, "waiting": {}}
 
 
-def declared_limits(spec: BudgetSpec) -> dict[str, int]:
+def declared_limits(spec: BudgetSpec | SharedBudgetSpec) -> dict[str, int]:
     """Return the declared limits of a flow, in counted units."""
+    declared: Mapping[str, Any] = spec
     limits = {}
-    if "tool_calls" in spec:
-        limits["tool_calls"] = spec["tool_calls"]
-    if "wall_time" in spec:
-        limits["wall_time"] = parse_duration(spec["wall_time"])
-    declared: Mapping[str, Plain] = spec
+    if "tool_calls" in declared:
+        limits["tool_calls"] = declared["tool_calls"]
+    if "wall_time" in declared:
+        limits["wall_time"] = parse_duration(declared["wall_time"])
     for meter in meters.AMOUNTS:
         if meter in declared:
             limits[meter] = meters.counted_as(meter, declared[meter])
@@ -101,7 +101,9 @@ def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
         return False
     measured = meters.measured(node)
     around = budgets_around(tx, tx.frame_of(tx.act_of(unit))) if measured else ()
-    return any(not measured.isdisjoint(budget["limits"]) for _, budget in around)
+    return any(
+        "shared" in budget or not measured.isdisjoint(budget["limits"]) for _, budget in around
+    )
 
 
 def grant(tx: Transition, unit: Unit) -> None:
@@ -110,7 +112,10 @@ def grant(tx: Transition, unit: Unit) -> None:
     free = unbound(tx, act)
     around = budgets_around(tx, tx.frame_of(act))
     bounds = [(budget, number not in free) for number, budget in around]
-    unit["granted"] = meters.amounts_granted(bounds, unit["needs"])
+    granted = meters.amounts_granted(bounds, unit["needs"])
+    for meter, amount in shared_budgets.bounds(tx, unit["id"]):
+        granted[meter] = min(amount, granted.get(meter, amount))
+    unit["granted"] = granted
 
 
 def forget_needs(unit: Unit) -> None:
@@ -129,7 +134,9 @@ def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0)
     tx.state["running"] += 1
     tx.begun.add(number)
     if "budget" in tx.state or "frames" in tx.state:
-        count_in(tx, number, frame if act is None else tx.frame_of(act), act)
+        inner = frame if act is None else tx.frame_of(act)
+        count_in(tx, number, inner, act)
+        shared_budgets.cover(tx, number, inner, act)
 
 
 def count_in(tx: Transition, number: int, frame: int, act: Activation | None) -> None:
@@ -203,6 +210,7 @@ def settle(
                 _stop_clock(tx, budget)
             let_queue_try(tx, budget)
             _look_later(tx, owner, budget)
+    shared_budgets.give_back(tx, number, amounts_used, ran=ran and number not in tx.begun)
 
 
 def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
@@ -237,6 +245,9 @@ def let_queue_try(tx: Transition, budget: Budget) -> None:
 
 def stop_waiting(tx: Transition, unit: Unit) -> None:
     """Remove a withdrawn unit from the queue of a budget."""
+    if "budget" not in unit:
+        shared_budgets.stop_waiting(tx, unit)
+        return
     number = unit.pop("budget")
     del unit["then"]
     budget = budget_of(tx.state, number)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.limits import locks
+from flowengine.kernel.limits import locks, shared_budgets
 from flowengine.kernel.limits.budgets import (
     declared_limits,
     let_queue_try,
@@ -90,6 +90,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     number, budget = full[0]
     if needs:
         locks.leave_lock(tx, unit)  # do not block others during a long wait
+    shared_budgets.give_back(tx, unit["id"], None, ran=False)  # not held during the wait
     unit["budget"] = number
     suspend(tx, unit, "budget", then)
     if _short(tx, budget, unit):
