@@ -238,9 +238,12 @@ def shared_locks_are_those_claimed(simulator: Simulated) -> None:
     stated = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
     waited = state.get("claims", {})
     for number, reservations in state.get("reserved", {}).items():
-        held = [name for name, of in reservations.items() if "granted" in of]
-        assert number in waited or len(held) == len(reservations), "the next claim is made at once"
-        stated += [(name, number) for name in [*held, *filter(None, [waited.get(number)])]]
+        names = [name for name, of in reservations.items() if "granted" in of]
+        if number in waited:
+            names.append(waited[number])
+        assert sorted(names) == sorted(reservations)[: len(names)], "claimed one after the other"
+        assert number in waited or len(names) == len(reservations), "the next one is claimed"
+        stated += [(name, number) for name in names]
     if "bound" in state and state["status"] not in ENDED:
         stated.append((state["bound"][0], 0))
     claimed = [(claim.lock, claim.unit) for queue in simulator.claims.values() for claim in queue]

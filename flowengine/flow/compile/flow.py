@@ -281,7 +281,7 @@ class Compiler:
             compiled["key"] = typed.value
         return compiled
 
-    def _shared(self, given: SharedBudget) -> dict[str, Any]:
+    def _shared(self, given: SharedBudget) -> Any:
         """Return the compiled form of a budget that executions share."""
         typed = self.expressions.value(given.key, (*given.loc, "key"), self.scopes.outside())
         return {**given.model_dump(exclude_none=True), "key": typed.value}

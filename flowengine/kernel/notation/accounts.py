@@ -44,6 +44,11 @@ def account_at(key: str, period: str | None, now: int) -> Account:
     return Account(key, period or "all", {"day": day, "month": day[:7]}.get(period or "", "-"))
 
 
+def is_account(name: str) -> bool:
+    """Return whether a name is that of a budget, not of a lock."""
+    return name.startswith(_PREFIX)
+
+
 def read_account(name: str) -> Account:
     """Return the budget with a name."""
     period, start, key = name.removeprefix(_PREFIX).split(" ", 2)
