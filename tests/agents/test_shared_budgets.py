@@ -93,7 +93,7 @@ def run_many(folder: Path, port: int, who: str) -> None:
     register(NAME, Model(port))
 
     async def main() -> None:
-        async with Engine(folder / "store", durability="process", linger=500) as engine:
+        async with Engine(folder / "store", durability="process", linger=1) as engine:
             runs = [engine.run_async(folder / "f.yaml", id=f"{who}-{n}") for n in range(RUNS)]
             await asyncio.gather(*runs)
 
@@ -131,7 +131,7 @@ def test_two_processes_never_use_more_than_the_budget(file: Path, server: ModelS
     for process in processes:
         process.join(300)
     assert processes[1].exitcode == 0
-    with Engine(file.parent / "store", durability="process") as engine:
+    with Engine(file.parent / "store", durability="process", linger=0) as engine:
         while due := engine.due():
             engine.resume(due[0].execution)
         found = engine.executions.list(limit=200).items
@@ -156,7 +156,7 @@ def test_a_call_waits_for_what_another_execution_has_reserved(
     file.write_text(text)
 
     async def main() -> list[str]:
-        async with Engine(None, linger=60_000) as engine:
+        async with Engine(None, linger=60) as engine:
             runs = [engine.run_async(file, id=f"e{n}") for n in range(2)]
             tasks = [asyncio.ensure_future(run) for run in runs]
             said: list[str] = []

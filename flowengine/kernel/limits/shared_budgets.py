@@ -134,18 +134,20 @@ def _needs(
         frame: The frame of its flow.
         act: Its activation. None: it has no limits.
     """
-    if act is not None and "opens" in act:
-        return {}
+    amounts = {} if act is not None and "opens" in act else _amounts(tx, number)
+    if not amounts:
+        return {}  # nothing of it is counted
     found: dict[str, Reservation] = {}
     free = None if act is None else unbound(tx, act)
     for owner, budget in budgets_around(tx, frame):
         for key, period, limits in budget.get("shared", ()):
             account = account_at(key, period, tx.now).name
             bounds = limits if free is not None and owner not in free else {}
-            needs = found.setdefault(account, {"needs": _amounts(tx, number)})["needs"]
+            needs = found.setdefault(account, {"needs": {**amounts}})["needs"]
             for meter in needs.keys() & bounds.keys():
                 limit = needs[meter][0]
-                needs[meter][0] = bounds[meter] if limit is None else min(limit, bounds[meter])
+                limit = bounds[meter] if limit is None else min(limit, bounds[meter])
+                needs[meter] = [limit, *needs[meter][1:]]
     return found
 
 
