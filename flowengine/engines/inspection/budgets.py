@@ -39,6 +39,8 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
     view = View(graph, state)
     views = []
     for address, frame, budget in _in_force(view):
+        if not budget["limits"]:
+            continue  # it only has shared ones
         flow = view.flow_of(frame)
         then = "stop" if flow.budget is None else flow.budget["then"]
         info: BudgetInfo = {"address": address, "flow": flow.id, "then": then}

@@ -21,11 +21,10 @@ is not counted, see `skip`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.limits import meters, shared_budgets
 from flowengine.kernel.limits.locks import resume
-from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.view import (
     begun,
     bounding,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
+    from flowengine.kernel.graph.specs import BudgetSpec
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
     from flowengine.kernel.transition import Transition
 
@@ -56,24 +55,10 @@ def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -
     """
     if spec is None and left is None:
         return None
-    limits = {} if spec is None else declared_limits(spec)
+    limits = {} if spec is None else meters.declared_limits(spec)
     for meter, most in (left or {}).items():
         limits[meter] = min(most, limits.get(meter, most))
     return {"limits": limits, "used": 0, "calls": {}, "waiting": {}}
-
-
-def declared_limits(spec: BudgetSpec | SharedBudgetSpec) -> dict[str, int]:
-    """Return the declared limits of a flow, in counted units."""
-    declared: Mapping[str, Any] = spec
-    limits = {}
-    if "tool_calls" in declared:
-        limits["tool_calls"] = declared["tool_calls"]
-    if "wall_time" in declared:
-        limits["wall_time"] = parse_duration(declared["wall_time"])
-    for meter in meters.AMOUNTS:
-        if meter in declared:
-            limits[meter] = meters.counted_as(meter, declared[meter])
-    return limits
 
 
 def enter(tx: Transition, number: int, frame: Frame) -> None:
@@ -93,17 +78,6 @@ def enter(tx: Transition, number: int, frame: Frame) -> None:
 
 
 # Calls
-
-
-def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
-    """Return whether the needs of an attempt must be computed before it begins."""
-    if "needs" in unit:
-        return False
-    measured = meters.measured(node)
-    around = budgets_around(tx, tx.frame_of(tx.act_of(unit))) if measured else ()
-    return any(
-        "shared" in budget or not measured.isdisjoint(budget["limits"]) for _, budget in around
-    )
 
 
 def grant(tx: Transition, unit: Unit) -> None:

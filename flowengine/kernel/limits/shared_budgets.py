@@ -27,7 +27,7 @@ from flowengine.kernel.notation.accounts import account_at, read_account
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.transition import require
-from flowengine.kernel.view import DOLLAR, budgets_around, unbound
+from flowengine.kernel.view import DOLLAR, budget_of, budgets_around, unbound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,9 +53,6 @@ def declare(tx: Transition, names: Names, frame: int) -> None:
         StepFailure: A key is not text.
         EvaluationError: A key cannot be evaluated.
     """
-    from flowengine.kernel.limits.budgets import declared_limits
-    from flowengine.kernel.view import budget_of
-
     flow, budget = tx.flow_of(frame), budget_of(tx.state, frame)
     if budget is None:
         return
@@ -65,7 +62,7 @@ def declare(tx: Transition, names: Names, frame: int) -> None:
         is_text = isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool))
         message = f"the key of a shared budget of {flow.id!r} is {key!r}, which is not text"
         require(is_text, "ValidationError", message, {"field": "key"})
-        limits: Mapping[str, Plain] = declared_limits(spec)
+        limits: Mapping[str, Plain] = meters.declared_limits(spec)
         shared.append([str(key), spec.get("period"), dict(limits)])
     budget.pop("shared", None)
     if shared:
@@ -83,11 +80,9 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     number = unit["id"]
     held = tx.state.get("reserved", {}).get(number)
     if held is None:
-        from flowengine.kernel.limits.budgets import has_to_measure
-
         act = tx.act_of(unit)
         asked = _needs(tx, number, tx.frame_of(act), act)
-        if not asked or has_to_measure(tx, unit, tx.node(act)):
+        if not asked or meters.has_to_measure(tx, unit, tx.node(act)):
             return False
         held = tx.state.setdefault("reserved", {})[number] = asked
     for account in sorted(held):
@@ -118,9 +113,7 @@ def cover(tx: Transition, number: int, frame: int, act: Activation | None) -> No
 
 
 def _measures(tx: Transition, unit: Unit, act: Activation) -> bool:
-    from flowengine.kernel.limits.budgets import has_to_measure
-
-    return "opens" in act or has_to_measure(tx, unit, tx.node(act))
+    return "opens" in act or meters.has_to_measure(tx, unit, tx.node(act))
 
 
 def _needs(

@@ -16,7 +16,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import from_outside, replaces
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.limits import budgets, shared_budgets
+from flowengine.kernel.limits import budgets, meters, shared_budgets
 from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.notation.times import parse_duration, parse_time
@@ -304,8 +304,8 @@ def _change_budget(
         owner["budget"] = budgets.new_budget(after)
         return
     old, new = (
-        budgets.declared_limits(before) if before else {},
-        budgets.declared_limits(after) if after else {},
+        meters.declared_limits(before) if before else {},
+        meters.declared_limits(after) if after else {},
     )
     kept = {what: budget["limits"][what] for what in new if new[what] == old.get(what)}
     budget["limits"] = {**new, **kept}

@@ -277,7 +277,7 @@ def run(tx: Transition, unit: Unit) -> None:
     node = tx.graph.nodes[act["step"]]
     measures = False
     if node.meters is not None:
-        from flowengine.kernel.limits.budgets import has_to_measure
+        from flowengine.kernel.limits.meters import has_to_measure
 
         measures = has_to_measure(tx, unit, node)
     if "needs" in unit:

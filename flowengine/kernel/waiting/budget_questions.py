@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.limits import locks, shared_budgets
 from flowengine.kernel.limits.budgets import (
-    declared_limits,
     let_queue_try,
     used_up,
     watch_time,
 )
 from flowengine.kernel.limits.locks import resume, suspend
-from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
+from flowengine.kernel.limits.meters import counted_as, declared_limits, is_crowded, lacks
 from flowengine.kernel.notation.times import format_duration, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import (
