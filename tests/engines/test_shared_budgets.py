@@ -53,3 +53,16 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation(
             assert made == 3
             return
     raise AssertionError("it never came through")
+
+
+def test_it_is_listed_with_what_was_used_and_when_it_ends(tmp_path: Path) -> None:
+    file = world.make(tmp_path / "flow", FLOW)
+    with Engine(None, linger=20) as engine:
+        engine.run(file)
+        world.until(lambda: len(engine.budgets.list()) == 2)
+        team, everything = sorted(engine.budgets.list(), key=lambda one: one["key"], reverse=True)
+        assert team["amounts"] == {"tool_calls": {"used": 2, "reserved": 0, "limit": 3}}
+        assert (team["period"], everything["period"]) == ("day", "all")
+        assert team["resets"][:10] > team["start"]
+        assert "resets" not in everything
+        assert engine.budgets.list("none") == []
