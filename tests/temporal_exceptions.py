@@ -162,6 +162,9 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
             "test_user_is_who_the_system_says_whatever_the_environment_says",
             "test_without_files_nothing_is_set",
         ),
+        "engines/test_shared_budgets": (
+            "test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation",
+        ),
         "engines/test_shared_locks": (
             "test_a_crash_at_any_write_loses_and_doubles_no_lock",
             "test_a_crash_at_any_write_of_a_start_blocks_no_later_one",

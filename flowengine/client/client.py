@@ -332,6 +332,14 @@ class ClientApprovals(ClientGroup[_AnyClient]):
     revoke = Operation(requests.revoke)
 
 
+class ClientBudgets(ClientGroup[_AnyClient]):
+    """The budgets that executions of a server share."""
+
+    NAME = "budgets"
+
+    list = Operation(requests.budgets)
+
+
 class ClientFlows(ClientGroup[_AnyClient]):
     """The deployed flows of a server."""
 
@@ -425,6 +433,11 @@ class ServerOperations:
     def approvals(self: _AnyClient) -> ClientApprovals[_AnyClient]:
         """The approvals and questions of executions, and all else that they wait for."""
         return ClientApprovals(self)
+
+    @property
+    def budgets(self: _AnyClient) -> ClientBudgets[_AnyClient]:
+        """The budgets that executions share."""
+        return ClientBudgets(self)
 
     @property
     def flows(self: _AnyClient) -> ClientFlows[_AnyClient]:

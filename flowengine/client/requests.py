@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         GrantInfo,
         Reason,
         ScreenInfo,
+        SharedBudgetInfo,
         StartInfo,
         UpgradeInfo,
         WaitInfo,
@@ -638,6 +639,12 @@ def delegate(wait: str, to: str, *, comment: str | None = None) -> ApiRequest[Wa
 def grants(execution: str | None = None) -> ApiRequest[list[GrantInfo]]:
     """Return the grants that apply to an execution, or those of all flows. See the engine's."""
     return ApiRequest("GET", "/v1/grants", _items, None, {"execution": execution})
+
+
+def budgets(key: str | None = None, *, past: bool = False) -> ApiRequest[list[SharedBudgetInfo]]:
+    """Return the budgets that executions share. See `Engine.budgets.list`."""
+    query = {"key": key, "past": "true" if past else None}
+    return ApiRequest("GET", "/v1/budgets", _items, None, query)
 
 
 def revoke(grant: str) -> ApiRequest[GrantInfo]:

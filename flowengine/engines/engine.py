@@ -30,6 +30,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.engines.running.driving import Driving
+from flowengine.engines.shared_budgets import Budgets
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.journal.records import OPEN
 from flowengine.sdk.argument_checks import (
@@ -198,6 +199,11 @@ class Engine(RenamedMethods):
         # From a layer above this one, which knows agents.
         sessions: Sessions = import_module("flowengine.runner.stored_sessions").Sessions(self)
         return sessions
+
+    @property
+    def budgets(self) -> Budgets:
+        """The budgets that executions share."""
+        return Budgets(self)
 
     @property
     def flows(self) -> DeployedFlows:

@@ -221,6 +221,21 @@ class BudgetInfo(TypedDict, total=False):
     """`{used, limit}`: durations."""
 
 
+class SharedBudgetInfo(TypedDict, total=False):
+    """A budget that executions share, in one period."""
+
+    key: Required[str]
+    period: Required[str]
+    """`day`, `month`, or `all`."""
+    start: str
+    """The day or month. Absent for `all`."""
+    resets: str
+    """When the period ends. Absent for `all`."""
+    amounts: Required[dict[str, dict[str, float]]]
+    """`tool_calls`, `tokens` or `cost_usd` → `{used, reserved, limit}`. `reserved` is the maximum
+    that running calls may use, and `limit` is that of the newest call, absent without one."""
+
+
 class Again(TypedDict, total=False):
     """How an execution is continued. Keys that do not apply are absent."""
 

@@ -120,7 +120,7 @@ class Outgoing(NamedTuple):
 
 
 class LockOperation(NamedTuple):
-    """An operation of an execution on a shared lock.
+    """An operation of an execution on a shared lock, or on a shared budget.
 
     Claims of a lock are granted in order, to at most `permits` units at once. The receiver of a
     grant finds `granted` in its inbox. A claim ends when it is released or its execution has ended,
@@ -142,6 +142,21 @@ class LockOperation(NamedTuple):
     """
     granted: bytes = b""
     cancel: bytes = b""
+    amounts: Mapping[str, Any] | None = None
+    """Of a budget: the needs of a claim, see `accounts`, or the amounts used, for `give`. None: it
+    is a lock."""
+
+
+class UsedBudget(NamedTuple):
+    """A budget that executions share."""
+
+    name: str
+    used: Mapping[str, int]
+    """Meter → the amount used by calls that have ended."""
+    reserved: Mapping[str, int]
+    """Meter → the amount reserved by running calls."""
+    limits: Mapping[str, int]
+    """Meter → the limit in the newest claim."""
 
 
 class Claimed(NamedTuple):

@@ -54,7 +54,7 @@ _FLOW: Shape = {
     "id": str, "bodies": list, "steps": list, "expressions": list,
     **dict.fromkeys(("version?", "title?"), str),
     **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
-    "notifies?": list,
+    **dict.fromkeys(("notifies?", "shared_budgets?"), list),
     **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),
     **dict.fromkeys(("budget?", "concurrency?", "limits?"), dict),
 }  # fmt: skip
@@ -93,7 +93,7 @@ EVENTS: dict[str, Shape] = {
     "message": {
         "signal": str, "key": (str, _NONE), "id": str, "by": str, "sent?": int,
     },
-    "granted": {"lock": str, "unit": int},
+    "granted": {"lock": str, "unit": int, "amounts?": dict, "lacks?": dict},
     "cancel": {"reason": str, "by": str, "now": bool},
     "retry": {
         "unit": (int, _NONE), "by": str, "back?": int, "kept?": list, "hold?": dict,

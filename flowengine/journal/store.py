@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         SendResult,
         SignalStart,
         StoredWaitPage,
+        UsedBudget,
         Vote,
         WaitFilter,
     )
@@ -495,6 +496,9 @@ class MessagePort(Protocol):
 
     def claims(self, lock: str) -> list[Claimed]:
         """Return the holders of a lock and the executions waiting for it, in claim order."""
+
+    def budgets(self) -> list[UsedBudget]:
+        """Return the budgets that executions share, by name."""
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
         """Return grants, oldest first, including those that are no longer usable.

@@ -11,6 +11,8 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from flowengine.kernel.events import ErrorData
 
 
@@ -150,7 +152,7 @@ class Send(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Claim a lock that executions share. The event `granted` reports that it was acquired.
+    """Claim a lock or a part of a budget that executions share. The event `granted` reports it.
 
     The claim is stored together with the event that caused it. The lock is held until it is
     released or the execution ends.
@@ -163,6 +165,9 @@ class Claim(NamedTuple):
     """How many claimants may hold the lock at once."""
     then: str
     """If the lock is taken: `queue`, `reject` the execution, or `cancel` its holders."""
+    needs: Mapping[str, Sequence[int | None]] | None = None
+    """Of a budget: meter → `[limit, least, most, beyond]`, as `Unit.needs`, and the limit or None.
+    None: it is a lock."""
 
 
 class GiveBack(NamedTuple):
@@ -170,6 +175,8 @@ class GiveBack(NamedTuple):
 
     lock: str
     unit: int
+    used: Mapping[str, int] | None = None
+    """Of a budget: the amounts used, by meter."""
 
 
 class ReleaseRegion(NamedTuple):

@@ -331,12 +331,19 @@ class Message(TypedDict):
 
 
 class Granted(TypedDict):
-    """A lock that executions share has been acquired. See `commands.Claim`."""
+    """A lock that executions share has been acquired, or a claim on a budget was answered.
+
+    See `commands.Claim`.
+    """
 
     type: Literal["granted"]
     at: int
     lock: str
     unit: int
+    amounts: NotRequired[dict[str, int]]
+    """Of a budget: the granted amounts, by meter."""
+    lacks: NotRequired[dict[str, Plain]]
+    """Of a budget that has too little left: the `meter`, and its `used` and `limit`."""
 
 
 class CancelAsked(TypedDict):

@@ -60,6 +60,10 @@ def begin_execution(tx: Transition, event: Started) -> None:
     bound = tx.graph.flow.get("concurrency")
     scope = open_scope(tx, 0, None, queued=bound is not None)
     try:
+        if flow.shared_budgets:
+            from flowengine.kernel.limits.shared_budgets import declare
+
+            declare(tx, names, 0)
         if bound is not None:
             _queue(tx, names, bound)
         for signal, spec in flow.signals.items():
@@ -92,6 +96,11 @@ def lock_granted(tx: Transition, event: Granted) -> None:
         return
     from flowengine.kernel.limits import locks
 
+    if number in tx.state.get("reserved", ()):
+        from flowengine.kernel.limits import shared_budgets
+
+        shared_budgets.granted(tx, tx.state["units"][number], event)
+        return
     if number:
         locks.lock_granted(tx, tx.state["units"][number])
         return

@@ -12,7 +12,7 @@ from flowengine.kernel.ending.leftovers import settle as settle_anew
 from flowengine.kernel.errors import StepFailure, as_error, caused, is_named
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits import budgets, shared_budgets
 from flowengine.kernel.limits.locks import park, unpark
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
@@ -189,7 +189,8 @@ def run_again(tx: Transition, unit: Unit, noted: bool = False) -> None:
     if noted:
         forget_cut(tx, act, unit)
     try:
-        if budget_questions.waits(tx, unit, entries.again(unit["id"], True)):
+        then = entries.again(unit["id"], True)
+        if budget_questions.waits(tx, unit, then) or shared_budgets.waits(tx, unit, then):
             cut_off(tx, unit)
             return
     except StepFailure as failure:

@@ -156,6 +156,12 @@ def list_grants(call: ApiCall) -> Any:
     return {"items": call.engine.approvals.grants(id)}
 
 
+def list_budgets(call: ApiCall) -> Any:
+    """List the budgets that executions share. Executions of any flow can use them."""
+    _check(call, Right.CONTENT)
+    return {"items": call.engine.budgets.list(call.query.key, past=call.query.past)}
+
+
 def revoke_grant(call: ApiCall) -> Any:
     """Revoke a grant: the next call needs an approval again."""
     grant = call.engine.approvals.revoke(call.path["grant"])

@@ -141,6 +141,13 @@ class OwnedQuery(Query):
     execution: str | None = Field(None, description="id of the execution")
 
 
+class BudgetsQuery(Query):
+    """Filters of the list of budgets that executions share."""
+
+    key: str | None = Field(None, description="their key")
+    past: bool = Field(False, description="include those whose period is over")
+
+
 class FlowsQuery(Query):
     """Filters of the list of deployed flows."""
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from flowengine.engines.infos import ExecutionInfo, GrantInfo, Reason, StartInfo, WaitInfo
+from flowengine.engines.infos import (
+    ExecutionInfo,
+    GrantInfo,
+    Reason,
+    SharedBudgetInfo,
+    StartInfo,
+    WaitInfo,
+)
 
 
 class Started(TypedDict):
@@ -282,6 +289,12 @@ class Grants(TypedDict):
     """Approvals of later calls."""
 
     items: list[GrantInfo]
+
+
+class Budgets(TypedDict):
+    """Budgets that executions share."""
+
+    items: list[SharedBudgetInfo]
 
 
 class TokenItem(TypedDict, total=False):

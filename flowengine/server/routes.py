@@ -245,6 +245,10 @@ ROUTES = (
         query=models.OwnedQuery,
     ),
     Route(
+        "GET", "/v1/budgets", Right.CONTENT, administration.list_budgets, responses.Budgets,
+        query=models.BudgetsQuery,
+    ),
+    Route(
         "POST", "/v1/grants/{grant}/revoke", Right.DECIDE, administration.revoke_grant, GrantInfo,
         models.EmptyBody,
     ),

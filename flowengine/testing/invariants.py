@@ -236,12 +236,21 @@ def shared_locks_are_those_claimed(simulator: Simulated) -> None:
     """The claims of shared locks are exactly those that units hold or wait for."""
     state = simulator.state
     stated = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
+    waited = state.get("claims", {})
+    for number, reservations in state.get("reserved", {}).items():
+        names = [name for name, of in reservations.items() if "granted" in of]
+        if number in waited:
+            names.append(waited[number])
+        assert sorted(names) == sorted(reservations)[: len(names)], "claimed one after the other"
+        assert number in waited or len(names) == len(reservations), "the next one is claimed"
+        stated += [(name, number) for name in names]
     if "bound" in state and state["status"] not in ENDED:
         stated.append((state["bound"][0], 0))
     claimed = [(claim.lock, claim.unit) for queue in simulator.claims.values() for claim in queue]
     assert sorted(stated) == sorted(claimed), f"the state has {stated}; claimed is {claimed}"
-    waited = state.get("claims", {})
     for queue in simulator.claims.values():
+        if queue[0].needs is not None:
+            continue  # a budget
         held = [claim for claim in queue if claim.unit not in waited]
         assert held == queue[: len(held)], "who came first has it first"
         assert len(held) <= queue[0].permits, "more have a lock than it permits"

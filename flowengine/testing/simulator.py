@@ -496,8 +496,9 @@ class Simulator:
         return run.unit not in self.state["cuts"] and not _tidies(run.address)
 
     def _grant(self, lock: str, unit: int) -> None:
+        event = self.locks.event(lock, unit, self.now)
         self.locks.tell(lock, unit)
-        self.apply({"type": "granted", "at": self.now, "lock": lock, "unit": unit})
+        self.apply(event)
 
     def _measure(self, run: Run, given: Any) -> None:
         meters = self.graph.node(run.step).meters or {}

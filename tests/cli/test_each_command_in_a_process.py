@@ -43,6 +43,7 @@ ENDS = {
     "approvals release": ("WAIT", 7),
     "approvals delegate": ("WAIT --to user:ben", 0),
     "grants list": ("", 0),
+    "budgets": ("", 0),
     "grants revoke": ("none", 9),
     "approve": ("WAIT --form cost_center=4711", 0),
     "reject": ("WAIT --comment no", 0),

@@ -262,6 +262,7 @@ def test_reading_commands_print_the_same_as_beside_the_store(served: Served) -> 
         ["approvals", "list", "--mine"],
         ["approvals", "show", wait["id"]],
         ["grants", "list"],
+        ["budgets"],
         ["envs", "list"],
     ):
         there, here = served.both(*words)

@@ -1592,7 +1592,7 @@ def test_a_use_of_a_grant_counts_once_and_only_with_its_answer() -> None:
     assert shared.use("g", "w2", 3)
     shared.change({**refused, "number": 2, "wait": "w2", "counts": True})
     assert not shared.use("g", "w3", 4)
-    assert (Shared(unpack(pack(shared.plain()))).used, Shared({}).used) == (True, False)
+    assert (Shared(unpack(pack(shared.plain()))).is_used(0), Shared({}).is_used(0)) == (True, False)
 
 
 def test_listed_exceptions_are_names_of_tests() -> None:

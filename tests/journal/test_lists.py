@@ -119,8 +119,9 @@ def test_counts_and_failures_of_earlier_stores_are_filled_in(tmp_path: Path) -> 
     connection = sqlite3.connect(path)
     for name in ("created", "changed", "failed", "removed"):
         connection.execute(f"DROP TRIGGER execution_{name}")
-    for name in ("counts", "unindexed"):
+    for name in ("counts", "unindexed", "budgets"):
         connection.execute(f"DROP TABLE {name}")
+    connection.execute("ALTER TABLE claims DROP COLUMN amounts")
     for name in ("title", "key_inputs", "failure"):
         connection.execute(f"ALTER TABLE executions DROP COLUMN {name}")
     error = b"\x81\xa7message\xa8bad luck"

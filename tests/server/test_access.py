@@ -80,6 +80,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/environments/{environment}/look"): ADMIN,
     ("POST", "/v1/environments/{environment}/release"): OPERATES,
     ("GET", "/v1/grants"): ADMIN,
+    ("GET", "/v1/budgets"): ADMIN,
     ("POST", "/v1/grants/{grant}/revoke"): DECIDES,
     ("POST", "/v1/temporal/decode"): ADMIN,
     ("POST", "/v1/temporal/encode"): OPERATES,

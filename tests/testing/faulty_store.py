@@ -48,6 +48,7 @@ from flowengine.journal.records import (
     SendResult,
     SignalStart,
     StoredWaitPage,
+    UsedBudget,
     Vote,
     WaitFilter,
 )
@@ -275,6 +276,9 @@ class FaultyStore(JournalStore):
 
     def claims(self, lock: str) -> list[Claimed]:
         return self._alive.claims(lock)
+
+    def budgets(self) -> list[UsedBudget]:
+        return self._alive.budgets()
 
     # -- inbox
 

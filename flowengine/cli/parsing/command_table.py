@@ -64,6 +64,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "list": "list:List",
         "show": "show:Show",
         "why": "show:Why",
+        "budgets": "budgets:Budgets",
         "events": "events:Events",
         "diff": "diff:Diff",
         "graph": "graph:Graph",

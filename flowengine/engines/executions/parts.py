@@ -165,7 +165,7 @@ def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim
         The claim.
     """
     if isinstance(command, GiveBack):
-        return StoredClaim(command.lock, command.unit, then="give")
+        return StoredClaim(command.lock, command.unit, then="give", amounts=command.used)
     granted = {"type": "granted", "at": now, "lock": command.lock, "unit": command.unit}
     cancel = b""
     if command.then == "cancel":
@@ -173,7 +173,9 @@ def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim
         by = f"execution:{execution}"
         cancel = pack({"type": "cancel", "at": now, "reason": reason, "by": by, "now": False})
     then: Any = command.then
-    return StoredClaim(command.lock, command.unit, command.permits, then, pack(granted), cancel)
+    return StoredClaim(
+        command.lock, command.unit, command.permits, then, pack(granted), cancel, command.needs
+    )
 
 
 def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClaim]:
@@ -201,6 +203,10 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
             permits = 1 if lock is None else lock["permits"]
             how = _again("reject", number in waiting)
             wanted.append(Claim(unit["lock"], number, permits, how))
+    for number, reservations in state.get("reserved", {}).items():
+        for name, held in reservations.items():
+            if waiting.get(number) == name:
+                wanted.append(Claim(name, number, 1, "queue", held["needs"]))
     yield from (claim_of(execution, claim, state["now"]) for claim in wanted)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.kernel.notation.accounts import read_account
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.kernel.view import DOLLAR, View, begun, budget_of, taken, worked
@@ -38,6 +39,8 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
     view = View(graph, state)
     views = []
     for address, frame, budget in _in_force(view):
+        if not budget["limits"]:
+            continue  # it only has shared ones
         flow = view.flow_of(frame)
         then = "stop" if flow.budget is None else flow.budget["then"]
         info: BudgetInfo = {"address": address, "flow": flow.id, "then": then}
@@ -74,6 +77,14 @@ def _amounts(budget: Budget, meter: str) -> dict[str, int]:
 
 def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
     """Return the reason of a call that waits because the remaining budget is too small."""
+    if "budget" not in unit:
+        key = read_account(view.state["claims"][unit["id"]]).key
+        return {
+            "address": view.address(unit),
+            "what": f"its call is waiting: running calls of other executions have reserved what is "
+            f"left of the shared budget '{key}'",
+            "wakes": "the end of one of these calls, if it has used less",
+        }
     budget = budget_of(view.state, unit["budget"])
     assert budget is not None
     if unit["id"] in budget.get("queue", ()):

@@ -15,6 +15,7 @@ from flowengine.engines.messages import last_sent
 from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
+from flowengine.kernel.notation.accounts import is_account, read_account
 from flowengine.kernel.notation.addresses import NOTIFIES, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
@@ -220,6 +221,8 @@ def _queued(view: View, unit: Unit) -> Reason:
 
 def _lock(name: str) -> str:
     """Return the name of a shared lock, as shown to users."""
+    if is_account(name):
+        return f"the budget '{read_account(name).key}'"
     kind, _, key = name.partition(":")
     if kind.startswith("concurrency"):
         return f"its place among the executions of '{kind.removeprefix('concurrency ')}'"

@@ -202,8 +202,9 @@ def with_warning(execution: Execution, event: Event) -> list[Event]:
     from flowengine.kernel.view import View, budgets_around
 
     view = View(execution.linked.graph, state)
-    around = budgets_around(view, view.frame_of(view.act_of(unit)))
-    if not any("cost_usd" in budget["limits"] for _, budget in around):
+    around = [*budgets_around(view, view.frame_of(view.act_of(unit)))]
+    shared = [limits for _, budget in around for _, _, limits in budget.get("shared", ())]
+    if not any("cost_usd" in of for of in [*shared, *(budget["limits"] for _, budget in around)]):
         return [event]
     message = (
         f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "

@@ -23,7 +23,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
-from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
+from flowengine.engines.temporal.requests import MOVED, SHARED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.encoding import pack
@@ -270,6 +270,13 @@ class Listing:
             return []
         condition = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{beginning}'"
         return sorted({row.id async for row in self._rows(condition, _SOME) if not is_moved(row)})
+
+    async def shared(self, prefix: str) -> list[str]:
+        """Return the ids of workflows of what executions share, by a prefix."""
+        condition = f"WorkflowType = '{SHARED}' AND WorkflowId STARTS_WITH '{prefix}'"
+        return sorted(
+            [row.id async for row in self._rows(f"{condition} AND ExecutionStatus = 'Running'")]
+        )
 
     async def ended(self, before: int, statuses: Sequence[str]) -> list[str]:
         """Return the ids of executions that ended with one of some statuses, by a time (ms)."""

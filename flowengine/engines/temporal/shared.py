@@ -44,6 +44,8 @@ from flowengine.journal.records import (
     Scheduled,
     SendResult,
 )
+from flowengine.kernel.notation.accounts import is_account, read_account
+from flowengine.kernel.notation.times import parse_time
 
 STARTS = "flowengine-starts"
 """Id of the workflow that keeps which flows are deployed, and what starts their executions. Their
@@ -51,6 +53,8 @@ compiled forms have a workflow each, because a history of all of them could not 
 GRANTS = "flowengine-grants"
 """Id of the workflow that keeps the grants for all executions of a flow. There is one, not one for
 each flow, because the index of workflows lags behind, and a grant must be found to be revoked."""
+BUDGETS = "flowengine-budget-"
+"""Prefix of the ids of the workflows of budgets."""
 _KEPT = timedelta(days=7)
 """How long the ids of messages are remembered after the last request."""
 _MOST_SENT = 1000
@@ -67,8 +71,9 @@ def key_workflow(signal: str, key: str) -> str:
 
 
 def lock_workflow(lock: str) -> str:
-    """Return the workflow id of a lock."""
-    return f"flowengine-lock-{_digest(lock)}"
+    """Return the workflow id of a lock, or of a budget that executions share."""
+    prefix = BUDGETS if is_account(lock) else "flowengine-lock-"
+    return f"{prefix}{_digest(lock)}"
 
 
 def form_workflow(hash: str) -> str:
@@ -124,6 +129,8 @@ class Shared:
                 for lock, queue in state.get("claims", ())
             ]
         )
+        self.claims.used = dict(state.get("used", {}))
+        self.claims.limits = dict(state.get("limits", {}))
 
     def plain(self) -> dict[str, Any]:
         """Return the state as plain data."""
@@ -137,13 +144,17 @@ class Shared:
             "grants": plain(self.grants.list_grants(None, None)),
             "using": self.using,
             "claims": plain(self.claims.all()),
+            "used": plain(self.claims.used),
+            "limits": plain(self.claims.limits),
         }
 
-    @property
-    def used(self) -> bool:
-        """Whether it must be kept."""
+    def is_used(self, now: int) -> bool:
+        """Return whether it must be kept after a time (ms)."""
         has_grants = bool(self.grants.list_grants(None, None))
-        is_kept = self.form is not None
+        is_kept = self.form is not None or any(
+            resets is None or parse_time(resets) > now
+            for resets in (read_account(name).resets for name in self.claims.used)
+        )
         return bool(self.members or self.deployed or has_grants or is_kept or self.claims.all())
 
     def change(self, request: Mapping[str, Any]) -> None:
@@ -249,7 +260,8 @@ class SharedWorkflow:
             try:
                 await workflow.wait_condition(self._has_work, timeout=_KEPT)
             except TimeoutError:
-                if not self._shared.used and workflow.all_handlers_finished():
+                now = workflow.time_ns() // 1_000_000
+                if not self._shared.is_used(now) and workflow.all_handlers_finished():
                     return
             for message in self._arrived():
                 async with self._turn:  # not while the receiver is being started
@@ -392,6 +404,8 @@ class SharedWorkflow:
             return shared.members[0][1] if shared.members else None
         if what == "claims":
             return plain(shared.claims.of(about))
+        if what == "budgets":
+            return plain(shared.claims.budgets())
         if what == "schedules":
             return plain(shared.schedules.listed(int(about) if about else None))
         flows = sorted(shared.deployed.items())

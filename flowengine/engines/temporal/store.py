@@ -87,6 +87,7 @@ from flowengine.engines.temporal.requests import (
 )
 from flowengine.engines.temporal.room import LARGEST_START
 from flowengine.engines.temporal.shared import (
+    BUDGETS,
     GRANTS,
     STARTS,
     form_workflow,
@@ -130,6 +131,7 @@ from flowengine.journal.records import (
     SendResult,
     SignalStart,
     StoredWaitPage,
+    UsedBudget,
     Vote,
     WaitFilter,
 )
@@ -731,6 +733,11 @@ class TemporalStore:
     def claims(self, lock: str) -> list[Claimed]:
         found = self._shared(lock_workflow(lock), "claims", lock)
         return [Claimed(*data) for data in found or ()]
+
+    def budgets(self) -> list[UsedBudget]:
+        ids: list[str] = self._call(self._listing.shared(BUDGETS))
+        found = [data for id in ids for data in self._shared(id, "budgets", "") or ()]
+        return sorted(UsedBudget(*data) for data in found)
 
     def send_keyed(
         self,

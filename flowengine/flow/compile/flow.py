@@ -35,7 +35,7 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.expressions import EVALUATOR, split_text
 from flowengine.flow.loading.files import Definition, FlowFile
-from flowengine.flow.models import Approval, Budget, Concurrency, Loc, Wait
+from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.kernel.notation.times import parse_duration
@@ -195,6 +195,8 @@ class Compiler:
             flow["counts_alone"] = True
         if model.budget is not None:
             flow["budget"] = _budget(model.budget)
+            if model.budget.shared:
+                flow["shared_budgets"] = [self._shared(one) for one in model.budget.shared]
         if model.generated is not None:
             flow["result"] = "output"
         if model.is_own:
@@ -291,6 +293,11 @@ class Compiler:
             typed = self.expressions.value(given.key, loc, self.scopes.outside())
             compiled["key"] = typed.value
         return compiled
+
+    def _shared(self, given: SharedBudget) -> Any:
+        """Return the compiled form of a budget that executions share."""
+        typed = self.expressions.value(given.key, (*given.loc, "key"), self.scopes.outside())
+        return {**given.model_dump(exclude_none=True), "key": typed.value}
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()
@@ -439,7 +446,7 @@ class Compiler:
 
 def _budget(given: Budget) -> Any:
     """Return the compiled form of a budget: its limits, and the effect of exceeding them."""
-    return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then"})}
+    return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then", "shared"})}
 
 
 def _declared(file: FlowFile, section: str) -> list[str]:

@@ -72,7 +72,7 @@ class Block:
     def declarations(self, flow: Any) -> dict[str, Any]:
         """Return the declarations of a flow with their numbers shifted."""
         spec: dict[str, Any] = {key: flow[key] for key in OWN if flow.get(key)}
-        for section in ("defaults", "outputs", "signals", "outcome"):
+        for section in ("defaults", "outputs", "signals", "outcome", "shared_budgets"):
             if flow.get(section):
                 spec[section] = self._part(flow[section], section)
         if flow.get("triggered"):

@@ -29,7 +29,7 @@ from flowengine.flow.models.declarations import (
     Signal,
     Start,
 )
-from flowengine.flow.models.flow import Budget, FlowBody, FlowModel, GeneratedBody
+from flowengine.flow.models.flow import Budget, FlowBody, FlowModel, GeneratedBody, SharedBudget
 from flowengine.flow.models.modifiers import (
     Emit,
     Entry,
@@ -87,6 +87,7 @@ __all__ = [
     "Reminder",
     "Retry",
     "Secret",
+    "SharedBudget",
     "Signal",
     "Start",
     "Step",

@@ -44,7 +44,8 @@ from flowengine.flow.models.types import (
 from flowengine.flow.source.diagnostics import Loc
 
 AMOUNTS = ("tokens", "cost_usd")
-BOUNDS = ("tool_calls", "wall_time", *AMOUNTS)
+COUNTED = ("tool_calls", *AMOUNTS)
+BOUNDS = ("tool_calls", "wall_time", *AMOUNTS, "shared")
 
 
 def _person(value: Any) -> str:
@@ -85,6 +86,46 @@ Amount = Annotated[
 Percent = Annotated[
     int, CheckedType(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})
 ]
+
+
+class SharedBudget(Part):
+    """A budget that all executions with the same key use together."""
+
+    NOUN = "an entry of 'shared'"
+    RULES_AS_SCHEMA = ({"anyOf": [{"required": [key]} for key in COUNTED]},)
+
+    key: Template = Field(
+        description="The name of the budget, such as that of a user or a team.",
+        examples=["user:${{ inputs.user }}"],
+    )
+    period: Literal["day", "month"] | None = Field(
+        default=None,
+        description="The period of time, in UTC, that the limits apply to. Default: all time.",
+        examples=["day"],
+    )
+    tool_calls: Positive | None = Field(
+        default=None,
+        description="The maximum number of tool calls and program runs. Each attempt counts.",
+        examples=[300],
+    )
+    tokens: Positive | None = Field(
+        default=None,
+        description="The maximum number of tokens of all models together.",
+        examples=[200000],
+    )
+    cost_usd: Amount | None = Field(
+        default=None,
+        description="The maximum cost of all models together, in US dollars.",
+        examples=[5],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
+        """Require that a shared budget limits something."""
+        yield from super().problems(given)
+        if not given.keys() & set(COUNTED):
+            message = f"a shared budget needs {listed(COUNTED)}"
+            yield MappingProblem(None, "E104", message, "add 'cost_usd: 5' or 'tokens: 200000'")
 
 
 class Budget(Part):
@@ -136,6 +177,12 @@ class Budget(Part):
         default=None,
         description="Users and groups that may raise it. Default: anyone.",
         examples=[["group:finance"]],
+    )
+    shared: list[SharedBudget] = Field(
+        default=[],
+        min_length=1,
+        description="Budgets that the execution uses together with others.",
+        examples=[[{"key": "user:${{ inputs.user }}", "period": "day", "cost_usd": 5}]],
     )
 
     @classmethod

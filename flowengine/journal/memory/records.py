@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from flowengine.journal.accounts import answer, is_unlimited, limits_in, settled, total
 from flowengine.journal.encoding import unpack
 from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
@@ -22,6 +23,7 @@ from flowengine.journal.records import (
     Outgoing,
     Scheduled,
     SendResult,
+    UsedBudget,
     Vote,
 )
 from flowengine.journal.refusals import no_grant, revoked_already
@@ -284,6 +286,8 @@ class KeptClaim(NamedTuple):
     granted: bytes
     ending: bool = False
     """Whether its execution has ended, and is about to release it."""
+    amounts: Mapping[str, Any] | None = None
+    """Of a budget: its needs, and once it is granted, its amounts. None: it claims a lock."""
 
 
 class Claims:
@@ -297,6 +301,10 @@ class Claims:
         self._messages = messages
         self._queues: dict[str, list[KeptClaim]] = {}
         self._claimed = 0
+        self.used: dict[str, dict[str, int]] = {}
+        """Budget → meter → the amount used by calls that have ended."""
+        self.limits: dict[str, dict[str, int]] = {}
+        """Budget → meter → the limit in the newest claim."""
 
     def of(self, lock: str) -> list[Claimed]:
         """Return the claims on a lock, in order."""
@@ -305,6 +313,16 @@ class Claims:
     def all(self) -> list[tuple[str, list[KeptClaim]]]:
         """Return the claims on each lock, in order."""
         return [*self._queues.items()]
+
+    def budgets(self) -> list[UsedBudget]:
+        """Return the budgets, by name."""
+        return [
+            UsedBudget(name, used, total(self._reserved(name)), self.limits.get(name, {}))
+            for name, used in sorted(self.used.items())
+        ]
+
+    def _reserved(self, name: str) -> list[Mapping[str, int]]:
+        return [kept.amounts or {} for kept in self._queues.get(name, ()) if kept.claimed.held]
 
     def restore(self, queues: Sequence[tuple[str, list[KeptClaim]]]) -> None:
         """Replace all claims by those that `all` returned."""
@@ -334,10 +352,15 @@ class Claims:
         own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]
         if claim.then == "give":
             self._queues[claim.lock] = [kept for kept in queue if kept not in own]
+            for kept in own:
+                self._settle(claim.lock, kept, claim.amounts)
         elif not own:
             self._claimed += 1
             claimed = Claimed(execution, claim.unit, at, False)
-            queue.append(KeptClaim(self._claimed, claimed, claim.permits, claim.granted))
+            kept = KeptClaim(self._claimed, claimed, claim.permits, claim.granted)
+            if claim.amounts is not None:
+                kept = self._on_budget(claim.lock, kept, claim.amounts)
+            queue.append(kept)
             if claim.then == "cancel":
                 others = [
                     other for other in self._others(claim.lock, execution) if not other.ending
@@ -360,6 +383,8 @@ class Claims:
                 is_own = kept.claimed.execution == execution
                 if not is_own or (is_driven and kept.claimed.held):
                     left.append(kept._replace(ending=True) if is_own else kept)
+                else:
+                    self._settle(lock, kept, None)
             if left != queue:
                 self._queues[lock] = left
                 self._grant(lock, at)
@@ -368,8 +393,44 @@ class Claims:
         """Return whether an execution has any claim."""
         return any(kept.claimed.execution == execution for q in self._queues.values() for kept in q)
 
+    def _on_budget(self, name: str, kept: KeptClaim, needs: Mapping[str, Any]) -> KeptClaim:
+        """Return a new claim on a budget. One without limits is granted at once."""
+        self.used.setdefault(name, {})
+        self.limits.setdefault(name, {}).update(limits_in(needs))
+        if is_unlimited(needs):
+            held = kept.claimed._replace(held=True)
+            return kept._replace(claimed=held, amounts={m: need[2] for m, need in needs.items()})
+        return kept._replace(amounts=needs)
+
+    def _settle(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:
+        if kept.amounts is not None and kept.claimed.held:
+            self.used[name] = settled(self.used[name], kept.amounts, given)
+
+    def _answer_claims(self, name: str, at: int) -> None:
+        """Answer the waiting claims on a budget in order, up to one that has to wait."""
+        queue = self._queues[name]
+        for kept in [kept for kept in queue if not kept.claimed.held]:
+            needs = kept.amounts or {}
+            found = answer(needs, self.used[name], self._reserved(name))
+            if found is None:
+                break
+            index = queue.index(kept)
+            if found.lacks is not None:
+                del queue[index]
+            else:
+                held = kept.claimed._replace(held=True)
+                queue[index] = kept._replace(claimed=held, amounts=found.amounts)
+            address, execution = ("claim", str(kept.number)), kept.claimed.execution
+            told = found.event(kept.granted)
+            self._messages.deliver(address, "granted", execution, at, told)
+        if not queue:
+            del self._queues[name]
+
     def _grant(self, lock: str, at: int) -> None:
         queue = self._queues[lock]
+        if lock in self.used:
+            self._answer_claims(lock, at)
+            return
         for index, kept in enumerate(queue):
             if kept.claimed.held:
                 continue

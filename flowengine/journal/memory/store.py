@@ -57,6 +57,7 @@ from flowengine.journal.records import (
     SendResult,
     SignalStart,
     StoredWaitPage,
+    UsedBudget,
     Vote,
     WaitFilter,
 )
@@ -568,6 +569,10 @@ class MemoryStore(JournalStore):
     def claims(self, lock: str) -> list[Claimed]:
         with self._lock:
             return self._claims.of(lock)
+
+    def budgets(self) -> list[UsedBudget]:
+        with self._lock:
+            return self._claims.budgets()
 
     def _rejected(self, append: Append) -> Conflict | None:
         rejected = self._claims.rejected_by(append.execution, append.claims)

@@ -6,13 +6,17 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict
-from flowengine.journal.records import Append, FlowGrant
+from flowengine.journal.accounts import answer, is_unlimited, limits_in, settled, total
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.records import Append, FlowGrant, UsedBudget
 from flowengine.journal.refusals import no_grant, revoked_already
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.rows import read_execution
 
 if TYPE_CHECKING:
-    from flowengine.journal.records import Vote
+    from collections.abc import Mapping
+
+    from flowengine.journal.records import LockOperation, Vote
 
 
 # Locks that executions share, in the tables of the SQLite store.
@@ -56,9 +60,11 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
     at = append.at
     for claim in append.claims:
         if claim.then == "give":
-            connection.execute(queries.GIVE_BACK, (claim.lock, number, claim.unit))
+            _end_claim(connection, claim.lock, number, claim.unit, claim.amounts)
+        elif claim.amounts is not None:
+            _claim_budget(connection, number, claim, at)
         else:
-            row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted)
+            row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted, None)
             is_new = connection.execute(queries.CLAIM, row).rowcount == 1
             if claim.then == "cancel" and is_new:
                 _cancel_oldest(
@@ -93,10 +99,84 @@ def end_claims(
         at: When it ended (ms).
         keep_held: Release only the claims that were not granted.
     """
-    locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
-    connection.execute(queries.STOP_WAITING if keep_held else queries.GIVE_ALL_BACK, (number,))
-    for (lock,) in dict.fromkeys(locks):
+    locks: dict[str, None] = {}
+    for lock, unit, is_held in connection.execute(queries.CLAIMED_BY, (number,)).fetchall():
+        locks[lock] = None
+        if not (keep_held and is_held):
+            _end_claim(connection, lock, number, unit, None)
+    for lock in locks:
         _grant(connection, lock, at)
+
+
+def _end_claim(
+    connection: sqlite3.Connection,
+    lock: str,
+    number: int,
+    unit: int,
+    used: Mapping[str, int] | None,
+) -> None:
+    """Delete a claim, if it exists. One on a budget is settled.
+
+    Args:
+        connection: In a write transaction.
+        lock: Name of the lock or budget.
+        number: Number of the execution.
+        unit: The unit that has the claim.
+        used: The amounts used of a budget. None: unknown, so its reservation counts.
+    """
+    row = connection.execute(queries.OF_CLAIM, (lock, number, unit)).fetchone()
+    connection.execute(queries.GIVE_BACK, (lock, number, unit))
+    if row is not None and row[0] and row[1] is not None:
+        before, limits = connection.execute(queries.BUDGET, (lock,)).fetchone()
+        after = settled(unpack(before), unpack(row[1]), used)
+        connection.execute(queries.KEEP_BUDGET, (lock, pack(after), limits))
+
+
+def _claim_budget(
+    connection: sqlite3.Connection, number: int, claim: LockOperation, at: int
+) -> None:
+    """Claim a part of a budget. A claim without limits is granted at once."""
+    needs = claim.amounts or {}
+    used, limits = connection.execute(queries.BUDGET, (claim.lock,)).fetchone() or (_NONE, _NONE)
+    newest = pack({**unpack(limits), **limits_in(needs)})
+    if newest != limits or used is _NONE:
+        connection.execute(queries.KEEP_BUDGET, (claim.lock, used, newest))
+    row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted, pack(needs))
+    is_new = connection.execute(queries.CLAIM, row)
+    if is_new.rowcount == 1 and is_unlimited(needs):
+        most = pack({meter: need[2] for meter, need in needs.items()})
+        connection.execute(queries.ANSWER_CLAIM, (most, is_new.lastrowid))
+
+
+_NONE = pack({})
+
+
+def _reserved(connection: sqlite3.Connection, name: str) -> list[Mapping[str, int]]:
+    return [unpack(amounts) for (amounts,) in connection.execute(queries.ON_BUDGET, (name,))]
+
+
+def _answer_claims(connection: sqlite3.Connection, name: str, used: bytes, at: int) -> None:
+    """Answer the waiting claims on a budget in order, up to one that has to wait."""
+    for claim, execution, event, needs in connection.execute(
+        queries.WAITING_CLAIMS, (name,)
+    ).fetchall():
+        found = answer(unpack(needs), unpack(used), _reserved(connection, name))
+        if found is None:
+            return
+        if found.lacks is None:
+            connection.execute(queries.ANSWER_CLAIM, (pack(dict(found.amounts)), claim))
+        else:
+            connection.execute(queries.REFUSE_CLAIM, (claim,))
+        told = found.event(event)
+        connection.execute(queries.TELL, (execution, f"claim {claim}", "granted", at, told))
+
+
+def list_budgets(connection: sqlite3.Connection) -> list[UsedBudget]:
+    """Return the budgets that executions share, by name."""
+    return [
+        UsedBudget(name, unpack(used), total(_reserved(connection, name)), unpack(limits))
+        for name, used, limits in connection.execute(queries.BUDGETS).fetchall()
+    ]
 
 
 def _cancel_oldest(
@@ -113,7 +193,11 @@ def _cancel_oldest(
 
 
 def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:
-    """Grant a lock to the first waiting claims, up to its permits."""
+    """Grant a lock to the first waiting claims, up to its permits. Answer claims on a budget."""
+    budget = connection.execute(queries.BUDGET, (lock,)).fetchone()
+    if budget is not None:
+        _answer_claims(connection, lock, budget[0], at)
+        return
     (held,) = connection.execute(queries.HELD, (lock,)).fetchone()
     while (row := connection.execute(queries.NEXT_CLAIM, (lock,)).fetchone()) is not None:
         claim, execution, permits, event = row

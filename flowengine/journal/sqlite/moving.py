@@ -88,7 +88,14 @@ def _is_running(id: str) -> Conflict:
 def _claims(connection: sqlite3.Connection, number: int, id: str) -> list[list[Any]]:
     """Return its claims on shared locks."""
     messages = []
-    for lock, unit, permits, is_held, granted in connection.execute(queries.CLAIMS_OF, (number,)):
+    for lock, unit, permits, is_held, granted, amounts in connection.execute(
+        queries.CLAIMS_OF, (number,)
+    ):
+        if amounts is not None:
+            if not is_held:  # its calls have ended, so it only waits
+                claim = LockOperation(lock, unit, granted=granted, amounts=unpack(amounts))
+                messages.append([*claim])
+            continue
         rows = connection.execute(queries.CLAIMS, (lock,))
         check_movable(id, lock, [Claimed(*row) for row in rows])
         messages.append(

@@ -186,21 +186,15 @@ PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
 # -- locks shared between executions
 
 CLAIM = """
-INSERT OR IGNORE INTO claims (lock, execution, unit, permits, at, held, granted)
-VALUES (?, ?, ?, ?, ?, 0, ?)"""
+INSERT OR IGNORE INTO claims (lock, execution, unit, permits, at, held, granted, amounts)
+VALUES (?, ?, ?, ?, ?, 0, ?, ?)"""
 """Insert a claim, unless it exists."""
 
 GIVE_BACK = "DELETE FROM claims WHERE lock = ? AND execution = ? AND unit = ?"
 """Delete a claim."""
 
-CLAIMED_BY = "SELECT lock FROM claims WHERE execution = ?"
-"""Select the locks that an execution has claimed, possibly with duplicates."""
-
-GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
-"""Delete all claims of an execution."""
-
-STOP_WAITING = "DELETE FROM claims WHERE execution = ? AND held = 0"
-"""Delete the claims of an execution that were not granted."""
+CLAIMED_BY = "SELECT lock, unit, held FROM claims WHERE execution = ?"
+"""Select the claims of an execution."""
 
 ENDED_WITH_CLAIMS = """
 SELECT ended_at,
@@ -221,6 +215,32 @@ NEXT_CLAIM = """
 SELECT number, execution, permits, granted FROM claims
 WHERE lock = ? AND held = 0 ORDER BY number LIMIT 1"""
 """Select the first waiting claim of a lock."""
+
+ON_BUDGET = "SELECT amounts FROM claims WHERE lock = ? AND held = 1 AND amounts IS NOT NULL"
+"""Select the amounts of the granted claims on a budget."""
+
+OF_CLAIM = "SELECT held, amounts FROM claims WHERE lock = ? AND execution = ? AND unit = ?"
+"""Select whether a claim is granted, and its amounts."""
+
+WAITING_CLAIMS = """
+SELECT number, execution, granted, amounts FROM claims
+WHERE lock = ? AND held = 0 ORDER BY number"""
+"""Select the waiting claims on a budget, in order."""
+
+ANSWER_CLAIM = "UPDATE claims SET held = 1, amounts = ? WHERE number = ?"
+"""Grant a claim on a budget."""
+
+REFUSE_CLAIM = "DELETE FROM claims WHERE number = ?"
+"""Delete a claim that was refused."""
+
+BUDGET = "SELECT used, limits FROM budgets WHERE name = ?"
+"""Select what was used of a budget, and its limits."""
+
+KEEP_BUDGET = "INSERT OR REPLACE INTO budgets (name, used, limits) VALUES (?, ?, ?)"
+"""Write a budget."""
+
+BUDGETS = "SELECT name, used, limits FROM budgets ORDER BY name"
+"""Select all budgets."""
 
 GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
 """Grant a claim."""
@@ -505,7 +525,8 @@ SELECT (SELECT count(*) FROM events WHERE id >= :number << 32 AND id < (:number 
 """Count what changes whenever anything happens to an execution, or others wait for its locks."""
 
 CLAIMS_OF = """
-SELECT lock, unit, permits, held, granted FROM claims WHERE execution = ? ORDER BY number"""
+SELECT lock, unit, permits, held, granted, amounts FROM claims
+WHERE execution = ? ORDER BY number"""
 """Select the claims of an execution, in order."""
 
 NO_GRANTS = "UPDATE messages SET taken = 0 WHERE execution = ? AND address LIKE 'claim %'"

@@ -175,6 +175,14 @@ _KEPT_SNAPSHOTS = (
     "DROP TABLE newest_snapshots",
 )
 
+_SHARED_BUDGETS = (
+    # Budgets that executions share: what ended calls have used, and the newest limits. Claims on
+    # them have amounts.
+    "ALTER TABLE claims ADD COLUMN amounts BLOB",
+    """CREATE TABLE budgets (
+        name TEXT PRIMARY KEY, used BLOB NOT NULL, limits BLOB NOT NULL) WITHOUT ROWID""",
+)
+
 NUMBERING = (
     "CREATE TABLE IF NOT EXISTS numbered (number INTEGER PRIMARY KEY, event INTEGER NOT NULL)",
     """CREATE TRIGGER IF NOT EXISTS number_event AFTER INSERT ON events
@@ -182,7 +190,7 @@ NUMBERING = (
 )
 """Numbers all events in the order of their commits. It costs a second insert for each event, so a
 store has it from the first reader of all events on."""
-MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS, _KEPT_SNAPSHOTS)
+MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS, _KEPT_SNAPSHOTS, _SHARED_BUDGETS)
 """`MIGRATIONS[n]` migrates version n to version n + 1."""
 
 

@@ -38,6 +38,7 @@ from flowengine.journal.records import (
     SendResult,
     SignalStart,
     StoredWaitPage,
+    UsedBudget,
     Vote,
     WaitFilter,
 )
@@ -383,6 +384,12 @@ class SqliteStore:
         with self._database.reading() as connection:
             rows = connection.execute(queries.CLAIMS, (lock,))
             return [Claimed(id, unit, at, bool(held)) for id, unit, at, held in rows]
+
+    def budgets(self) -> list[UsedBudget]:
+        from flowengine.journal.sqlite.claims import list_budgets
+
+        with self._database.reading() as connection:
+            return list_budgets(connection)
 
     # -- inbox
 

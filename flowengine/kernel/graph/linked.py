@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         MapSpec,
         RetrySpec,
         RuleSpec,
+        SharedBudgetSpec,
         SplitSpec,
         StepSpec,
         TriggerSpec,
@@ -179,8 +180,8 @@ class GraphFlow:
     """
 
     __slots__ = ("_added", "budget", "counts_alone", "declared_limits", "defaults", "id", "indexes",
-                 "inputs", "limits", "on_error", "outcome", "outputs", "result", "signals", "state",
-                 "steps")  # fmt: skip
+                 "inputs", "limits", "on_error", "outcome", "outputs", "result", "shared_budgets",
+                 "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -196,6 +197,7 @@ class GraphFlow:
         self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.declared_limits}
         self.counts_alone: bool = spec.get("counts_alone", False)
         self.budget: BudgetSpec | None = spec.get("budget")
+        self.shared_budgets: list[SharedBudgetSpec] = spec.get("shared_budgets", [])
         self.result: str | None = spec.get("result")
         self.indexes: dict[str, int] = {}
         self._added: dict[str, dict[str, Any]] = {}

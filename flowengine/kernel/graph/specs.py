@@ -36,6 +36,17 @@ class BudgetSpec(TypedDict, total=False):
     """The approvers. Absent: anyone."""
 
 
+class SharedBudgetSpec(TypedDict, total=False):
+    """A budget that executions with the same key share."""
+
+    key: Required[Value]
+    period: Literal["day", "month"]
+    """Absent: all time."""
+    tool_calls: int
+    tokens: int
+    cost_usd: float
+
+
 class SplitEntry(TypedDict, total=False):
     """One target of a split, with `when`, with `otherwise`, or unconditional."""
 
@@ -457,3 +468,5 @@ class CompiledFlow(TypedDict, total=False):
     """As in `FlowSpec`, before it is linked."""
     budget: BudgetSpec
     """Absent: no limit."""
+    shared_budgets: list[SharedBudgetSpec]
+    """Absent: none."""

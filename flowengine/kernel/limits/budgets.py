@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.limits import meters
+from flowengine.kernel.limits import meters, shared_budgets
 from flowengine.kernel.limits.locks import resume
-from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.view import (
     begun,
     bounding,
@@ -56,24 +55,10 @@ def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -
     """
     if spec is None and left is None:
         return None
-    limits = {} if spec is None else declared_limits(spec)
+    limits = {} if spec is None else meters.declared_limits(spec)
     for meter, most in (left or {}).items():
         limits[meter] = min(most, limits.get(meter, most))
     return {"limits": limits, "used": 0, "calls": {}, "waiting": {}}
-
-
-def declared_limits(spec: BudgetSpec) -> dict[str, int]:
-    """Return the declared limits of a flow, in counted units."""
-    limits = {}
-    if "tool_calls" in spec:
-        limits["tool_calls"] = spec["tool_calls"]
-    if "wall_time" in spec:
-        limits["wall_time"] = parse_duration(spec["wall_time"])
-    declared: Mapping[str, Plain] = spec
-    for meter in meters.AMOUNTS:
-        if meter in declared:
-            limits[meter] = meters.counted_as(meter, declared[meter])
-    return limits
 
 
 def enter(tx: Transition, number: int, frame: Frame) -> None:
@@ -95,22 +80,16 @@ def enter(tx: Transition, number: int, frame: Frame) -> None:
 # Calls
 
 
-def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
-    """Return whether the needs of an attempt must be computed before it begins."""
-    if "needs" in unit:
-        return False
-    measured = meters.measured(node)
-    around = budgets_around(tx, tx.frame_of(tx.act_of(unit))) if measured else ()
-    return any(not measured.isdisjoint(budget["limits"]) for _, budget in around)
-
-
 def grant(tx: Transition, unit: Unit) -> None:
     """Record the granted amounts of a measured attempt that is about to begin."""
     act = tx.act_of(unit)
     free = unbound(tx, act)
     around = budgets_around(tx, tx.frame_of(act))
     bounds = [(budget, number not in free) for number, budget in around]
-    unit["granted"] = meters.amounts_granted(bounds, unit["needs"])
+    granted = meters.amounts_granted(bounds, unit["needs"])
+    for meter, amount in shared_budgets.bounds(tx, unit["id"]):
+        granted[meter] = min(amount, granted.get(meter, amount))
+    unit["granted"] = granted
 
 
 def forget_needs(unit: Unit) -> None:
@@ -129,7 +108,9 @@ def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0)
     tx.state["running"] += 1
     tx.begun.add(number)
     if "budget" in tx.state or "frames" in tx.state:
-        count_in(tx, number, frame if act is None else tx.frame_of(act), act)
+        inner = frame if act is None else tx.frame_of(act)
+        count_in(tx, number, inner, act)
+        shared_budgets.cover(tx, number, inner, act)
 
 
 def count_in(tx: Transition, number: int, frame: int, act: Activation | None) -> None:
@@ -203,6 +184,7 @@ def settle(
                 _stop_clock(tx, budget)
             let_queue_try(tx, budget)
             _look_later(tx, owner, budget)
+    shared_budgets.give_back(tx, number, amounts_used, ran=ran and number not in tx.begun)
 
 
 def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
@@ -237,6 +219,9 @@ def let_queue_try(tx: Transition, budget: Budget) -> None:
 
 def stop_waiting(tx: Transition, unit: Unit) -> None:
     """Remove a withdrawn unit from the queue of a budget."""
+    if "budget" not in unit:
+        shared_budgets.stop_waiting(tx, unit)
+        return
     number = unit.pop("budget")
     del unit["then"]
     budget = budget_of(tx.state, number)

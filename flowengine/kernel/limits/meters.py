@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import ceil, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.view import DOLLAR, settled, taken
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.view import DOLLAR, budgets_around, settled, taken
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.state.records import Budget
+    from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
+    from flowengine.kernel.state.records import Budget, Unit
     from flowengine.kernel.transition import Transition
 
 AMOUNTS = ("tokens", "cost_usd")
@@ -33,6 +35,20 @@ def counted_as(meter: str, value: Plain) -> int:
     if not isfinite(value) or value < 0:
         return 0
     return round(value * DOLLAR) if meter == "cost_usd" else int(value)
+
+
+def declared_limits(spec: BudgetSpec | SharedBudgetSpec) -> dict[str, int]:
+    """Return the declared limits of a flow, in counted units."""
+    declared: Mapping[str, Any] = spec
+    limits = {}
+    if "tool_calls" in declared:
+        limits["tool_calls"] = declared["tool_calls"]
+    if "wall_time" in declared:
+        limits["wall_time"] = parse_duration(declared["wall_time"])
+    for meter in AMOUNTS:
+        if meter in declared:
+            limits[meter] = counted_as(meter, declared[meter])
+    return limits
 
 
 def names(node: Node) -> frozenset[str]:
@@ -72,6 +88,15 @@ def measured(node: Node) -> frozenset[str]:
     """Return the meters for which the kind of a step computes the maximum amount of an attempt."""
     meters = node.meters or {}
     return frozenset(meter for meter in AMOUNTS if meters.get(meter, {}).get("measured"))
+
+
+def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
+    """Return whether the needs of an attempt must be computed before it begins."""
+    if "needs" in unit:
+        return False
+    uses = measured(node)
+    around = budgets_around(tx, tx.frame_of(tx.act_of(unit))) if uses else ()
+    return any("shared" in budget or not uses.isdisjoint(budget["limits"]) for _, budget in around)
 
 
 def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:

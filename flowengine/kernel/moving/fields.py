@@ -128,7 +128,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("scope", "cut", "cause", "failures"),
     },
     "Budget": _plain("limits", "used", "calls", "reserved", "amounts", "estimated", "spent",
-                     "since", "timer", "waiting", "queue", "wait", "refused"),
+                     "since", "timer", "waiting", "queue", "wait", "shared", "refused"),
+    "Reservation": _plain("needs", "granted"),
     "Frame": {
         "flow": "flow",
         "vars": "vars",
@@ -157,8 +158,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "watching": MADE,
         "budget": ("one", "Budget"),
         **_plain("format", "status", "now", "last", "inner", "events", "inputs", "execution",
-                 "triggered", "steps", "skipped", "running", "cancelling", "claims", "bound",
-                 "outputs", "error", "answers", "hold", "calls", "warned"),
+                 "triggered", "steps", "skipped", "running", "cancelling", "claims",
+                 "reserved", "bound", "outputs", "error", "answers", "hold", "calls", "warned"),
     },
 }  # fmt: skip
 

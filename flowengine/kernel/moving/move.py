@@ -8,12 +8,15 @@ new graph from now on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import OpenWait
+from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import from_outside, replaces
-from flowengine.kernel.limits import budgets
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.limits import budgets, meters, shared_budgets
 from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.notation.times import parse_duration, parse_time
@@ -274,6 +277,9 @@ def _declare_budgets_anew(tx: Transition, before: dict[int, BudgetSpec | None]) 
     for number, spec in after.items():
         if spec != before[number]:
             _change_budget(tx, number, before[number], spec)
+    for number in after:
+        with suppress(StepFailure, EvaluationError):  # its budgets stay as they were
+            shared_budgets.declare(tx, Names(tx, None, frame=number), number)
     for number, frame in tx.state.get("frames", {}).items():
         held = [bound for bound in frame.get("bounds", ()) if bound not in (0, number)]
         above = bounding(tx.state, frame["up"]) if frame["up"] in after else [*held, 0]
@@ -298,8 +304,8 @@ def _change_budget(
         owner["budget"] = budgets.new_budget(after)
         return
     old, new = (
-        budgets.declared_limits(before) if before else {},
-        budgets.declared_limits(after) if after else {},
+        meters.declared_limits(before) if before else {},
+        meters.declared_limits(after) if after else {},
     )
     kept = {what: budget["limits"][what] for what in new if new[what] == old.get(what)}
     budget["limits"] = {**new, **kept}

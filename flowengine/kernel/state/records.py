@@ -17,7 +17,7 @@ at a join.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 if TYPE_CHECKING:
     from typing_extensions import ReadOnly  # for state fields, which only `moves.py` changes
@@ -471,8 +471,19 @@ class Budget(TypedDict, total=False):
     there is none."""
     wait: int
     """The open question."""
+    shared: list[list[Any]]
+    """`[key, period or None, limits]` of each budget shared with other executions. Absent: none."""
     refused: dict[str, Plain]
     """`{by, comment}`: the user who rejected it. No further question is asked."""
+
+
+class Reservation(TypedDict, total=False):
+    """What a call needs of a budget that executions share, see `shared_budgets`."""
+
+    needs: Required[dict[str, list[int | None]]]
+    """Meter → `[limit, least, most, beyond]`. No limit is None."""
+    granted: dict[str, int]
+    """Meter → the reserved amount. Absent until the claim is granted."""
 
 
 class Frame(TypedDict, total=False):
@@ -538,6 +549,9 @@ class State(TypedDict, total=False):
     claims: dict[int, str]
     """Unit, or 0 for the whole execution → the lock shared by executions that it waits for. Absent
     while there is none."""
+    reserved: dict[int, dict[str, Reservation]]
+    """Unit → name of a budget that executions share → its reservation. Absent while there is
+    none."""
     bound: list[Any]
     """`[lock, max, then]`: the limit on concurrent executions, as of the start of this one. Absent
     without a limit."""

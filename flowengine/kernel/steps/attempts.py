@@ -80,7 +80,7 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
                 return
         except StepFailure as failure:
             refused = failure
-    if refused is None and node.lock is not None and not _has_lock(tx, node, unit):
+    if refused is None and not _has_claims(tx, node, unit):
         return
     unit["attempt"] += 1
     unit["tries"] += 1
@@ -100,6 +100,10 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
         else:
             _act(tx, node, unit)
     except (StepFailure, EvaluationError) as failure:
+        if "reserved" in tx.state:
+            from flowengine.kernel.limits import shared_budgets
+
+            shared_budgets.give_back(tx, unit["id"], None, ran=False)
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
@@ -147,6 +151,17 @@ def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
     return True
+
+
+def _has_claims(tx: Transition, node: Node, unit: Unit) -> bool:
+    """Acquire the lock of a step, then the reservations of a call in budgets that are shared."""
+    if node.lock is not None and not _has_lock(tx, node, unit):
+        return False
+    if node.action != "task" or BUDGETED.isdisjoint(tx.state):
+        return True
+    from flowengine.kernel.limits.shared_budgets import waits
+
+    return not waits(tx, unit, entries.attempt(unit["id"]))
 
 
 def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
@@ -262,7 +277,7 @@ def run(tx: Transition, unit: Unit) -> None:
     node = tx.graph.nodes[act["step"]]
     measures = False
     if node.meters is not None:
-        from flowengine.kernel.limits.budgets import has_to_measure
+        from flowengine.kernel.limits.meters import has_to_measure
 
         measures = has_to_measure(tx, unit, node)
     if "needs" in unit:

@@ -121,3 +121,7 @@ def _begin_subflow(tx: Transition, number: int, flow: GraphFlow, given: dict[str
     for signal, spec in flow.signals.items():
         if spec.get("key") is not None:
             frame["keys"][signal] = str(evaluate(names, spec["key"]))
+    if flow.shared_budgets:
+        from flowengine.kernel.limits.shared_budgets import declare
+
+        declare(tx, names, number)

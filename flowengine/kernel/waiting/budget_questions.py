@@ -13,15 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.limits import locks
+from flowengine.kernel.limits import locks, shared_budgets
 from flowengine.kernel.limits.budgets import (
-    declared_limits,
     let_queue_try,
     used_up,
     watch_time,
 )
 from flowengine.kernel.limits.locks import resume, suspend
-from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
+from flowengine.kernel.limits.meters import counted_as, declared_limits, is_crowded, lacks
 from flowengine.kernel.notation.times import format_duration, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import (
@@ -90,6 +89,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     number, budget = full[0]
     if needs:
         locks.leave_lock(tx, unit)  # do not block others during a long wait
+    shared_budgets.give_back(tx, unit["id"], None, ran=False)  # not held during the wait
     unit["budget"] = number
     suspend(tx, unit, "budget", then)
     if _short(tx, budget, unit):

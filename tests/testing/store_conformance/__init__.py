@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tests.testing.store_conformance import (
     artifacts,
+    budgets,
     directory,
     flows,
     grants,
@@ -30,7 +31,7 @@ _PARTS = {
     "journals": [journals, leases],
     "directory": [directory],
     "inbox": [inbox],
-    "messages": [messages, locks, grants],
+    "messages": [messages, locks, budgets, grants],
     "artifacts": [artifacts],
 }
 

@@ -1,0 +1,68 @@
+"""Budgets that executions share, over crashes and upgrades (G12)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict
+from tests.engines import world
+from tests.testing.faulty_store import FaultyStore, ProcessDied
+
+FLOW = """
+budget: {shared: [{key: team, period: day, tool_calls: 3}, {key: all, tool_calls: 9}]}
+steps:
+  - {id: a, python: "effects:act", effect: idempotent}
+  - {id: b, python: "effects:act", effect: idempotent}
+"""
+
+
+@pytest.mark.parametrize("when", ["die before", "die after"])
+def test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation(
+    tmp_path: Path, when: Literal["die before", "die after"]
+) -> None:
+    """Each attempt that may have begun counts once, and nothing stays reserved."""
+    file = world.make(tmp_path / "flow", FLOW)
+    for crash in range(99):
+        before = len(world.effects(file.parent))
+        store = FaultyStore(faults={crash: when})
+        for id in ("e0", "e1"):
+            with suppress(ProcessDied), Engine(store, linger=0) as engine:
+                engine.run(file, id=id)
+        writes, store.faults = store.writes, {}
+        store.restart()
+        with Engine(store, linger=0) as engine:
+            while due := engine.due():
+                engine.resume(due[0].execution)
+            for id in ("e0", "e1"):
+                with suppress(Conflict):
+                    engine.run(file, id=id)
+            ends = [one["status"] for one in engine.executions.list().items]
+            found = {one["key"]: one["amounts"] for one in engine.budgets.list()}
+        made = len(world.effects(file.parent)) - before
+        amounts = found["team"]["tool_calls"]
+        assert sorted(ends) == ["failed", "succeeded"], crash
+        assert (amounts["reserved"], amounts["limit"]) == (0, 3), crash
+        assert made <= amounts["used"] == 3, crash
+        assert found["all"]["tool_calls"]["used"] == amounts["used"], crash
+        if writes <= crash:
+            assert made == 3
+            return
+    raise AssertionError("it never came through")
+
+
+def test_it_is_listed_with_what_was_used_and_when_it_ends(tmp_path: Path) -> None:
+    file = world.make(tmp_path / "flow", FLOW)
+    with Engine(None, linger=20) as engine:
+        engine.run(file)
+        world.until(lambda: len(engine.budgets.list()) == 2)
+        team, everything = sorted(engine.budgets.list(), key=lambda one: one["key"], reverse=True)
+        assert team["amounts"] == {"tool_calls": {"used": 2, "reserved": 0, "limit": 3}}
+        assert (team["period"], everything["period"]) == ("day", "all")
+        assert team["resets"][:10] > team["start"]
+        assert "resets" not in everything
+        assert engine.budgets.list("none") == []
