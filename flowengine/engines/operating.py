@@ -50,7 +50,7 @@ class Executions(StoredExecutions):
             reason: The reason, for the history.
             now: Skip `finally` and compensation.
             step: Address of a running call, group or subflow. It fails with `Stopped`, and the
-                execution goes on as its flow says: an agent is told.
+                execution continues as its flow says. An agent receives the error.
             by: The user who cancels it. Default: the engine's user.
             resume: Cancel it here unless another process or thread is running it. Otherwise the
                 request is only recorded.

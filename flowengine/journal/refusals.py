@@ -114,7 +114,7 @@ def check_statuses(statuses: Sequence[str]) -> None:
 def unheard(append: Append, inbox: Iterable[InboxMessage]) -> Conflict | None:
     """Return why an execution does not end yet, or None: it has not taken a message.
 
-    The sender was told that the execution is open.
+    Its sender counts on it.
 
     Args:
         append: Ends it.

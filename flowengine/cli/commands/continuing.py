@@ -226,7 +226,7 @@ flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too 
             "--step",
             metavar="ADDRESS",
             help="stop only this call, group or subflow, which fails with 'Stopped'. The execution "
-            "goes on",
+            "continues",
         )
 
     @staticmethod
