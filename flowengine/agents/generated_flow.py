@@ -297,7 +297,7 @@ class FlowWriter:
         """Return the edges to the next turn of an agent."""
         edges: list[Plain] = [{"else": self._enter(agent)}]
         if self.execute_tools:
-            edges = [*generated_steering.before_turn(self.heard, self.paused), *edges]
+            edges = [generated_steering.before_turn(self.paused), *edges]
         return edges
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:

@@ -50,17 +50,13 @@ UNHEARD = f"({STEERED} ? {_TEXT} + '\\n\\n' : '')"
 """The text with which the next message of a person begins."""
 
 
-def before_turn(heard: str, paused: str) -> list[Plain]:
-    """Return the edges that precede the edge to a next turn.
+def before_turn(paused: str) -> Plain:
+    """Return the edge that precedes the edge to a next turn.
 
     Args:
-        heard: Id of the step that takes messages.
-        paused: Id of the step of a paused agent.
+        paused: Id of the step of a paused agent, which does not wait for one that is not.
     """
-    return [
-        {"when": "${{ state.paused }}", "to": paused},
-        {"when": f"${{{{ {STEERED} }}}}", "to": heard},
-    ]
+    return {"when": f"${{{{ state.paused || {STEERED} }}}}", "to": paused}
 
 
 def steps(

@@ -42,7 +42,7 @@ NOT_DRAWN = {
     specs.StepSpec: {
         *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for users
         *("task", "tool", "caller", "preview", "limits", "adapter"),  # for the runner of a task
-        *("policies", "within", "declared", "chat", "needs"),
+        *("policies", "within", "declared", "chat", "said", "needs"),
     },
     specs.FlowSpec: {"version", "defaults", "triggered", "notifies"},
     specs.BudgetSpec: {"assignees", "cost_usd"},

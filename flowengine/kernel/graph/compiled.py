@@ -244,8 +244,9 @@ def telling(values: Mapping[str, Plain]) -> Iterator[tuple[str, Plain]]:
         values: Name → value. Lists, maps and those whose name is that of a secret are left out.
     """
     for name, value in values.items():
-        if isinstance(value, str | int | float) and value != "" and not _SECRET.search(name):
-            yield name, _line(value) if isinstance(value, str) else value
+        shown = _line(value) if isinstance(value, str) else value
+        if isinstance(shown, str | int | float) and shown != "" and not _SECRET.search(name):
+            yield name, shown
 
 
 def _line(text: str) -> str:

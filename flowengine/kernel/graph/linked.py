@@ -352,6 +352,8 @@ class Graph:
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
         """Whether the budget of some flow limits its running time."""
+        self.shares_budgets = any(flow.shared_budgets for flow in self.flows)
+        """Whether executions share a budget of some flow."""
         self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
         """The steps. Code that reads many of them uses this table directly to save a call."""
         self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))

@@ -80,6 +80,8 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     number = unit["id"]
     held = tx.state.get("reserved", {}).get(number)
     if held is None:
+        if not tx.graph.shares_budgets:
+            return False
         act = tx.act_of(unit)
         asked = _needs(tx, number, tx.frame_of(act), act)
         if not asked or meters.has_to_measure(tx, unit, tx.node(act)):
@@ -101,7 +103,7 @@ def cover(tx: Transition, number: int, frame: int, act: Activation | None) -> No
         frame: The frame of its flow.
         act: Its activation. None: a cut-off attempt that is being settled.
     """
-    if number in tx.state.get("reserved", ()):
+    if not tx.graph.shares_budgets or number in tx.state.get("reserved", ()):
         return
     asked = _needs(tx, number, frame, None)
     unit = tx.state["units"].get(number)
