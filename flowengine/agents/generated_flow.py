@@ -24,10 +24,9 @@ from flowengine.agents import (
 )
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import ANSWERED, Around
-from flowengine.agents.generated_hooks import HookedFlow
-from flowengine.agents.generated_steering import NOTHING, SPENT
+from flowengine.agents.generated_hooks import SPENT, HookedFlow
 from flowengine.agents.model_calls import RETRY, AgentSpec
-from flowengine.agents.termination import NO_END
+from flowengine.agents.termination import NO_END, NOTHING
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark

@@ -273,6 +273,10 @@ def after(
     return steps, marks
 
 
+SPENT = "has(state.spent.reason)"
+"""Whether a call exhausted a budget, as `spent` records it."""
+
+
 def spent(output: Plain) -> Plain:
     """Return the handler of an exhausted budget in a call or a hook around it.
 

@@ -10,13 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from flowengine.agents.generated_hooks import SPENT
 from flowengine.agents.termination import NO_END
 from flowengine.sdk import Plain
-
-SPENT = "has(state.spent.reason)"
-"""Whether a call exhausted a budget."""
-NOTHING = json.dumps(NO_END)
-"""An expression for work that has not ended."""
 
 STEER, FOLLOW_UP, PAUSE = "agent.steer", "agent.follow_up", "agent.pause"
 """Signals of the flow. Names in a file have no dot."""

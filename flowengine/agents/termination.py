@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -60,6 +61,8 @@ class AgentEnd(NamedTuple):
 GOING_ON = AgentEnd("")
 NO_END = GOING_ON._asdict()
 """The same as data, for the state of a flow."""
+NOTHING = json.dumps(NO_END)
+"""An expression for it."""
 
 
 # The case tools, which are never run

@@ -14,6 +14,7 @@ from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFo
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import unpack_event, unpack_notice
+from flowengine.kernel.events import STOPPABLE
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.view import View
 from flowengine.sdk.near_words import did_you_mean, nearest
@@ -107,9 +108,11 @@ def send_signal(
         **who.fields(),
     }  # fmt: skip
     if execution is not None:
-        event["data"] = check_for(host, execution, name, data)
-        if (place := _place(host, execution, name, event["data"], step)) is not None:
-            event["step"] = place
+        linked = host.flows.by_hash(host.store.execution(execution).hash)
+        event["data"] = check(linked, name, data)
+        if step is not None or name in linked.graph.received:
+            place = _place(host, execution, name, event["data"], step)
+            event |= {} if place is None else {"step": place}
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
         try:
@@ -136,7 +139,7 @@ def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -
     stored = host.stored(execution, 0)
     graph = stored.linked.graph
     keys = graph.received.get(name, {})
-    if stored.ended or (step is None and not keys):
+    if stored.ended:
         return None
     frames = stored.state.get("frames", {})
     places: dict[str | None, int] = {
@@ -346,17 +349,14 @@ def ask_to_stop(host: Host, execution: str, step: str, reason: str, who: Actor) 
     """
     stored = host.stored(host.store.find_execution(execution), 0)
     view = View(stored.linked.graph, stored.state)
-    running = {
-        view.address(unit): unit
-        for unit in stored.state["units"].values()
-        if unit["phase"] in ("run", "scope")
-    }
+    units = stored.state["units"].values()
+    running = {view.address(unit): unit for unit in units if unit["phase"] in STOPPABLE}
     unit = running.get(step)
     if unit is None:
         those = ", ".join(running) or "none"
         raise Conflict(
             f"step {step!r} of execution {stored.id} is not running",
-            hint=Hint(f"those that are: {those}", f"those that are: {those}"),
+            hint=f"those that are: {those}",
             plain=f"step {step!r} is not running",
             flow=stored.context.flow,
         )

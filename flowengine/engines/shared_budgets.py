@@ -6,7 +6,7 @@ import builtins
 from typing import TYPE_CHECKING
 
 from flowengine.engines.reading import Group
-from flowengine.kernel.notation.accounts import read_account
+from flowengine.kernel.notation.accounts import UNITS, read_account
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import as_said
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from flowengine.engines.infos import SharedBudgetInfo
     from flowengine.journal.records import UsedBudget
-
-_METERS = ("tool_calls", "tokens", "cost_usd")
 
 
 class Budgets(Group):
@@ -47,7 +45,7 @@ def _shown(
         if account.resets is not None:
             info |= {"start": account.start, "resets": account.resets}
         used, reserved, limits = map(as_said, budget[1:])
-        for meter in _METERS:
+        for meter in UNITS:
             if used.get(meter) or reserved.get(meter) or meter in limits:
                 amounts = {"used": used.get(meter, 0), "reserved": reserved.get(meter, 0)}
                 if meter in limits:

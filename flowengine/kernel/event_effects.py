@@ -15,6 +15,7 @@ from flowengine.kernel.ending import cleanup as compensation
 from flowengine.kernel.ending import closing
 from flowengine.kernel.ending import leftovers as cut_attempts
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import STOPPABLE
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
@@ -148,10 +149,6 @@ def fire(tx: Transition, event: TimerFired) -> None:
         if timer["why"] in OF_WAITS:
             tx.state["waits"][timer["ref"]]["timers"].remove(event["timer"])
         TIMERS[timer["why"]](tx, timer["ref"], timer["arg"])
-
-
-STOPPABLE = frozenset({"run", "scope"})
-"""Phases in which a user can stop a unit: its attempt runs, or its group or subflow."""
 
 
 def _timeout(tx: Transition, number: int, _arg: int) -> None:

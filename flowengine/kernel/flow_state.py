@@ -294,12 +294,20 @@ def write_for_flow(tx: Transition, names: Names, pairs: list[list[Any]], scope: 
             _reduce(tx, names.frame, key, value, [0])
 
 
-def put(tx: Transition, key: str, value: Plain) -> None:
-    """Set a key of the main flow to a value from outside, which every token may replace."""
+def put(tx: Transition, key: str, value: Plain, frame: int = 0) -> None:
+    """Set a state key to a value from outside, which every token may replace.
+
+    Args:
+        tx: The transition.
+        key: The state key.
+        value: The value.
+        frame: The frame of the state's flow, or 0 for the main flow.
+    """
     if "reading" in tx.state:
-        put_aside(tx, 0, key)
-    tx.state["vars"][key] = from_outside(value, tx.state["vars"][key])
-    tx.changed.add(key)
+        put_aside(tx, frame, key)
+    cells = tx.vars_of(frame)
+    cells[key] = from_outside(value, cells[key])
+    tx.changed.add(state_name(frame, key))
 
 
 def write_message(tx: Transition, frame: int, key: str, data: Plain) -> None:
@@ -308,17 +316,14 @@ def write_message(tx: Transition, frame: int, key: str, data: Plain) -> None:
     Raises:
         StepFailure: It does not fit.
     """
-    spec, cells = tx.flow_of(frame).state[key], tx.vars_of(frame)
-    if not replaces(spec):
+    flow = tx.flow_of(frame)
+    if not replaces(flow.state[key]):
         _reduce(tx, frame, key, data, [0])
         return
-    fault = tx.graph.validate(spec.get("schema") or {}, data)
+    fault = tx.graph.validate(*flow.received(key, data))
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    if "reading" in tx.state:
-        put_aside(tx, frame, key)
-    cells[key] = from_outside(data, cells[key])
-    tx.changed.add(state_name(frame, key))
+    put(tx, key, data, frame)
 
 
 def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.kernel.notation.accounts import UNITS
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-_UNITS = {"tool_calls": "tool calls", "tokens": "tokens", "cost_usd": "USD"}
 
 
 class Budgets:
@@ -50,7 +49,7 @@ class Budgets:
                     limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
                     of = [budget["key"], budget.get("start", budget["period"])]
                     resets = budget.get("resets", "-")
-                    row = [*of, _UNITS[meter], *numbers, limit, resets]
+                    row = [*of, UNITS[meter], *numbers, limit, resets]
                     rows.append([printable(cell) for cell in row])
             for line in table(
                 rows, ["KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN"]

@@ -481,7 +481,7 @@ class TemporalStore:
         if append.new is not None and append.new.files_of:
             if append.new.files_of == id:
                 reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                replaced = self._call(self._runs(id))
+                replaced = self._call(self._runs(self._call(self._described(id))))
             if self.objects is None:
                 past["texts"] = self._texts(append.new.files_of)
             else:
@@ -1068,16 +1068,16 @@ class TemporalStore:
             return False
         if newest.status == WorkflowExecutionStatus.RUNNING:
             return False  # retried just now
-        await self._remove_runs(id, await self._runs(id))
+        await self._remove_runs(id, await self._runs(newest))
         return True
 
-    async def _runs(self, id: str) -> list[str]:
+    async def _runs(self, newest: WorkflowExecutionDescription) -> list[str]:
         """Return the runs of a workflow.
 
         The newest is the last, because the ones before would be taken for the execution.
         """
-        newest = (await self._described(id)).run_id
-        return [*(run for run in await self._listing.runs(id) if run != newest), newest]
+        runs = await self._listing.runs(newest.id)
+        return [*(run for run in runs if run != newest.run_id), newest.run_id]
 
     async def _remove_runs(self, id: str, runs: Sequence[str]) -> None:
         client = await self._connection.client()

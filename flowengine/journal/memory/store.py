@@ -839,8 +839,13 @@ class MemoryStore(JournalStore):
                 id
                 for id, journal in self._journals.items()
                 if self._may_be_removed(id)
-                and (id in ids or journal.record.status in statuses)
-                and (id in ids or (journal.record.ended_at or 0) <= before)
+                and (
+                    id in ids
+                    or (
+                        journal.record.status in statuses
+                        and (journal.record.ended_at or 0) <= before
+                    )
+                )
             }
             self._remove(ended)
             hashes = {journal.record.hash for journal in self._journals.values()}

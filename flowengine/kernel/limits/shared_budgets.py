@@ -23,7 +23,7 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.limits import meters
 from flowengine.kernel.limits.call_counts import uncount
 from flowengine.kernel.limits.locks import forget_claim, resume, suspend
-from flowengine.kernel.notation.accounts import account_at, read_account
+from flowengine.kernel.notation.accounts import UNITS, account_at, read_account
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.transition import require
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Reservation, Unit
     from flowengine.kernel.transition import Transition
-
-_UNITS = {"tool_calls": "tool calls", "tokens": "tokens", "cost_usd": "USD"}
 
 
 def declare(tx: Transition, names: Names, frame: int) -> None:
@@ -193,7 +191,7 @@ def _refusal(name: str, lacks: Mapping[str, Plain]) -> StepFailure:
     when = f" of this {account.period}" if resets else ""
     then = f"; it is free again at {resets}" if resets else ""
     message = (
-        f"the budget {account.key!r} has used {used:g} of its {limit:g} {_UNITS[meter]}{when}, "
+        f"the budget {account.key!r} has used {used:g} of its {limit:g} {UNITS[meter]}{when}, "
         f"which leaves too little for the next call{then}"
     )
     data: Plain = {
