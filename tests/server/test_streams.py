@@ -106,7 +106,7 @@ def test_streams_end_when_the_server_stops(served: Served) -> None:
     [
         (12, 4, False, 0.5),
         # The readers and the server share an interpreter, so that readers wait for their turn.
-        pytest.param(1000, 100, True, 10.0, marks=pytest.mark.endurance),
+        pytest.param(1000, 100, True, 30.0, marks=pytest.mark.endurance),
     ],
     indirect=["served"],
 )
