@@ -316,8 +316,21 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            agent_checks.append(AgentCheck(declared_tool(tool, {"agents": {}}), when, tells, known))
+            beside = entry.get("beside", False)
+            if beside and (why := _not_beside(agent, tells=tells)):
+                agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
+            checked = declared_tool(tool, {"agents": {}})
+            agent_checks.append(AgentCheck(checked, when, tells, known, beside))
     return agent_checks
+
+
+def _not_beside(agent: Declared, *, tells: bool) -> str:
+    """Return why a check of the prompt cannot run beside the first request, or the empty text."""
+    if tells:
+        return "'then' sends the error to the model, which must know the error before it answers"
+    if any("before_turn" in hook for hook in agent.content.get("hooks", [])):
+        return "a hook 'before_turn' decides about the request, after the checks"
+    return ""
 
 
 def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:

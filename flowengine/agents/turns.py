@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import termination, tool_search
+from flowengine.agents.actions import Reply
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.context_window import RequestSize, left_out, size_of
 from flowengine.agents.model_calls import ask_model, model_needs
@@ -45,6 +46,8 @@ class AgentTurn:
         settings: Settings for the provider.
         saves: Whether to call the last of its models, because a budget is nearly used up.
         conversation: Name of the conversation in this process.
+        held: Messages that join the conversation only after checks. None: the turn is not taken
+            beside checks, so that followers receive its reply as it arrives.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class AgentTurn:
         *,
         saves: bool = False,
         conversation: str = "",
+        held: Sequence[Message] | None = None,
     ) -> None:
         self.agent = agent
         self.saves = saves
@@ -64,6 +68,7 @@ class AgentTurn:
         """Name for display."""
         self.state = state
         self.conversation = conversation
+        self.held = held
         # The list itself: in a long conversation, a copy would take longer than all other work.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
         skills = listing(agent.get("skills", ()))
@@ -87,7 +92,8 @@ class AgentTurn:
             context: The attempt. Script files are resolved in its working directory.
         """
         request = self._checked_request()
-        listen = partial(_pass_on, context, self.called) if context.followed else None
+        shown = context.followed and self.held is None
+        listen = partial(_pass_on, context, self.called) if shown else None
         try:
             return await ask_model(context, request, self._last, listen)
         except ContextWindowExceeded as error:
@@ -139,6 +145,7 @@ class AgentTurn:
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
         first = [*system, *left_out(self.messages, self.state)]
         added = [{"role": "user", "content": LAST}] if self.answers else []
+        added = [*(self.held or ()), *added]
         return ModelRequest(
             model=model,
             messages=RequestMessages(first, self.messages, known, self.state["mark"], added),
@@ -235,27 +242,61 @@ def _hand_over(name: str, what: str) -> str:
 
 
 async def take_turn(
-    context: StepContext,
-    task: Mapping[str, Plain],
-    input: Mapping[str, Plain],
-    ask: Callable[[AgentTurn], Any] | None = None,
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Plain:
     """Take one turn.
 
     Args:
         context: The attempt, with the state of the flow.
         task: `agent`, from the generated flow.
-        input: `instructions` and `settings`.
-        ask: Replaces the model call.
+        input: `instructions` and `settings`, and `held` beside checks.
 
     Returns:
         The output of the step.
     """
     turn = turn_of(context, task, input)
-    reply = await (turn.ask(context) if ask is None else ask(turn))
+    reply = await turn.ask(context)
     if turn.convert is None:
         return turn.output(reply)
     return await context.on_thread(lambda: turn.output(reply))
+
+
+def reply_ahead(context: StepContext, task: Mapping[str, Plain]) -> dict[str, Plain] | None:
+    """Return the reply of a request beside checks that have passed, as the output of its turn.
+
+    Its usage is in the output of that request, so it counts once.
+
+    Args:
+        context: The attempt of the turn, with the state of the flow.
+        task: `agent`, from the generated flow.
+
+    Returns:
+        The output, or None if the model is to be asked.
+    """
+    reply = plain(context.state["ahead"]) if "beside" in task["agent"] else None
+    return {name: part for name, part in reply.items() if name != "usage"} if reply else None
+
+
+def show(context: StepContext, agent: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+    """Pass a reply on to the followers of the attempt that takes it.
+
+    Args:
+        context: The attempt.
+        agent: Constants of the agent from the generated flow.
+        output: The output of the turn.
+    """
+    reply, pass_on = (
+        Reply.of(output),
+        partial(_pass_on, context, agent.get("called", agent["name"])),
+    )
+    pass_on(ReplyPart("start"))
+    if reply.reasoning:
+        pass_on(ReplyPart("reasoning", reply.reasoning))
+    if reply.text:
+        pass_on(ReplyPart("text", reply.text))
+    for call in reply.calls:
+        pass_on(ReplyPart("call", call.sent, call.id, call.tool))
+    pass_on(ReplyPart("end"))
 
 
 def turn_of(
@@ -266,14 +307,16 @@ def turn_of(
     Args:
         context: The attempt, with the state of the flow.
         task: `agent`, from the generated flow.
-        input: `instructions` and `settings`.
+        input: `instructions` and `settings`, and `held` in a step beside checks.
     """
     settings = input.get("settings") or {}
     instructions, saves = str(input["instructions"]), context.fallback
-    conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
+    held = input.get("held")
+    above = context.address.rsplit("/", 1 if held is None else 2)[0]
     turn = AgentTurn(
-        task["agent"], context.state, instructions, settings, saves=saves, conversation=conversation
-    )
+        task["agent"], context.state, instructions, settings, saves=saves,
+        conversation=f"{context.execution.id} {above}", held=held,
+    )  # fmt: skip
     if "returns_type" in turn.agent:
         turn.convert = converter(context, turn.agent["returns_type"])
     return turn

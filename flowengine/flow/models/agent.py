@@ -235,6 +235,12 @@ class Check(Part):
         "before, `tell` after.",
         examples=["end"],
     )
+    beside: bool = Field(
+        default=False,
+        description="Whether the model is asked while the check of the prompt runs. Nothing of its "
+        "reply is used or shown before the check has passed, and an error ends the request.",
+        examples=[True],
+    )
 
 
 class Hook(Part):
