@@ -147,7 +147,8 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
     the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
     a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
-    short for `{"reduce": string}`. None: a run that exceeds the limit fails."""
+    short for `{"reduce": string}`. With `"clear": 3`, long results that came before the newest 3
+    replies become notes first. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
     `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent import TURNS
+from flowengine.agents.context_window import READ_RESULT
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
 from flowengine.agents.generated_hooks import OF_CALL, AgentHook
-from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
+from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE, Reducer
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS
@@ -279,9 +280,9 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
     entry = agent.content.get("context")
     if entry is None:
         return None
-    most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+    most, how, clear = entry.get("max_tokens"), entry.get("reduce", "drop"), entry.get("clear", 0)
     if how in REDUCTIONS:
-        return Reducer(most, summarizes=how == "summarize")
+        return Reducer(most, summarizes=how == SUMMARIZE, clear=clear)
     loc: Loc = (*agent.loc, "context", "reduce")
     tools = agent.home.tools(how, loc, environments, REDUCTIONS)
     if not tools:
@@ -292,7 +293,8 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
-    return Reducer(most, tool=declared_tool(tool, {"agents": {}}), arguments=names)
+    tool_step = declared_tool(tool, {"agents": {}})
+    return Reducer(most, tool=tool_step, arguments=names, clear=clear)
 
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
@@ -443,6 +445,8 @@ def _check_tool(
         agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
     if called == FIND and "defer" in agent.content:
         agent.home.refuse("E103", f"agents get {called!r} from 'defer'", loc, hint)
+    if called == READ_RESULT and "clear" in (agent.content.get("context") or {}):
+        agent.home.refuse("E103", f"agents get {called!r} from 'context.clear'", loc, hint)
     if called in CASE_TOOLS:
         agent.home.refuse("E103", f"agents get {called!r} from 'finish'", loc, hint)
     to = next((other for other, known in handoffs.items() if called == HANDOFF + known), None)

@@ -19,21 +19,25 @@ from flowengine.sdk.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {
     "mark": {"type": "integer", "default": 0},
+    "window": {"type": "object", "default": {}},
     "earlier_replies": {"type": "integer", "default": 0},
     "summary": {"type": "string", "default": ""},
     "asked": {"type": "integer", "default": -1},
     "full": {"type": "object", "default": {}},
     "reduced": {"type": "string", "default": ""},
 }
-"""`mark`: where requests begin. `earlier_replies` and `summary`: the number of replies before the
+"""`mark`: where requests begin. `window`: what else they show, as `context_window.window` reads it.
+`earlier_replies` and `summary`: the number of replies before the
 mark, and their summary. `asked`: the place of the user's newest message. `full`: the size of the
 request that was too long. `reduced`: the turn and model of the last reduction."""
-READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
+READ = ("messages", "mark", "window", "summary", "asked", "full", "offer", "model_at")
 """State that a reduction reads."""
-REDUCTIONS = ("drop", "summarize")
+CLEAR, SUMMARIZE = "clear", "summarize"
+REDUCTIONS = ("drop", SUMMARIZE)
 """Reductions that need no tool."""
 UNDONE = {
     "mark": "${{ state.full.from }}", "earlier_replies": "${{ state.full.replies }}", "reduced": "",
+    "window": "${{ state.full.window }}",
 }  # fmt: skip
 """State after the tool of a reduction failed: nothing is left out without a summary."""
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
@@ -51,6 +55,8 @@ class Reducer:
     """The tool that summarizes them instead."""
     arguments: Sequence[str] = ()
     """Arguments that the tool takes."""
+    clear: int = 0
+    """Number of replies whose results stay when older ones are replaced by notes. 0: no notes."""
 
     @property
     def room(self) -> int:
@@ -90,7 +96,8 @@ def steps(
     """
     id, *others = ids(agent, reducer)
     to = others[0] if others else agent
-    about: Plain = {"name": agent, "summarizes": reducer.summarizes, "room": reducer.room}
+    rule = others[0] if reducer.tool else SUMMARIZE if reducer.summarizes else "drop"
+    about: Plain = {"name": agent, "rule": rule, "room": reducer.room, "clear": reducer.clear}
     asks: dict[str, Plain] = {"agent": about}
     step: dict[str, Plain] = {
         "id": id,
@@ -102,7 +109,8 @@ def steps(
             "mark": "${{ output.mark }}",
             "earlier_replies": "${{ output.replies }}",
             "full": "${{ {'from': state.mark, 'to': output.mark, "
-            "'replies': state.earlier_replies} }}",
+            "'replies': state.earlier_replies, 'window': state.window} }}",
+            "window": "${{ output.window }}",
             "reduced": f"${{{{ {_TURN} }}}}",
             "last": {},
         },
@@ -111,10 +119,13 @@ def steps(
     if reducer.summarizes:
         asks["settings"] = dict(settings)
         step["retry"] = dict(retry)
-        step["set"] |= {"summary": "${{ output.summary }}"}
+        step["set"] |= {"summary": "${{ default(output.summary, state.summary) }}"}
     marks = {id: Mark(told=True, says="reduces the conversation")}
     if reducer.tool is None:
         return [step], marks
+    if reducer.clear:
+        nothing: Plain = {"when": "${{ output.left_out == 0 }}", "to": agent}
+        step["next"] = {"first": [nothing, {"else": to}]}
     adapter = reducer.tool.adapter
     if adapter is not None:
         adapter = {**adapter, "limit": reducer.room}

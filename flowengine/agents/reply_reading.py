@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.agents import generated_calls, termination, tool_search
+from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.errors import FlowEngineError
@@ -131,6 +132,9 @@ class ReplyReading:
             names = tool_search.found(str(call.arguments["query"]), self.turn.deferred)
             self.found += names
             self._answer_only(call.id, call.name, tool_search.told(names))
+        elif call.name == READ_RESULT and not offered.step:
+            content = result_of(self.turn.messages, call.arguments["id"])
+            self._answer_only(call.id, call.name, content)
         else:
             self._run(call, offered, sent)
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.actions import usage_of
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -92,6 +93,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield "steps"
         width = max(14, *(len(step["address"]) for step in info["steps"]))
         yield from (_step(step, min(width, 40)) for step in info["steps"])
+    usage, _ = usage_of(step.get("output") for step in info["steps"])
+    if usage.replies:
+        yield f"models      {usage}"
     if info["waits"]:
         yield "waits"
         for wait in info["waits"]:

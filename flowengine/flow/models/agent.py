@@ -209,6 +209,13 @@ class ContextWindow(Part):
         "model summarize them, and the name of a tool has that tool summarize them.",
         examples=["summarize"],
     )
+    clear: Positive | None = Field(
+        default=None,
+        description="The number of newest replies whose results stay when older long results are "
+        "replaced by notes, before any message is left out. The model reads one again with "
+        "`read_result`.",
+        examples=[3],
+    )
 
 
 class Check(Part):
