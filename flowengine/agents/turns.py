@@ -117,6 +117,19 @@ class AgentTurn:
             self.size(request).check()
         return request
 
+    def sent(self, model: str | None) -> ModelRequest | None:
+        """Return the request for users, or None if it was too long to be sent.
+
+        Args:
+            model: The model that replied. None: it did not.
+        """
+        if model is not None:
+            return self.request(model)
+        try:
+            return self._checked_request()
+        except ContextWindowExceeded:
+            return None
+
     @property
     def _last(self) -> Mapping[str, Any]:
         """The provider's report about the last request."""
