@@ -108,17 +108,21 @@ def reduction(output: Mapping[str, Any]) -> str:
         parts.append(f"leaves out {_count(output['left_out'], 'message')}")
     if output.get("cleared"):
         parts.append(f"replaces {_count(output['cleared'], 'old result')} by notes")
+    if output.get("stripped"):
+        parts.append(f"leaves out the calls of {_count(output['stripped'], 'reply', 'replies')}")
     if "kept" in output:
         pinned = (output.get("window") or {}).get("pinned")
         asked = f" and {_count(len(pinned), 'earlier message')} of the user" if pinned else ""
         parts.append(f"keeps {output['kept']}{asked}")
+    if "tokens" not in output:
+        return ", ".join(parts)
     was = f" of {output['before']:,}" if "before" in output else ""
     fits = f" ({output['limit']:,} fit)" if output.get("limit") else ""
     return f"{', '.join(parts)}: about {output['tokens']:,} tokens stay{was}{fits}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def _count(number: int, noun: str, several: str = "") -> str:
+    return f"{number} {noun if number == 1 else several or noun + 's'}"
 
 
 def failure(kind: str, output: Plain) -> str | None:

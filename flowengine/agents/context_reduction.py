@@ -7,8 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.actions import text_in
-from flowengine.agents.context_window import CHARACTERS, is_long, reduced, room_for
-from flowengine.agents.generated_reductions import CLEAR, SUMMARIZE
+from flowengine.agents.context_window import (
+    CHARACTERS,
+    handed_over,
+    is_long,
+    reduced,
+    room_for,
+)
+from flowengine.agents.generated_reductions import CLEAR, HANDOFF, SUMMARIZE
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
@@ -51,6 +57,8 @@ class ContextReduction:
             StepError: The messages that must stay do not fit.
         """
         state, agent = self._context.state, self._agent
+        if agent["rule"] == HANDOFF:
+            return _handed_over(state, agent["sees"])
         full, before = state["full"], state.get("window") or {}
         reduction = reduced(state, agent["room"], agent["clear"])
         mark, messages = reduction.mark, [*unwrapped(state["messages"])]
@@ -101,6 +109,24 @@ class ContextReduction:
             return {}
         cut = self.cut()
         return await model_needs(self._context, self.request(cut), {}) if cut["left_out"] else {}
+
+
+def _handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
+    """Return what an agent sees after a handoff, as output of the step."""
+    cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
+    bare = int(cut.window.get("bare", 0))
+    silent = [one for one in messages[cut.mark : bare] if not one.get("content")]
+    said: dict[str, Any] = {} if sees == "text" else {"summary": ""}
+    return {
+        "rule": HANDOFF,
+        "mark": cut.mark,
+        "left_out": cut.mark - state["mark"],
+        "stripped": sum(bool(one.get("tool_calls")) for one in messages[cut.mark : bare]),
+        "kept": len(messages) - cut.mark,
+        "window": dict(cut.window),
+        "replies": sum(one["role"] == "assistant" for one in [*messages[: cut.mark], *silent]),
+        **said,
+    }
 
 
 def _text(reply: ModelReply) -> str:

@@ -8,7 +8,7 @@ None of this moves until the next reduction, so providers can cache the prefix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,8 +42,8 @@ def window(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Mess
     Args:
         messages: The whole conversation.
         state: State of the agent's flow. `window` has `pinned` (places of messages that stay from
-            before the mark), `cleared` (results before this place are notes) and `bare` (calls and
-            results before this place are left out).
+            before the mark), `cleared` (results before this place are notes), `bare` (calls and
+            results before this place are left out) and `since` (nothing before it is shown again).
 
     Returns:
         The messages that replace the first ones, and how many of them they replace.
@@ -103,14 +103,16 @@ def result_reader() -> ToolOffer:
     )  # fmt: skip
 
 
-def result_of(messages: Iterable[Message], id: Plain) -> str:
+def result_of(messages: Sequence[Message], state: Mapping[str, Any], id: Plain) -> str:
     """Return the result of a call as the model received it, or that there is none.
 
     Args:
         messages: The whole conversation.
+        state: State of the agent's flow. A handoff may have withheld results.
         id: Id of the call.
     """
-    for message in unwrapped(messages):
+    seen = state.get("window") or {}
+    for message in unwrapped(messages[max(seen.get("since", 0), seen.get("bare", 0)) :]):
         if message["role"] == "tool" and message.get("tool_call_id") == id:
             return str(message.get("content"))
     return f"Error: no call has the id {id!r}"
@@ -233,11 +235,13 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
         message = messages[place]
         shown_as = _with_note(message) if place < before.get("cleared", 0) else message
         sizes[place] = sizes[place + 1] + message_tokens(shown_as)
-    task = next((n for n, one in enumerate(unwrapped(messages)) if one["role"] == "user"), -1)
+    since = before.get("since", 0)
+    asking = (n for n, one in enumerate(unwrapped(messages)) if one["role"] == "user")
+    task = next((place for place in asking if place >= since), -1)
     for stay in ({task, state["asked"]}, {state["asked"]}):
         least: ConversationCut | None = None
         for place in _cuts(messages, mark):
-            pinned = sorted(one for one in stay if 0 <= one < place)
+            pinned = sorted(one for one in stay if since <= one < place and one >= 0)
             stays = sum(message_tokens(messages[one]) for one in pinned)
             tokens = int((base + stays + sizes[place]) * scale)
             cut = ConversationCut(place, tokens, {**before, "pinned": pinned})
@@ -253,6 +257,29 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
         f"the {int(fits):,} that fit",
         tokens=full["tokens"],
     )
+
+
+def handed_over(state: Mapping[str, Any], sees: str | int) -> ConversationCut:
+    """Return how a conversation begins for an agent that another one has handed over to.
+
+    It always has the reply with the handoff, and the results of its calls.
+
+    Args:
+        state: State of the agent's flow.
+        sees: `text` leaves out calls and their results, `args` all before the reply. A number keeps
+            this many messages before the reply, or fewer, so that no call is without its result.
+            Any other word is for a tool that summarizes what comes before the reply.
+    """
+    messages, before = state["messages"], state.get("window") or {}
+    reply = max(n for n, one in enumerate(unwrapped(messages)) if one["role"] == "assistant")
+    if sees == "text":
+        return ConversationCut(state["mark"], 0, {**before, "bare": reply})
+    mark = reply
+    if isinstance(sees, int):
+        wanted = max(reply - sees, state["mark"] + 1)
+        mark = next((one for one in _cuts(messages, state["mark"]) if one >= wanted), reply)
+    kept = {name: before[name] for name in ("cleared", "bare") if name in before}
+    return ConversationCut(mark, 0, {**kept, "since": mark})
 
 
 def _old(messages: Sequence[Message], replies: int) -> int:

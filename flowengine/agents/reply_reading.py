@@ -133,7 +133,7 @@ class ReplyReading:
             self.found += names
             self._answer_only(call.id, call.name, tool_search.told(names))
         elif call.name == READ_RESULT and not offered.step:
-            content = result_of(self.turn.messages, call.arguments["id"])
+            content = result_of(self.turn.messages, self.turn.state, call.arguments["id"])
             self._answer_only(call.id, call.name, content)
         else:
             self._run(call, offered, sent)
@@ -143,7 +143,11 @@ class ReplyReading:
             self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
             return
         self.handed = to
-        self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
+        given: dict[str, Plain] = {}
+        if to in self.turn.agent.get("handoff_arguments", {}):
+            given = {"id": call.id, "name": call.name, "args": call.arguments}
+        content = f"Handed over to {to}."
+        self._add("", to, **given, messages=[tool_message(call.id, call.name, content)])
 
     def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
         most = self.turn.agent["repeats"]
@@ -160,9 +164,9 @@ class ReplyReading:
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
-    def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
+    def _answer_only(self, id: str, name: str, content: str) -> None:
         """Answer a call without running anything."""
-        self._add("", handoff, messages=[tool_message(id, name, content)])
+        self._add("", messages=[tool_message(id, name, content)])
 
     def _refuse(self, id: str | None, name: str, reason: str) -> None:
         """Answer an invalid call with the reason."""

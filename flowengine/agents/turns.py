@@ -211,7 +211,8 @@ class AgentTurn:
             offer = ToolOffer(name, value["description"], value["parameters"])
             offers.append(TurnTool(offer, value["step"]))
         for name, what in self.agent["handoffs"].items():
-            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
+            schema = plain(self.agent.get("handoff_arguments", {})).get(name, _NOTHING)
+            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), schema)
             offers.append(TurnTool(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
             offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]

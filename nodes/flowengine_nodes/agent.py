@@ -259,8 +259,9 @@ class Reduction(StepKind):
         from flowengine.agents.context_reduction import ContextReduction
 
         made = ContextReduction(context, task, input)
-        summarized = isinstance(output, Mapping) and "summary" in output
-        return made.request(output).as_data() if summarized else None
+        if not (made.summarizes and isinstance(output, Mapping) and "summary" in output):
+            return None
+        return made.request(output).as_data()
 
 
 class AgentSkill(StepKind):
