@@ -201,7 +201,7 @@ class UsageTotals:
         share = self.cached_tokens / self.input_tokens if self.input_tokens else 0
         cached = f" ({share:.0%} cached)" if self.cached_tokens else ""
         return (
-            f"{self.replies} replies, {self.input_tokens} tokens read{cached}, "
+            f"{_count(self.replies, 'reply', 'replies')}, {self.input_tokens} tokens read{cached}, "
             f"{self.output_tokens} written, {price}"
         )
 

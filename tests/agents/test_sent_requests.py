@@ -77,7 +77,7 @@ def test_the_command_line_lists_it(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_instructions_of_a_function_are_recorded_with_the_turn() -> None:
     told = iter(["First.", "Second."])
-    with scripted("Hello."), Engine() as engine:
+    with scripted("Hello."), Engine(None) as engine:
         one = Agent(name="clerk", instructions=lambda: next(told))
         response = one.run("Hi", engine=engine)
         [shown] = requests_of(engine, response.execution)

@@ -94,7 +94,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         width = max(14, *(len(step["address"]) for step in info["steps"]))
         yield from (_step(step, min(width, 40)) for step in info["steps"])
     usage, _ = usage_of(step.get("output") for step in info["steps"])
-    if usage.replies:
+    if usage.input_tokens:
         yield f"models      {usage}"
     if info["waits"]:
         yield "waits"
