@@ -46,7 +46,9 @@ class ContextReduction:
         self, context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
     ) -> None:
         self._context = context
-        self._agent = task["agent"]
+        self._agent = {"rule": "drop", "clear": 0, **task["agent"]}
+        if self._agent.get("summarizes"):  # in a flow compiled by an earlier version
+            self._agent["rule"] = SUMMARIZE
         self._settings = input.get("settings") or {}
         self.summarizes: bool = self._agent["rule"] == SUMMARIZE
 
@@ -116,7 +118,8 @@ def _handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
     cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
     bare = int(cut.window.get("bare", 0))
     silent = [one for one in messages[cut.mark : bare] if not one.get("content")]
-    said: dict[str, Any] = {} if sees == "text" else {"summary": ""}
+    # A tool that summarizes is given the summary before, and replaces it.
+    said: dict[str, Any] = {} if sees in ("text", "summary") else {"summary": ""}
     return {
         "rule": HANDOFF,
         "mark": cut.mark,
