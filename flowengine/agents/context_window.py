@@ -1,4 +1,4 @@
-"""What a request contains of a conversation: the window, and where to reduce it.
+"""The window: the part of a conversation that a request contains, and where it is reduced.
 
 The history only grows. After a reduction, a request contains the messages from a mark on. They are
 preceded by a note that messages were left out, by a summary if there is one, and by the pinned

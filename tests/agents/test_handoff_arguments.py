@@ -156,3 +156,31 @@ def test_in_python_the_form_is_a_type_and_the_filter_a_function() -> None:
     assert texts == ["refund"]
     assert "It is about Order 7" in model.requests[1].messages[1]["content"]
     assert len(model.requests[1].messages) == 4
+
+
+def test_a_hook_sees_and_changes_the_arguments() -> None:
+    seen: list[Any] = []
+
+    def lower(arguments: dict[str, Any]) -> dict[str, Any]:
+        seen.append(dict(arguments))
+        return {"arguments": {**arguments, "urgent": False}}
+
+    def instructions(context_variables: dict[str, Any]) -> str:
+        seen.append(context_variables["handoff"])
+        return "You are billing."
+
+    billing = Agent(name="Billing", instructions=instructions)
+    hooks = [{"before_call": lower, "tools": ["transfer_to_*"]}]
+    triage = Agent(name="Triage", handoffs=[Handoff(billing, args=Why)], hooks=hooks)
+    with scripted(said("transfer_to_Billing", reason="refund", urgent=True), "Done."):
+        assert triage.run("Order 7").output == "Done."
+
+    assert seen == [{"reason": "refund", "urgent": True}, {"reason": "refund", "urgent": False}]
+
+
+def test_a_second_handoff_of_a_reply_passes_no_arguments(tmp_path: Path) -> None:
+    both = {"calls": [*MOVE["calls"], call("transfer_to_second", "c3", priority="low")]}
+    one = case(tmp_path, ARGS, [both, {"calls": [call("seen")]}, {"text": "so"}])
+
+    assert one.run().outputs["agent"] == "second"
+    assert one.answers(2) == ["{'priority': 'high'}"]

@@ -1,4 +1,4 @@
-"""What an attempt sent to a model: not stored, but made again from the journal."""
+"""The request of an attempt to a model, which is not stored, but made again from the journal."""
 
 from __future__ import annotations
 
