@@ -323,6 +323,13 @@ class FlowWriter:
             )
             self.marks |= marks
             yield from steps
+        for other, filter in agent.filters.items() if self.execute_tools else ():
+            begin = self._begin(self.by_name[other])
+            steps, marks = generated_reductions.handoff_steps(
+                agent.name, other, filter, begin, [self._spent()]
+            )
+            self.marks |= marks
+            yield from steps
         if agent.checks:
             refused = self.person or "end"
             enters = self._enter(agent)
@@ -489,7 +496,7 @@ class FlowWriter:
         handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
-                "to": self._begin(self.by_name[other]),
+                "to": self._handed_to(agent, other),
             }
             for other in self._targets(agent)
             if other != agent.name
@@ -516,6 +523,12 @@ class FlowWriter:
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
             "next": {"first": [*ways, *handoffs, *onward]},
         }
+
+    def _handed_to(self, agent: AgentSpec, other: str) -> str:
+        """Return the first step after a handoff."""
+        if (filter := agent.filters.get(other)) is not None:
+            return generated_reductions.handoff_ids(agent.name, other, filter)[0]
+        return self._begin(self.by_name[other])
 
     def _targets(self, agent: AgentSpec) -> list[str]:
         known = [agent.name for agent in self.agents]
@@ -558,6 +571,8 @@ def _around_turns(agent: AgentSpec) -> Iterable[str]:
     yield from generated_calls.ids(agent.name)
     if agent.context is not None:
         yield from generated_reductions.ids(agent.name, agent.context)
+    for other, filter in agent.filters.items():
+        yield from generated_reductions.handoff_ids(agent.name, other, filter)
     yield from generated_checks.ids(agent.name, agent.checks)
     yield from generated_hooks.ids(agent.name, agent.hooks)
 

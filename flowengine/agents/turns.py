@@ -10,7 +10,13 @@ from typing import Any, NamedTuple, cast
 from flowengine.agents import termination, tool_search
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent_declarations import converter
-from flowengine.agents.context_window import RequestSize, left_out, size_of
+from flowengine.agents.context_window import (
+    READ_RESULT,
+    RequestSize,
+    result_reader,
+    size_of,
+    window,
+)
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
@@ -82,6 +88,8 @@ class AgentTurn:
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""
         self.tools = {one.offer.name: one for one in self._offered() if self._chosen(one)}
+        if (state.get("window") or {}).get("cleared"):
+            self.tools.setdefault(READ_RESULT, TurnTool(result_reader(), ""))
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
 
@@ -115,6 +123,19 @@ class AgentTurn:
             self.size(request).check()
         return request
 
+    def sent(self, model: str | None) -> ModelRequest | None:
+        """Return the request for users, or None if it was too long to be sent.
+
+        Args:
+            model: The model that replied. None: it did not.
+        """
+        if model is not None:
+            return self.request(model)
+        try:
+            return self._checked_request()
+        except ContextWindowExceeded:
+            return None
+
     @property
     def _last(self) -> Mapping[str, Any]:
         """The provider's report about the last request."""
@@ -143,12 +164,12 @@ class AgentTurn:
         choice = "none" if self.answers else self.choice.get("tool_choice", agent["tool_choice"])
         known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        first = [*system, *left_out(self.messages, self.state)]
+        shown, start = window(self.messages, self.state)
         added = [{"role": "user", "content": LAST}] if self.answers else []
         added = [*(self.held or ()), *added]
         return ModelRequest(
             model=model,
-            messages=RequestMessages(first, self.messages, known, self.state["mark"], added),
+            messages=RequestMessages([*system, *shown], self.messages, known, start, added),
             tools=offers,
             tool_choice=choice if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
@@ -197,7 +218,8 @@ class AgentTurn:
             offer = ToolOffer(name, value["description"], value["parameters"])
             offers.append(TurnTool(offer, value["step"]))
         for name, what in self.agent["handoffs"].items():
-            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
+            schema = plain(self.agent.get("handoff_arguments", {})).get(name, _NOTHING)
+            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), schema)
             offers.append(TurnTool(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
             offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]

@@ -248,6 +248,21 @@ class Reduction(StepKind):
 
         return reduction(context, task, input)
 
+    def request(
+        self,
+        context: StepContext,
+        task: Mapping[str, Plain],
+        input: Mapping[str, Plain],
+        output: Plain,
+    ) -> Mapping[str, Plain] | None:
+        """Return the request for a summary."""
+        from flowengine.agents.context_reduction import ContextReduction
+
+        made = ContextReduction(context, task, input)
+        if not (made.summarizes and isinstance(output, Mapping) and "summary" in output):
+            return None
+        return made.request(output).as_data()
+
 
 class AgentSkill(StepKind):
     """Reads a skill of an agent, or copies its files to where the agent's commands run."""
@@ -345,7 +360,11 @@ class Turn(StepKind):
         if reply is not None:
             show(context, task["agent"], reply)
             return reply
-        return await take_turn(context, task, await _with_instructions(context, task, input))
+        given = await _with_instructions(context, task, input)
+        output = await take_turn(context, task, given)
+        if given is not input:  # nothing else records what a function returned
+            output["instructions"] = given["instructions"]
+        return output
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether functions or types of the program take part in a turn."""
@@ -361,6 +380,26 @@ class Turn(StepKind):
         if "instructions" in task["agent"] or reply_ahead(context, task) is not None:
             return None  # a function of the program supplies them, or there is a reply
         return turn(context, task, input)
+
+    def request(
+        self,
+        context: StepContext,
+        task: Mapping[str, Plain],
+        input: Mapping[str, Plain],
+        output: Plain,
+    ) -> Mapping[str, Plain] | None:
+        """Return the request to the model, or None if it was too long to be sent."""
+        from flowengine.agents.turns import turn_of
+
+        made = output if isinstance(output, Mapping) else {}
+        taken = turn_of(context, task, {**input, **_recorded(made)})
+        sent = taken.sent(made.get("model"))
+        return None if sent is None else sent.as_data()
+
+
+def _recorded(output: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return the instructions that a function returned for a turn, if its output has them."""
+    return {name: output[name] for name in ("instructions",) if name in output}
 
 
 class Ahead(Turn):

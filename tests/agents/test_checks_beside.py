@@ -29,12 +29,16 @@ tools:
   add: {{python: "tools:add", effect: idempotent}}
   polite: {{python: "tools:polite", effect: pure}}
   begin: {{python: "tools:begin"}}
+  brief: {{python: "tools:brief", effect: pure}}
 """
 TOOLS = """
 import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+
+def brief(answer: str) -> None:
+    pass
 
 def note(line):
     with open(HERE / "called.txt", "a") as file:
@@ -258,6 +262,7 @@ def test_the_reply_counts_once_against_budgets(tmp_path: Path) -> None:
     "checks, more, message",
     [
         ("[{before: polite, beside: true, then: tell}]", "", "must know the error"),
+        ("[{after: brief, beside: true, then: end}]", "", "a check of the answer cannot"),
         (BESIDE, "  hooks: [{before_turn: begin}]\n", "a hook 'before_turn'"),
         ("[{before: polite, beside: maybe}]", "", "true or false"),
     ],
