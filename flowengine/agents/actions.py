@@ -195,14 +195,12 @@ class UsageTotals:
         self.estimated |= bool(usage.get("estimated"))
 
     def __str__(self) -> str:
-        price = (
-            f"${self.cost_usd:.4f}{' and calls whose price is unknown' if self.unpriced else ''}"
-        )
+        unknown = " and calls whose price is unknown" if self.unpriced else ""
         share = self.cached_tokens / self.input_tokens if self.input_tokens else 0
         cached = f" ({share:.0%} cached)" if self.cached_tokens else ""
         return (
             f"{_count(self.replies, 'reply', 'replies')}, {self.input_tokens} tokens read{cached}, "
-            f"{self.output_tokens} written, {price}"
+            f"{self.output_tokens} written, ${self.cost_usd:.4f}{unknown}"
         )
 
 

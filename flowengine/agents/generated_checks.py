@@ -146,17 +146,12 @@ def _beside(checks: Sequence[AgentCheck], around: Around) -> Plain:
 
     An error of a check fails it, and thereby ends the request.
     """
-    held = (
-        {"messages": f"${{{{ {HELD} }}}}"}
-        if around.holds and around.begins == around.enters
-        else {}
-    )
     return {
         "id": beside(around.agent),
         "join": {"need": "each"},
         "parallel": [*(_alongside(check, around) for check in checks), around.ahead],
         "output": f"${{{{ default(steps[{json.dumps(ahead(around.agent))}].output, {{}}) }}}}",
-        "set": {**around.taken, **held},
+        "set": {**around.taken, **_joined(around.begins, around)},
         "on_error": [
             {"when": "${{ state.end.outcome == 'budget' }}", "next": "end"},
             {"when": "${{ state.end.outcome != '' }}", "next": around.refused},
@@ -167,34 +162,42 @@ def _beside(checks: Sequence[AgentCheck], around: Around) -> Plain:
 
 def _alongside(check: AgentCheck, around: Around) -> Plain:
     """Return the step of a check in `_beside`, whose errors end it."""
-    step = _step(check, _id(around.agent, check), "end", around)
-    raised = [{**handler, "fail": "${{ error }}"} for handler in step["on_error"]]
-    for handler in raised:
-        del handler["next"]
-    del step["join"], step["next"]
-    return {**step, "on_error": raised}
+    raised = [
+        {**{key: value for key, value in handler.items() if key != "next"}, "fail": "${{ error }}"}
+        for handler in (around.spent, *_before(check, "end", around))
+    ]
+    return {"id": _id(around.agent, check), **_call(check, around), "on_error": raised}
 
 
 def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:
     before = check.when == "before"
-    given = {**GIVEN}
-    if around.holds:
-        given["prompt"] = GIVEN["prompt"].replace(
-            "state.messages[", "state.asked >= size(state.messages) ? state.held : state.messages["
-        )
     step: dict[str, Plain] = {
         "id": id,
         "join": {"need": "each"},
-        **check.tool.action,
-        "with": {name: given[name] for name in check.arguments},
+        **_call(check, around),
         "on_error": [around.spent, *(_before if before else _after)(check, to, around)],
         "next": {"to": to},
     }
     if not before and to == around.end:
         step["set"] = {"text": _AS_TEXT}
-    elif before and to == around.enters and around.holds:
-        step["set"] = {"messages": f"${{{{ {HELD} }}}}"}
+    elif before and (joined := _joined(to, around)):
+        step["set"] = joined
     return step
+
+
+def _call(check: AgentCheck, around: Around) -> dict[str, Plain]:
+    """Return the call of the tool that checks."""
+    given = {**GIVEN}
+    if around.holds:
+        given["prompt"] = GIVEN["prompt"].replace(
+            "state.messages[", "state.asked >= size(state.messages) ? state.held : state.messages["
+        )
+    return {**check.tool.action, "with": {name: given[name] for name in check.arguments}}
+
+
+def _joined(to: str, around: Around) -> dict[str, Plain]:
+    """Return the state after the last check: a message that was held joins the conversation."""
+    return {"messages": f"${{{{ {HELD} }}}}"} if around.holds and to == around.enters else {}
 
 
 def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:

@@ -307,10 +307,8 @@ def show(context: StepContext, agent: Mapping[str, Any], output: Mapping[str, An
         agent: Constants of the agent from the generated flow.
         output: The output of the turn.
     """
-    reply, pass_on = (
-        Reply.of(output),
-        partial(_pass_on, context, agent.get("called", agent["name"])),
-    )
+    reply = Reply.of(output)
+    pass_on = partial(_pass_on, context, agent.get("called", agent["name"]))
     pass_on(ReplyPart("start"))
     if reply.reasoning:
         pass_on(ReplyPart("reasoning", reply.reasoning))

@@ -186,14 +186,14 @@ class Folds:
             states: Address, step id and status of each, in order of beginning.
         """
         for address, id, status in states:
-            places = around(address)
-            ranks = {place: self._urgency(place) for place in places if place in self._places}
             number, *before = self._states.get(address, (len(self._states),))
             if before == [id, status]:
                 continue
-            changed = [*list(ranks)[-1:], *places[len(ranks) :]]
-            for known in changed[:1] if ranks else []:  # perhaps it was no fold yet, or no map
-                self._weigh(known, -1)
+            places = around(address)
+            ranks = {place: self._urgency(place) for place in places if place in self._places}
+            changed = places[max(len(ranks) - 1, 0) :]
+            if ranks:  # the first one is known: perhaps it was no fold yet, or no map
+                self._weigh(changed[0], -1)
             self._place([(address, id, status)])
             self._states[address] = number, id, status
             self._loops.pop(address, None)
@@ -203,12 +203,9 @@ class Folds:
                 self._weigh(place, 1)
             for place in places:
                 fold, at = self._places[place]
-                rank, now, order = (
-                    ranks.get(place, _LAST),
-                    self._urgency(place),
-                    self._folds[fold].order,
-                )
+                rank, now = ranks.get(place, _LAST), self._urgency(place)
                 if now != rank:
+                    order = self._folds[fold].order
                     del order[bisect_left(order, (rank, at, place))]
                     insort(order, (now, at, place))
 

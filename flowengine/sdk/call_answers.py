@@ -90,8 +90,8 @@ def answer(
     """
     if kind == NONE:
         # A handoff with arguments has them, possibly as a hook has left them.
-        context = {"handoff": call["args"]} if call["handoff"] and "args" in call else {}
-        context = {} if handed else context
+        has_them = call["handoff"] and "args" in call and not handed
+        context = {"handoff": call["args"]} if has_them else {}
         return _first_handoff(call["messages"], context, call["handoff"], None, handed)
     made: Any = result.get("envelope") if kind == ADAPTED and isinstance(result, dict) else None
     if isinstance(made, dict) and all(isinstance(made.get(k), t) for k, t in _ENVELOPE.items()):

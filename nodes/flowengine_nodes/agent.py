@@ -392,14 +392,10 @@ class Turn(StepKind):
         from flowengine.agents.turns import turn_of
 
         made = output if isinstance(output, Mapping) else {}
-        taken = turn_of(context, task, {**input, **_recorded(made)})
-        sent = taken.sent(made.get("model"))
+        if "instructions" in made:  # those that a function returned
+            input = {**input, "instructions": made["instructions"]}
+        sent = turn_of(context, task, input).sent(made.get("model"))
         return None if sent is None else sent.as_data()
-
-
-def _recorded(output: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Return the instructions that a function returned for a turn, if its output has them."""
-    return {name: output[name] for name in ("instructions",) if name in output}
 
 
 class Ahead(Turn):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,12 @@ from flowengine.errors import FlowFileError
 from flowengine.runner import Runner
 from flowengine.testing import scripted
 from tests.agents.crashes import crashed, gone_on
-from tests.agents.flows import NAME, STEPS, Case, call, flow, told
-from tests.agents.models.wire import Answer, Wire, replied, serving, streamed
+from tests.agents.flows import BEGIN, NAME, STEPS, Case, call, flow, told
+from tests.agents.models.wire import Answer, Wire, replied, streamed
 from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore
 
-HEAD = f"""
-flowengine: 1
-id: f
-inputs: {{q: {{type: string, default: What is 1 + 2?}}}}
-defaults: {{model: {NAME}}}
-tools:
+HEAD = f"""{BEGIN}tools:
   add: {{python: "tools:add", effect: idempotent}}
   polite: {{python: "tools:polite", effect: pure}}
   begin: {{python: "tools:begin"}}
@@ -87,14 +81,6 @@ def case(
     folder.mkdir(exist_ok=True)
     (folder / "tools.py").write_text(TOOLS)
     return Case(folder, flow(text, steps, head), script, by_turn=by_turn)
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    with serving() as one:
-        monkeypatch.setenv("OPENAI_API_KEY", "key")
-        monkeypatch.setenv("OPENAI_API_BASE", f"{one.url}/v1")
-        yield one
 
 
 @pytest.fixture

@@ -93,9 +93,8 @@ def _add_request(
         asked: What it began with.
         is_read: Whether that is known. Otherwise, the journal is replayed.
     """
-    specs = host.flows.by_hash(record.hash).compiled["steps"]
     for shown in steps:
-        if not any(spec["kind"] == shown["kind"] and asks_models(spec) for spec in specs):
+        if not asks_models(shown["kind"]):
             continue
         if not is_read:
             seen: list[Observation] = []

@@ -58,7 +58,7 @@ class Replayed:
         self._open: dict[str, StepInfo] = {}
         """The steps that had not ended when the tree was shown last, as it shows them."""
         self._changed: dict[str, None] = {}
-        """The addresses of those that began or ended since."""
+        """The addresses of the steps that began or ended since. Empty: there is no tree yet."""
 
     @property
     def size(self) -> int:
@@ -104,7 +104,8 @@ class Replayed:
         before = partial(state_at_retry, self._store, flows, record.id)
         at = record.hash, graph, state, self.length, events[:until], before, seen
         for moment in walk_on(flows, *at):
-            self._changed.update((observed.address, None) for observed in seen)
+            if self._folds is not None:
+                self._changed.update((observed.address, None) for observed in seen)
             self._log.take(moment, seen)
             self.length, self.last = moment.number + 1, moment
             if moment.event["type"] == "warning":

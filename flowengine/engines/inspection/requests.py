@@ -57,14 +57,9 @@ class RequestLog:
         return kind.request(context, spec.get("task", {}), input, output)
 
 
-def asks_models(spec: Mapping[str, Any]) -> bool:
-    """Return whether the attempts of a step send requests to models.
-
-    Args:
-        spec: The step, compiled.
-    """
-    name = str(spec["kind"])
-    return registry.has_kind(name) and registry.kind_class(name).request is not StepKind.request
+def asks_models(kind: str) -> bool:
+    """Return whether the attempts of steps of a kind send requests to models."""
+    return registry.has_kind(kind) and registry.kind_class(kind).request is not StepKind.request
 
 
 def _read(moment: Moment, address: str, keys: Iterable[str]) -> dict[str, Any]:
