@@ -135,7 +135,8 @@ def _in_process(command: list[str], given: str | None) -> Done:
 class Terminal:
     """Runs the commands of a page, with variables and background processes like those of a shell.
 
-    Each port of the page is replaced by a free one, so that several tests can run at once.
+    Each port of the page is replaced by a free one, so that several tests can run at once. Paths in
+    the current directory are printed as relative ones.
     """
 
     def __init__(self) -> None:
@@ -153,8 +154,8 @@ class Terminal:
         if line.endswith(" &"):
             self._begin(line.removesuffix(" &"))
             return ""
-        printed = both_streams(line)
-        if line.startswith("kill "):
+        printed = both_streams(line).replace(f"{Path.cwd()}/", "")
+        if "kill " in line:
             self._begun[-1].wait(30)
         for shown, real in self._ports.items():
             printed = printed.replace(real, shown)
