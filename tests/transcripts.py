@@ -7,6 +7,7 @@ line is a word for the exit code. `docs/contributing/testing.md` describes the f
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from flowengine.settings import current_user
 from tests.command_line import Done, flowengine, python
@@ -123,9 +125,13 @@ def _text_of(words: list[str]) -> str:
     return words[1] if words[0] == "-c" else Path(words[0]).read_text(encoding="utf-8")
 
 
+def _programs() -> str:
+    """Return the path of programs, with the Python that has flowengine first."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
 def _in_process(command: list[str], given: str | None) -> Done:
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": programs}
+    env = {**os.environ, "PATH": _programs()}
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env=env
     )
@@ -135,6 +141,8 @@ def _in_process(command: list[str], given: str | None) -> Done:
 class Terminal:
     """Runs the commands of a page, with variables and background processes like those of a shell.
 
+    It changes `os.environ`, which the caller restores.
+
     Each port of the page is replaced by a free one, so that several tests can run at once. Paths in
     the current directory are printed as relative ones.
     """
@@ -142,6 +150,7 @@ class Terminal:
     def __init__(self) -> None:
         self._ports: dict[str, str] = {}
         self._begun: list[subprocess.Popen[bytes]] = []
+        os.environ["PATH"] = _programs()
 
     def __call__(self, command: str) -> str:
         """Run a command line, and return its output on both streams."""
@@ -154,7 +163,8 @@ class Terminal:
         if line.endswith(" &"):
             self._begin(line.removesuffix(" &"))
             return ""
-        printed = both_streams(line).replace(f"{Path.cwd()}/", "")
+        with patch.object(logging.getLogger(), "handlers", []):  # pytest's would take warnings
+            printed = both_streams(line).replace(f"{Path.cwd()}/", "")
         if "kill " in line:
             self._begun[-1].wait(30)
         for shown, real in self._ports.items():
@@ -177,10 +187,8 @@ class Terminal:
 
     def _begin(self, line: str) -> None:
         """Begin a process, and wait until its port, if it has one, accepts connections."""
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         process = subprocess.Popen(
             ["sh", "-c", f"exec env {line}"],
-            env={**os.environ, "PATH": programs},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
