@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,6 @@ from unittest.mock import patch
 
 import pytest
 
-from flowengine import check
 from tests.transcripts import Terminal, play
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -30,9 +30,12 @@ def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
 ) -> None:
     play(page, {}, terminal)
-    flows = [file for file in tmp_path.glob("*.yaml") if "flowengine: 1\n" in file.read_text()]
+    flows = [file.name for file in tmp_path.glob("*.yaml") if "flowengine: 1\n" in file.read_text()]
+    checked = terminal(f"flowengine check {' '.join(flows)}") if flows else ""
 
-    assert [str(one) for file in flows for one in check(file)] == []
+    assert (
+        re.sub(r"^\w+\.yaml: ok(, unsandboxed on this host: .*)?\n", "", checked, flags=re.M) == ""
+    )
 
 
 def test_the_index_by_task_leads_to_each_page() -> None:

@@ -28,7 +28,7 @@ from flowengine.settings import current_user
 from tests.command_line import Done, flowengine, python
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w./-]+)\n")
+FILE = re.compile(r"(?:#|//|<!--) ([\w./-]+)(?: -->)?\n")
 WAIT = re.compile(r'(?:(?:approval|question) |"id": ?")([0-9a-f]{4,})\b')
 """The ID of a wait at its first appearance in a transcript of the docs."""
 PORT = re.compile(r"\b(?:8000|8383)\b")
@@ -151,6 +151,7 @@ class Terminal:
         self._ports: dict[str, str] = {}
         self._begun: list[subprocess.Popen[bytes]] = []
         os.environ["PATH"] = _programs()
+        self._run = run
 
     def __call__(self, command: str) -> str:
         """Run a command line, and return its output on both streams."""
@@ -160,16 +161,29 @@ class Terminal:
         if variable := re.fullmatch(r"(\w+)=\$\((.*)\)", line):
             os.environ[variable[1]] = _in_process(["sh", "-c", variable[2]], None).out.strip()
             return ""
+        if line == "pip install .":
+            return self._install()
         if line.endswith(" &"):
             self._begin(line.removesuffix(" &"))
             return ""
         with patch.object(logging.getLogger(), "handlers", []):  # pytest's would take warnings
-            printed = both_streams(line).replace(f"{Path.cwd()}/", "")
+            done = self._run(line)
+        printed = (done.err + done.out).replace(f"{Path.cwd()}/", "")
         if "kill " in line:
             self._begun[-1].wait(30)
         for shown, real in self._ports.items():
             printed = printed.replace(real, shown)
         return printed
+
+    def _install(self) -> str:
+        """Install the package in the current directory, for the processes of later commands."""
+        site = str(Path.cwd() / ".site")
+        options = "--quiet --offline --no-deps --no-build-isolation"
+        command = f"uv pip install {options} --python {sys.executable} --target {site} ."
+        done = _in_process(["sh", "-c", command], None)
+        os.environ["PYTHONPATH"] = site
+        self._run = lambda line: _in_process(["sh", "-c", line], None)
+        return done.err + done.out
 
     def close(self) -> None:
         """Kill the processes that still run."""
