@@ -158,7 +158,7 @@ class Terminal:
         line = PORT.sub(lambda port: self._free(port[0]), command)
         if self._begun:
             line = line.replace("$!", str(self._begun[-1].pid))
-        if variable := re.fullmatch(r"(\w+)=\$\((.*)\)", line):
+        if variable := re.fullmatch(r"export (\w+)=\$\((.*)\)", line):
             os.environ[variable[1]] = _in_process(["sh", "-c", variable[2]], None).out.strip()
             return ""
         if line == "pip install .":
