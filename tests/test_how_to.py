@@ -1,4 +1,4 @@
-"""The pages by task, each in its own directory: each command prints what its page shows."""
+"""The pages by task and that of the server, each in its own directory: each command prints what its page shows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.transcripts import Terminal, play
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
+PLAYED = [*PAGES, DOCS / "server.md"]
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
         yield terminal
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+@pytest.mark.parametrize("page", PLAYED, ids=[page.stem for page in PLAYED])
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
 ) -> None:
