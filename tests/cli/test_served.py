@@ -169,7 +169,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
 
 
 def test_the_docs_list_what_is_refused() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "server.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "server", "api.md").read_text()
     listed = re.search(
         r"Refused commands are (.+?)\. Refused options\s+are (.+?)\. `resume`", page, re.DOTALL
     )
