@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import flow_state
-from flowengine.kernel.commands import Claim, End
+from flowengine.kernel.commands import Claim, End, Notify
 from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
@@ -388,4 +388,7 @@ def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = N
     state["status"] = status
     state["outputs"] = outputs
     state["error"] = error
+    notices = tx.graph.flow.get("end_notices", ())
+    if flows := [notice["flow"] for notice in notices if status in notice["on"]]:
+        tx.commands.append(Notify(0, "ended", [], flows, state["events"]))
     tx.commands.append(End(status, outputs, error))
