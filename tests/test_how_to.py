@@ -1,4 +1,4 @@
-"""The pages by task and that of the server, each in its own directory, print what they show."""
+"""The pages by task, and guides with commands: each command prints what its page shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.transcripts import Terminal, play
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
-PLAYED = [*PAGES, DOCS / "server.md"]
+GUIDES = ["server", "language/approvals", "language/budgets", "language/control-flow"]
+PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
+"""Pages that are played, each in its own directory."""
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
     match words[0]:
         case "flowengine":
             done = flowengine(*words[1:], typed=given, env=env)
-        case "python" if not NEEDS_PROCESS.search(_text_of(words[1:])):
+        case "python" if words[1] != "-m" and not NEEDS_PROCESS.search(_text_of(words[1:])):
             done = python(*words[1:], env=env)
         case "python":
             done = _in_process([sys.executable, *words[1:]], None)
