@@ -736,6 +736,8 @@ class Execution:
             "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
             "id": send.id, "by": f"execution:{self.id}",
         }  # fmt: skip
+        if send.step is not None:
+            event["step"] = send.step
         self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
         self.commands.append(send)
 

@@ -274,9 +274,12 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     linked = execution.linked
     number: int = linked.compiled["steps"][run.step]["task"]["flow"]
     parent = {**execution.state["execution"], "workdir": execution.context.workdir}
+    id = separate_id(execution.id, run.address)
+    child = execution.state.get("children", {}).get(id)
+    tool = linked.graph.node(run.step).tool
+    about = None if child is None else {**child, "tool": tool.rpartition(".")[2]}
     try:
-        id = separate_id(execution.id, run.address)
-        id = begin_separate(host, linked, number, id, parent, run.input or {})
+        id = begin_separate(host, linked, number, id, parent, run.input or {}, about)
     except InputError as error:
         failure = {"type": "ValidationError", "message": error.message, "data": None}
         return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]

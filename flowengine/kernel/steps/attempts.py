@@ -96,6 +96,10 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
             # Otherwise it keeps the input that was approved, or that its needs were computed from.
             if "shown" not in unit and "needs" not in unit:
                 _prepare(tx, node, unit)
+            if node.background is not None:
+                from flowengine.kernel.limits.background import begin
+
+                begin(tx, unit, node)
             run(tx, unit)
         else:
             _act(tx, node, unit)

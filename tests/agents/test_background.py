@@ -1,0 +1,176 @@
+"""What agents see of those that they have started in the background, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Agent, Engine
+from flowengine.agents.models.registry import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.testing import call, scripted
+from tests.agents.test_steering import said
+
+
+def agent(name: str, **more: Any) -> Agent:
+    return Agent(name=name, instructions=f"You are {name}.", model="scripted/x", **more)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    store = tmp_path / "store" if request.param == "folder" else None
+    with Engine(store, durability="none") as engine:
+        yield engine
+
+
+def play(replies: Any) -> Any:
+    """Return a reply to any request: the one of the agent for its turn."""
+
+    def reply(request: Any) -> Any:
+        name = re.search(r"You are (\w+)", request.messages[0]["content"])
+        assert name is not None
+        turn = sum(one["role"] == "assistant" for one in request.messages)
+        made = replies[name[1]][turn]
+        return made(request.messages) if callable(made) else made
+
+    return reply
+
+
+def ids(messages: Any) -> list[str]:
+    """Return the ids that the tools in the background have answered with."""
+    texts = [one["content"] for one in messages if one["role"] == "tool"]
+    return re.findall(r'execution_id": ?"(\w+)', " ".join(texts))
+
+
+def both(tool: str, *prompts: str) -> dict[str, Any]:
+    return {"calls": [{"name": tool, "arguments": {"prompt": prompt}} for prompt in prompts]}
+
+
+def statuses(engine: Engine, flow: str = "agents.") -> list[str]:
+    items = engine.executions.list().items
+    return sorted(one["status"] for one in items if one["flow"].startswith(flow))
+
+
+def test_the_model_hears_of_each_end_once_after_it_has_waited(engine: Engine) -> None:
+    lead = agent("Lead", tools=[agent("Helper").as_tool(background=True)])
+    replies = {
+        "Lead": [both("helper", "A", "B"), call("wait_for_agents"), call("list_agents"), "done"],
+        "Helper": ["found"],
+    }
+    with scripted(*[play(replies)] * 6):
+        response = lead.run("Go.", engine=engine)
+    assert response.output == "done"
+    messages = said(response.history)
+    told = [text for role, text in messages if role == "user"][1:]
+    assert len(told) == 1
+    started = ids(response.history)
+    assert len(started) == 2
+    assert all(
+        told[0].count(f"[The agent helper in the background, {id}, has ended") for id in started
+    )
+    assert told[0].count("found") == 2
+    assert [text.count("resolved") for role, text in messages if role == "tool"] == [0, 0, 0, 2]
+    assert statuses(engine) == ["succeeded", "succeeded"]
+
+
+def test_an_answer_waits_for_those_that_run(engine: Engine) -> None:
+    lead = agent("Lead", tools=[agent("Helper").as_tool(background=True)])
+    replies = {"Lead": [both("helper", "A"), "early", "late"], "Helper": ["found"]}
+    with scripted(*[play(replies)] * 4):
+        response = lead.run("Go.", engine=engine)
+    assert response.output == "late"
+    assert "found" in said(response.history)[-2][1]
+
+
+def test_an_agent_is_sent_messages_and_cancelled_by_the_one_that_started_it(
+    engine: Engine,
+) -> None:
+    begun: list[int] = []
+
+    def work() -> str:
+        """Work."""
+        begun.append(1)
+        time.sleep(0.2)
+        return "worked"
+
+    def rest() -> str:
+        """Rest until both work."""
+        while len(begun) < 2:
+            time.sleep(0.01)
+        return "rested"
+
+    helper = agent("Helper", tools=[work])
+    lead = agent("Lead", tools=[rest, helper.as_tool(background=True)])
+
+    def ask(tool: str, number: int, **more: Any) -> Any:
+        return lambda messages: call(tool, id=ids(messages)[number], **more)
+
+    def helped(messages: Any) -> Any:
+        heard = [one["content"] for one in messages if one["role"] == "user"]
+        return "stopped early" if "Stop." in heard else call("work")
+
+    replies = {
+        "Lead": [
+            both("helper", "A", "B"),
+            call("rest"),
+            ask("message_agent", 0, message="Stop."),
+            ask("cancel_agent", 1),
+            call("wait_for_agents"),
+            {"calls": [{"name": "cancel_agent", "arguments": {"id": "it"}}]},
+            "done",
+        ],
+        "Helper": [helped] * 100,
+    }
+    with using(ScriptedModel([play(replies)] * 300)):
+        response = lead.run("Go.", engine=engine)
+    assert response.output == "done"
+    told = "".join(text for role, text in said(response.history) if role == "user")
+    assert "stopped early" in told
+    assert "has ended: cancelled" in told
+    assert "no agent with this id runs" in said(response.history)[-2][1]
+    assert statuses(engine) == ["cancelled", "succeeded"]
+
+
+def test_the_end_of_an_agent_cancels_those_that_it_has_started(engine: Engine) -> None:
+    lead = agent("Lead", tools=[agent("Helper", tools=["std.ask"]).as_tool(background=True)])
+    asks = call("std.ask", question="?")
+    replies = {"Lead": [both("helper", "A", "B"), "never"], "Helper": [asks, "never"]}
+    with scripted(*[play(replies)] * 4):
+        lead.run("Go.", engine=engine)
+        [run] = [
+            one for one in engine.executions.list().items if not one["flow"].startswith("agents.")
+        ]
+        assert run["status"] == "waiting"
+        engine.executions.cancel(run["execution"], now=True)
+        until = time.monotonic() + 20
+        while statuses(engine) != ["cancelled", "cancelled"] and time.monotonic() < until:
+            time.sleep(0.05)
+    assert statuses(engine) == ["cancelled", "cancelled"]
+
+
+def test_what_exceeds_a_bound_is_an_error_for_the_model(engine: Engine) -> None:
+    helper = agent("Helper").as_tool(background={"at_once": 2, "total": 3})
+    replies = {
+        "Lead": [both("helper", *"ABC"), "early", both("helper", *"DE"), "late", "done"],
+        "Helper": ["found"],
+    }
+    with scripted(*[play(replies)] * 8):
+        response = agent("Lead", tools=[helper]).run("Go.", engine=engine)
+    refused = [text for _, text in said(response.history) if text.startswith("Error: ")]
+    assert len(refused) == 2
+    assert "LimitExceeded: 2 run in the background already" in refused[0]
+    assert "LimitExceeded: 3 were started in the background already" in refused[1]
+    assert len(statuses(engine)) == 3
+
+
+def test_nested_agents_in_the_background_are_bounded(engine: Engine) -> None:
+    helper = agent("Helper")
+    helper.use_tools(helper.as_tool("deeper", background=True))
+    replies = {"Helper": [both("deeper", "A"), "early", "late"]}
+    with using(ScriptedModel([play(replies)] * 100)):
+        helper.run("Go.", engine=engine)
+    assert statuses(engine) == ["succeeded"] * 8
