@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -174,3 +178,73 @@ def test_nested_agents_in_the_background_are_bounded(engine: Engine) -> None:
     with using(ScriptedModel([play(replies)] * 100)):
         helper.run("Go.", engine=engine)
     assert statuses(engine) == ["succeeded"] * 8
+
+
+TEAM = """
+flowengine: 1
+id: team
+defaults: {model: scripted/script.json}
+tools:
+  look: {python: "tools:look", effect: idempotent}
+  note: {python: "tools:note", effect: idempotent}
+  help: {agent: helper, background: 50}
+agents:
+  lead:
+    instructions: Lead.
+    tools: [help]
+    model: scripted/lead.json
+    hooks: [{before_turn: note}]
+  helper: {instructions: Help., description: Helps, tools: [look]}
+steps: [{id: work, agent: lead, with: {prompt: Go.}}]
+"""
+TOOLS = """
+import json
+
+def look() -> str:
+    "Look."
+    return "looked"
+
+def note(messages: list) -> None:
+    "Keep what the model is about to read."
+    with open("read.json", "w") as file:
+        json.dump([one["content"] for one in messages], file)
+"""
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("seed", range(3))
+def test_fifty_agents_end_once_across_kills(tmp_path: Path, seed: int) -> None:
+    """What the model of the first agent reads has the end of each, once."""
+    chance = random.Random(seed)
+    (tmp_path / "team.yaml").write_text(TEAM)
+    (tmp_path / "tools.py").write_text(TOOLS)
+    look = {"calls": [{"name": "look", "arguments": {}}]}
+    prompts = [str(number) for number in range(50)]
+    (tmp_path / "script.json").write_text(json.dumps([look, look, {"text": "found"}]))
+    (tmp_path / "lead.json").write_text(json.dumps([both("help", *prompts), *[{"text": "so"}] * 2]))
+    command = [sys.executable, "-m", "flowengine", "--store", str(tmp_path / "store")]
+    words = [*command, "run", str(tmp_path / "team.yaml"), "--id", "it", "--quiet"]
+    kills = 0
+    while True:
+        driver = subprocess.Popen(
+            words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            code = driver.wait(chance.uniform(1, 4) if kills < 8 else 120)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+            driver.wait()
+            kills += 1
+        else:
+            if code == 0:
+                break
+        words = [*command, "resume", "it", "--quiet"]
+    assert kills
+    read = " ".join(map(str, json.loads((tmp_path / "read.json").read_text())))
+    told = re.findall(r"in the background, (\w+), has ended: resolved", read)
+    assert len(told) == 50
+    with Engine(tmp_path / "store") as engine:
+        page = engine.executions.list(limit=100).items
+        children = [one for one in page if one["flow"] == "agents.helper"]
+        assert sorted(told) == sorted(one["execution"] for one in children)
+        assert {one["status"] for one in children} == {"succeeded"}

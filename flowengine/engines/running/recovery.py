@@ -74,6 +74,9 @@ def recover(
         fire(execution, timer, now)
     execution.queue.extend(tries_for_environments(execution, now))
     execution.queue.extend(_offered(execution, host.offers, now))
+    for id, child in execution.state.get("children", {}).items():
+        if "ended" not in child:
+            host.woken[id] = True  # its process may have died with that of this execution
     if has_died:
         execution.recovered = execution.seq + len(execution.queue)
 
