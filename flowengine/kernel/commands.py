@@ -58,6 +58,8 @@ class Run(NamedTuple):
     """Amounts granted by budgets: meter → amount in the budget's unit, for meters with a limit."""
     at: int = 0
     """When the attempt begins (ms), as in the observation of it."""
+    child: Mapping[str, Plain] | None = None
+    """The `state.records.Child` of the execution that it starts in the background."""
 
 
 class Stop(NamedTuple):

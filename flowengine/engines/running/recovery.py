@@ -278,9 +278,8 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     number: int = linked.compiled["steps"][run.step]["task"]["flow"]
     parent = {**execution.state["execution"], "workdir": execution.context.workdir}
     id = separate_id(execution.id, run.address)
-    child = execution.state.get("children", {}).get(id)
     tool = linked.graph.node(run.step).tool
-    about = None if child is None else {**child, "tool": tool.rpartition(".")[2]}
+    about = None if run.child is None else {**run.child, "tool": tool.rpartition(".")[2]}
     try:
         id = begin_separate(host, linked, number, id, parent, run.input or {}, about)
     except InputError as error:

@@ -68,6 +68,12 @@ def begin(tx: Transition, unit: Unit, node: Node) -> None:
     tx.state.setdefault("children", {})[id] = child
 
 
+def child_of(tx: Transition, unit: Unit) -> dict[str, Plain] | None:
+    """Return the record of the execution that an attempt starts, as plain data."""
+    child = tx.state.get("children", {}).get(_id(tx, unit))
+    return None if child is None else {**child}
+
+
 def _bound(number: int, most: int, what: str, name: str) -> None:
     message = f"{number} {what} (background.{name})"
     require(number < most, "LimitExceeded", message, {"limit": name})

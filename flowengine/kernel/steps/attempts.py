@@ -316,6 +316,11 @@ def run(tx: Transition, unit: Unit) -> None:
         from flowengine.kernel.waiting.call_questions import permission
 
         given_by = permission(tx, unit)
+    child = None
+    if node.background is not None:
+        from flowengine.kernel.limits.background import child_of
+
+        child = child_of(tx, unit)
     tx.commands.append(
         Run(
             unit["id"],
@@ -333,6 +338,7 @@ def run(tx: Transition, unit: Unit) -> None:
             measures,
             unit.get("granted"),
             tx.now,
+            child,
         )
     )
 
