@@ -19,7 +19,14 @@ from flowengine.util.lazy_names import exports
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flowengine.agents import Agent, LoggerManager, Response, Result, function_to_json
+    from flowengine.agents import (
+        Agent,
+        Handoff,
+        LoggerManager,
+        Response,
+        Result,
+        function_to_json,
+    )
     from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
@@ -79,6 +86,7 @@ __all__ = [
     "Flow",
     "FlowEngineError",
     "FlowFileError",
+    "Handoff",
     "HandoffPart",
     "InputError",
     "LeaseLost",
@@ -122,7 +130,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(
-        ("Agent", "LoggerManager", "Response", "Result", "function_to_json"), ".agents"
+        ("Agent", "Handoff", "LoggerManager", "Response", "Result", "function_to_json"), ".agents"
     ),
     **dict.fromkeys(("AsyncClient", "Client"), ".client.client"),
     "Engine": ".engines.engine",

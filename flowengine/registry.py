@@ -28,6 +28,7 @@ SANDBOXES = "flowengine.sandboxes"
 BUILT_IN = {
     NODES: {
         "agent": "flowengine_nodes.agent:Agent",
+        "agent_ahead": "flowengine_nodes.agent:Ahead",
         "agent_function": "flowengine_nodes.python_agents:AgentFunction",
         "agent_offer": "flowengine_nodes.agent:Offer",
         "agent_reduction": "flowengine_nodes.agent:Reduction",

@@ -43,7 +43,9 @@ FLOWS = [
     if re.match(r"(#.*\n)?flowengine: 1\n", text)
     and PLUGIN not in text
     and not place.startswith("docs/from/")  # run with their modules by test_transcripts.py
-    and not place.startswith(("docs/tutorial/", "docs/how-to/"))  # likewise by their tests
+    and not place.startswith(
+        ("README.md", "docs/tutorial/", "docs/how-to/")
+    )  # likewise by their tests
 ]
 
 

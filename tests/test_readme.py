@@ -1,4 +1,4 @@
-"""The README's transcripts match the program's output, except for IDs, times and durations."""
+"""The programs and transcripts of the README and the larger examples come out as printed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts import WAIT, both_streams, exchanges, plain
+from tests.transcripts import BLOCK, WAIT, both_streams, exchanges, plain, write_files
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-PLAYED = [block for block in BLOCKS if "kill -9" not in block]
-"""Without the kill, whose moment is random. `tests/examples/test_slow.py` covers it."""
-
-
-def test_the_flows_are_the_examples() -> None:
-    agents, flow = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-    example = (ROOT / "examples" / "welcome.yaml").read_text(encoding="utf-8")
-    assert example.split("\n", 1)[1] == flow
-    assert agents in (ROOT / "examples" / "triage" / "triage.yaml").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "docs" / "examples.md"]
+REPLIES = """\
+- calls: [{name: refund, arguments: {order: 7, amount: 240}}]
+- text: I am sorry! 60 EUR are on their way.
+"""
+"""In place of the model of the README."""
 
 
 @pytest.fixture
@@ -36,11 +30,22 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_transcripts_come_out_as_printed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_its_transcripts_come_out_as_printed(
+    page: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(home / "flowengine")
+    Path("replies.yaml").write_text(REPLIES)
+    monkeypatch.setenv("FLOWENGINE_MODEL", "scripted/replies.yaml")
+    text = page.read_text(encoding="utf-8")
+    write_files(text)
     waits: dict[str, str] = {}
-    for command, expected in (step for block in PLAYED for step in exchanges(block)):
+    blocks = [block for language, block in BLOCK.findall(text) if language == "console"]
+    # The moment of a kill is random. `tests/examples/test_slow.py` covers it.
+    played = [step for block in blocks if "kill -9" not in block for step in exchanges(block)]
+    assert played
+    for command, expected in played:
         line = command.replace("~", str(home))
         if line.startswith("cd "):
             monkeypatch.chdir(line.removeprefix("cd "))
@@ -51,3 +56,28 @@ def test_its_transcripts_come_out_as_printed(home: Path, monkeypatch: pytest.Mon
         waits |= zip(WAIT.findall(expected), WAIT.findall(printed), strict=False)
 
         assert plain(printed, waits) == plain(expected, waits), line
+
+
+def test_the_first_commands_of_the_readme_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [line] = re.findall(r"^(flowengine init .*?) +#", PAGES[0].read_text(), re.MULTILINE)
+    for command in line.split(" && "):
+        printed = both_streams(command)
+    assert "flowengine approve" in printed
+
+
+def test_the_agent_of_the_readme_runs_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(PAGES[0].read_text())
+    Path("replies.yaml").write_text(REPLIES)
+    [call] = re.findall(r"`(Runner\(engine.*?)` runs it", PAGES[0].read_text())
+    head = (
+        "from desk import desk\nfrom flowengine import Engine, Runner\nwith Engine() as engine:\n"
+    )
+    Path("main.py").write_text(f"{head}    print({call}.waits[0]['title'])")
+    told = both_streams("FLOWENGINE_MODEL=scripted/replies.yaml python main.py")
+    assert told == "Call refund: order 7, amount 240?\n"

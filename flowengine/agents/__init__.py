@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
-    from flowengine.agents.agent import Agent, Response, Result
+    from flowengine.agents.agent import Agent, Handoff, Response, Result
     from flowengine.agents.function_schemas import function_to_json
     from flowengine.agents.loggers import LogEvent, LoggerManager
     from flowengine.agents.termination import case_not_resolved, case_resolved
@@ -21,6 +21,7 @@ MODEL_VARIABLE = "FLOWENGINE_MODEL"
 __all__ = [
     "MODEL_VARIABLE",
     "Agent",
+    "Handoff",
     "LogEvent",
     "LoggerManager",
     "Response",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Agent", "Response", "Result"), ".agent"),
+    **dict.fromkeys(("Agent", "Handoff", "Response", "Result"), ".agent"),
     **dict.fromkeys(("case_not_resolved", "case_resolved"), ".termination"),
     **dict.fromkeys(("LogEvent", "LoggerManager"), ".loggers"),
     "function_to_json": ".function_schemas",

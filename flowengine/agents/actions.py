@@ -96,9 +96,33 @@ def summary(output: Plain) -> str | None:
     if "message" in output:
         return text_in(output["message"])
     if "left_out" in output:
-        return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
+        return reduction(output)
     message = answering_message(output)
     return unmarked(without_notes(shown(message.get("content")))) if message else None
+
+
+def reduction(output: Mapping[str, Any]) -> str:
+    """Return what a reduction left out of requests, what it kept, and why."""
+    parts = []
+    if output["left_out"]:
+        parts.append(f"leaves out {_count(output['left_out'], 'message')}")
+    if output.get("cleared"):
+        parts.append(f"replaces {_count(output['cleared'], 'old result')} by notes")
+    if output.get("stripped"):
+        parts.append(f"leaves out the calls of {_count(output['stripped'], 'reply', 'replies')}")
+    if "kept" in output:
+        pinned = (output.get("window") or {}).get("pinned")
+        asked = f" and {_count(len(pinned), 'earlier message')} of the user" if pinned else ""
+        parts.append(f"keeps {output['kept']}{asked}")
+    if "tokens" not in output:
+        return ", ".join(parts)
+    was = f" of {output['before']:,}" if "before" in output else ""
+    fits = f" ({output['limit']:,} fit)" if output.get("limit") else ""
+    return f"{', '.join(parts)}: about {output['tokens']:,} tokens stay{was}{fits}"
+
+
+def _count(number: int, noun: str, several: str = "") -> str:
+    return f"{number} {noun if number == 1 else several or noun + 's'}"
 
 
 def failure(kind: str, output: Plain) -> str | None:
@@ -170,21 +194,29 @@ class UsageTotals:
         self.unpriced |= usage.get("cost_usd") is None
         self.estimated |= bool(usage.get("estimated"))
 
+    def __str__(self) -> str:
+        unknown = " and calls whose price is unknown" if self.unpriced else ""
+        share = self.cached_tokens / self.input_tokens if self.input_tokens else 0
+        cached = f" ({share:.0%} cached)" if self.cached_tokens else ""
+        return (
+            f"{_count(self.replies, 'reply', 'replies')}, {self.input_tokens} tokens read{cached}, "
+            f"{self.output_tokens} written, ${self.cost_usd:.4f}{unknown}"
+        )
+
 
 _ASKED = frozenset({"message", "left_out"})
 """Keys found only in the outputs of turns and of reductions."""
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
-def usage_of(entries: Iterable[Mapping[str, Any]]) -> tuple[UsageTotals, dict[str, UsageTotals]]:
-    """Return the usage of all model calls in a journal, in total and by model.
+def usage_of(outputs: Iterable[Any]) -> tuple[UsageTotals, dict[str, UsageTotals]]:
+    """Return the usage of all model calls of an execution, in total and by model.
 
     Args:
-        entries: Journal entries, as returned by an engine.
+        outputs: Outputs of steps, those without a model included.
     """
     total, models = UsageTotals(), dict[str, UsageTotals]()
-    for entry in entries:
-        value = entry.get("value") if entry["type"] == "succeeded" else None
+    for value in outputs:
         if not isinstance(value, Mapping) or _ASKED.isdisjoint(value):
             continue
         usage = value.get("usage")
@@ -192,3 +224,8 @@ def usage_of(entries: Iterable[Mapping[str, Any]]) -> tuple[UsageTotals, dict[st
             total.add(usage)
             models.setdefault(str(value.get("model")), UsageTotals()).add(usage)
     return total, models
+
+
+def outputs_in(entries: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """Yield the outputs of attempts in journal entries, as returned by an engine."""
+    return (entry.get("value") for entry in entries if entry["type"] == "succeeded")

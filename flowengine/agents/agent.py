@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast
@@ -16,6 +17,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    InstanceOf,
     ModelWrapValidatorHandler,
     field_serializer,
     model_validator,
@@ -86,6 +88,24 @@ Termination = Literal[
 Instructions = str | Callable[..., str]
 
 
+@dataclass(frozen=True)
+class Handoff:
+    """An agent that another one can hand off to, and what it is given.
+
+    Args:
+        agent: The other agent.
+        args: Form of the arguments that the model passes: a type with fields, such as a pydantic
+            model, or a JSON Schema of an object. They become the context variable `handoff`.
+        sees: What the other agent sees of the conversation before the handoff: `all`, `text`
+            (without calls and results), `args` (the call of the handoff alone), a number of newest
+            messages, or a function that takes `messages` and returns a summary.
+    """
+
+    agent: Agent
+    args: Any = None
+    sees: str | int | Callable[..., str] = "all"
+
+
 class Agent(AgentWithTools, Generic[Out, Deps]):
     """A model with instructions and tools.
 
@@ -147,7 +167,8 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
     the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
     a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
-    short for `{"reduce": string}`. None: a run that exceeds the limit fails."""
+    short for `{"reduce": string}`. With `"clear": 3`, long results that came before the newest 3
+    replies become notes first. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
     `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,
@@ -162,8 +183,9 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     by the tool `find_tools` that it receives then."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
-    handoffs: list[Agent] = Field(default_factory=list, repr=False)
-    """Agents that this agent can hand the conversation off to. Two agents can name each other."""
+    handoffs: list[Agent | InstanceOf[Handoff]] = Field(default_factory=list, repr=False)
+    """Agents that this agent can hand the conversation off to. Two agents can name each other. A
+    `Handoff` also declares arguments, and what the other agent sees."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -188,7 +210,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         given = (*self.tools, *self.ready)
         tools = [getattr(tool, "name", None) or getattr(tool, "__name__", "…") for tool in given]
         yield from (("tools", tools),) if tools else ()
-        handoffs = [agent.name for agent in self.handoffs]
+        handoffs = [agent.name for agent in self.handoff_targets]
         yield from (("handoffs", handoffs),) if handoffs else ()
 
     def check(self) -> None:
@@ -250,11 +272,17 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             raise UsageError(message, hint=error.hint) from None
 
     @property
+    def handoff_targets(self) -> list[Agent]:
+        """The agents of `handoffs`."""
+        return [one.agent if isinstance(one, Handoff) else one for one in self.handoffs]
+
+    @property
     def helper_functions(self) -> list[Any]:
         """Functions that run without the model calling them: checks, hooks and summarizers."""
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
         entries = [entry for entry in (*self.checks, *self.hooks) if isinstance(entry, Mapping)]
         values = [value for entry in entries for value in entry.values()]
+        values += [entry.sees for entry in self.handoffs if isinstance(entry, Handoff)]
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def deps_parameters(self) -> list[str]:
@@ -274,7 +302,18 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         Raises:
             UsageError: `returns` has no JSON Schema.
         """
-        returns: Any = self.returns
+        return self.form_of("returns", self.returns)
+
+    def form_of(self, field: str, returns: Any) -> dict[str, Any] | None:
+        """Return the JSON Schema of a form that the agent declares.
+
+        Args:
+            field: The field that declares it, for the message.
+            returns: A type, a JSON Schema, or None.
+
+        Raises:
+            UsageError: The type has no JSON Schema.
+        """
         if returns is None or isinstance(returns, dict):
             return returns
         from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
@@ -286,11 +325,11 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             return with_distinct_members(schema or _ANY, lambda: computed_fields([returns]))
         except UsageError as error:
             raise UsageError(
-                f"agent {self.name!r}: returns: {error.message}", hint=error.hint
+                f"agent {self.name!r}: {field}: {error.message}", hint=error.hint
             ) from None
         except Exception as error:
             raise UsageError(
-                f"agent {self.name!r}: returns: {in_words(returns)} has no JSON Schema: {error}",
+                f"agent {self.name!r}: {field}: {in_words(returns)} has no JSON Schema: {error}",
                 hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
             ) from None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.agents.agent import Agent, turn_limit
+from flowengine.agents.agent import Agent, Handoff, turn_limit
 from flowengine.agents.agent_tools import (
     AgentAsTool,
     FlowEnvironments,
@@ -251,7 +251,7 @@ class _Writer:
         tools = [tool for tool in agent.tools if not is_case_tool(tool)]
         uses = [self._use(agent, tool) for tool in tools]
         uses += [self._ready(agent, tool) for tool in agent.ready]
-        handoffs = [self.ids[handoff.name] for handoff in agent.handoffs]
+        handoffs = [self.ids[handoff.name] for handoff in agent.handoff_targets]
         led_to = (self.ids[one.name] for one in (*targets(agent), *others) if one is not agent)
         entry: dict[str, Plain] = {
             "title": literal_text(agent.name) if id != agent.name else None,
@@ -261,7 +261,7 @@ class _Writer:
             "tools": uses,
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(skill)) for skill in agent.skills],
-            "handoffs": handoffs,
+            "handoffs": [self._handoff(agent, handoff) for handoff in agent.handoffs],
             "tool_handoffs": [target for target in led_to if target not in handoffs],
             "returns": literal_text(agent.answer_schema()),
             "returns_type": self._returns_type(agent),
@@ -318,6 +318,14 @@ class _Writer:
             return {}
         specs = agent.specs
         return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
+
+    def _handoff(self, agent: Agent, handoff: Agent | Handoff) -> Plain:
+        if not isinstance(handoff, Handoff):
+            return self.ids[handoff.name]
+        args = literal_text(agent.form_of("handoffs", handoff.args))
+        entry: dict[str, Plain] = {"agent": self.ids[handoff.agent.name], "args": args}
+        entry["sees"] = self._with_tools(agent, handoff.sees)
+        return {name: value for name, value in entry.items() if value not in (None, "all")}
 
     def _with_tools(self, agent: Agent, value: Any) -> Plain:
         """Return `checks` or `context` with tool names in place of functions."""

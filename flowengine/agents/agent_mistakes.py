@@ -182,7 +182,8 @@ def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str
     for each in error.errors(include_url=False):
         field, *inside = each["loc"]
         value, place = each["input"], str(field)
-        text = "must be an Agent" if each["type"] == "model_type" else predicate(each)
+        is_agent = each["type"] in ("model_type", "is_instance_of")  # or a handoff to one
+        text = "must be an Agent" if is_agent else predicate(each)
         if inside and isinstance(inside[0], int):
             place = f"{field}[{inside[0]}]"
             if not isinstance(given[str(field)], Sequence):  # an agent is a series of its fields

@@ -7,7 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.actions import text_in
-from flowengine.agents.context_window import CHARACTERS, reduced, room_for
+from flowengine.agents.context_window import (
+    CHARACTERS,
+    handed_over,
+    is_long,
+    reduced,
+    room_for,
+)
+from flowengine.agents.generated_reductions import CLEAR, HANDOFF, SUMMARIZE
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
@@ -30,7 +37,8 @@ class ContextReduction:
 
     Args:
         context: The attempt, with the state of the agent's flow.
-        task: `agent`, with its `name`, whether it `summarizes`, and the `room` for a summary.
+        task: `agent`, with its `name`, the `rule`, the `room` for a summary, and how many replies
+            keep their results (`clear`).
         input: `settings` of the model.
     """
 
@@ -38,9 +46,11 @@ class ContextReduction:
         self, context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
     ) -> None:
         self._context = context
-        self._agent = task["agent"]
+        self._agent = {"rule": "drop", "clear": 0, **task["agent"]}
+        if self._agent.get("summarizes"):  # in a flow compiled by an earlier version
+            self._agent["rule"] = SUMMARIZE
         self._settings = input.get("settings") or {}
-        self.summarizes: bool = self._agent["summarizes"]
+        self.summarizes: bool = self._agent["rule"] == SUMMARIZE
 
     def cut(self) -> dict[str, Any]:
         """Return the place of the cut, as output of the step.
@@ -48,14 +58,24 @@ class ContextReduction:
         Raises:
             StepError: The messages that must stay do not fit.
         """
-        state = self._context.state
-        reduction = reduced(state, self._agent["room"])
-        before = state["messages"][: reduction.mark]
+        state, agent = self._context.state, self._agent
+        if agent["rule"] == HANDOFF:
+            return _handed_over(state, agent["sees"])
+        full, before = state["full"], state.get("window") or {}
+        reduction = reduced(state, agent["room"], agent["clear"])
+        mark, messages = reduction.mark, [*unwrapped(state["messages"])]
+        places = range(before.get("cleared", 0), int(reduction.window.get("cleared", 0)))
         return {
-            "mark": reduction.mark,
-            "left_out": reduction.mark - state["mark"],
-            "replies": sum(message["role"] == "assistant" for message in unwrapped(before)),
+            "rule": agent["rule"] if mark > state["mark"] else CLEAR,
+            "mark": mark,
+            "left_out": mark - state["mark"],
+            "cleared": sum(is_long(messages[place]) for place in places),
+            "kept": len(messages) - mark,
+            "window": dict(reduction.window),
+            "replies": sum(message["role"] == "assistant" for message in messages[:mark]),
+            "before": full["tokens"],
             "tokens": reduction.tokens,
+            "limit": full["bound"],
         }
 
     def request(self, cut: Mapping[str, Any]) -> ModelRequest:
@@ -81,7 +101,7 @@ class ContextReduction:
     async def output(self) -> dict[str, Plain]:
         """Reduce the conversation and return the output of the step."""
         cut = self.cut()
-        if not self.summarizes:
+        if not (self.summarizes and cut["left_out"]):
             return cut
         return self.summarized(cut, await ask_model(self._context, self.request(cut), {}))
 
@@ -89,7 +109,27 @@ class ContextReduction:
         """Return the highest possible use of budgets."""
         if not self.summarizes:
             return {}
-        return await model_needs(self._context, self.request(self.cut()), {})
+        cut = self.cut()
+        return await model_needs(self._context, self.request(cut), {}) if cut["left_out"] else {}
+
+
+def _handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
+    """Return what an agent sees after a handoff, as output of the step."""
+    cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
+    bare = int(cut.window.get("bare", 0))
+    silent = [one for one in messages[cut.mark : bare] if not one.get("content")]
+    # A tool that summarizes is given the summary before, and replaces it.
+    said: dict[str, Any] = {} if sees in ("text", "summary") else {"summary": ""}
+    return {
+        "rule": HANDOFF,
+        "mark": cut.mark,
+        "left_out": cut.mark - state["mark"],
+        "stripped": sum(bool(one.get("tool_calls")) for one in messages[cut.mark : bare]),
+        "kept": len(messages) - cut.mark,
+        "window": dict(cut.window),
+        "replies": sum(one["role"] == "assistant" for one in [*messages[: cut.mark], *silent]),
+        **said,
+    }
 
 
 def _text(reply: ModelReply) -> str:

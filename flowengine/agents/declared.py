@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent import TURNS
+from flowengine.agents.context_window import READ_RESULT
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
 from flowengine.agents.generated_hooks import OF_CALL, AgentHook
-from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
+from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE, HandoffFilter, Reducer
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS
@@ -46,6 +47,8 @@ from flowengine.sdk.visible_text import literal_text, plain_text
 CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")
 """Keys that list the agents an agent can hand off to."""
+SEES = ("all", "text", "args")
+"""What an agent can see after a handoff, besides a number of messages and a summary by a tool."""
 _ENVIRONMENTS = "_environments"
 """The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
@@ -150,7 +153,8 @@ def _closure(first: Declared) -> dict[str, Declared]:
 def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
     """Yield the agents that an agent can hand off to, each with its name in the agent's file."""
     for way in ways:
-        for place, other in enumerate(agent.content.get(way, [])):
+        for place, entry in enumerate(agent.content.get(way, [])):
+            other = entry["agent"] if isinstance(entry, Mapping) else entry
             known = agent.home.find("agents", other, (*agent.loc, way, place))
             if known is not None:
                 yield other, known
@@ -199,6 +203,9 @@ def _spec(
         "finish": entry.get("finish", "answer"),
         "repeats": entry.get("repeats", REPEATS),
     }
+    filters, arguments = _handoffs(agent, handoffs, environments)
+    if arguments:
+        constants["handoff_arguments"] = arguments
     if skills:
         constants["skills"] = offered(skills)
     if entry.get("defer"):
@@ -217,6 +224,7 @@ def _spec(
         tools=tools,
         handoffs=[*handoffs.values()],
         reaches=[*reached.values()],
+        filters=filters,
         **_turns(entry.get("max_turns", {})),
         retry={**RETRY, **entry.get("retry", {})},
         settings=entry.get("settings", {}),
@@ -279,20 +287,62 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
     entry = agent.content.get("context")
     if entry is None:
         return None
-    most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
+    most, how, clear = entry.get("max_tokens"), entry.get("reduce", "drop"), entry.get("clear", 0)
     if how in REDUCTIONS:
-        return Reducer(most, summarizes=how == "summarize")
+        return Reducer(most, summarizes=how == SUMMARIZE, clear=clear)
     loc: Loc = (*agent.loc, "context", "reduce")
-    tools = agent.home.tools(how, loc, environments, REDUCTIONS)
+    tool = _summarizer(agent, how, loc, environments, REDUCTIONS)
+    if tool is None:
+        return None
+    step = declared_tool(tool, {"agents": {}})
+    return Reducer(most, tool=step, arguments=_arguments(tool), clear=clear)
+
+
+def _handoffs(
+    agent: Declared,
+    handoffs: Mapping[str, str],
+    environments: Mapping[str, Mapping[str, Plain]],
+) -> tuple[dict[str, HandoffFilter], dict[str, Plain]]:
+    """Return what the agents that an agent hands over to see, and the schemas of its arguments."""
+    filters: dict[str, HandoffFilter] = {}
+    arguments: dict[str, Plain] = {}
+    for place, entry in enumerate(agent.content.get("handoffs", [])):
+        called, sees, args = handoffs.get(entry["agent"]), entry.get("sees"), entry.get("args")
+        loc: Loc = (*agent.loc, "handoffs", place)
+        if called is None:  # reported already
+            continue
+        if args is not None and args.get("type") != "object":
+            message = "the arguments of a handoff are an object, as those of any tool"
+            agent.home.refuse("E103", message, (*loc, "args"), "say {type: object, properties: …}")
+        if args is not None:
+            arguments[called] = args
+        if isinstance(sees, int) or sees in SEES[1:]:
+            filters[called] = HandoffFilter(sees)
+        elif sees is not None and sees not in SEES:
+            tool = _summarizer(agent, sees, (*loc, "sees"), environments, SEES)
+            if tool is not None:
+                step = declared_tool(tool, {"agents": {}})
+                filters[called] = HandoffFilter("summary", step, _arguments(tool))
+    return filters, arguments
+
+
+def _summarizer(
+    agent: Declared,
+    name: str,
+    loc: Loc,
+    environments: Mapping[str, Mapping[str, Plain]],
+    words: Sequence[str],
+) -> DeclaredTool | None:
+    """Return a tool that summarizes a conversation, or None after reporting that it cannot."""
+    tools = agent.home.tools(name, loc, environments, words)
     if not tools:
         return None
     [tool, *_] = tools
-    names = _arguments(tool)
-    if "messages" not in names:
+    if "messages" not in _arguments(tool):
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
-    return Reducer(most, tool=declared_tool(tool, {"agents": {}}), arguments=names)
+    return tool
 
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[AgentCheck]:
@@ -316,8 +366,23 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            agent_checks.append(AgentCheck(declared_tool(tool, {"agents": {}}), when, tells, known))
+            beside = entry.get("beside", False)
+            if beside and (why := _not_beside(agent, when, tells=tells)):
+                agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
+            checked = declared_tool(tool, {"agents": {}})
+            agent_checks.append(AgentCheck(checked, when, tells, known, beside))
     return agent_checks
+
+
+def _not_beside(agent: Declared, when: str, *, tells: bool) -> str:
+    """Return why a check cannot run beside the first request, or the empty text."""
+    if when == "after":
+        return "a check of the answer cannot run beside the request for it"
+    if tells:
+        return "'then' sends the error to the model, which must know the error before it answers"
+    if any("before_turn" in hook for hook in agent.content.get("hooks", [])):
+        return "a hook 'before_turn' decides about the request, after the checks"
+    return ""
 
 
 def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
@@ -443,6 +508,8 @@ def _check_tool(
         agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
     if called == FIND and "defer" in agent.content:
         agent.home.refuse("E103", f"agents get {called!r} from 'defer'", loc, hint)
+    if called == READ_RESULT and "clear" in (agent.content.get("context") or {}):
+        agent.home.refuse("E103", f"agents get {called!r} from 'context.clear'", loc, hint)
     if called in CASE_TOOLS:
         agent.home.refuse("E103", f"agents get {called!r} from 'finish'", loc, hint)
     to = next((other for other, known in handoffs.items() if called == HANDOFF + known), None)

@@ -17,7 +17,7 @@ from flowengine.sdk.generated_flows import Mark
 
 DERIVED = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
-    *("mark", "summary", "asked", "earlier_replies", "last"),
+    *("mark", "window", "summary", "asked", "earlier_replies", "last"),
 )
 """State that a turn reads."""
 FOUND: Mapping[str, Plain] = {"found": {"type": "array", "default": [], "reducer": "append"}}

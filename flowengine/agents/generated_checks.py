@@ -4,13 +4,18 @@
                                    ▲                  │
                                    └── its error ─────┘
 
-A check passes by returning. Its error is sent to the model, or ends the step.
+A check passes by returning. Its error is sent to the model, or ends the step. Checks of a prompt
+can run beside the first request to the model:
+
+    ─► AGENT.beside ─► AGENT, which takes the reply of AGENT.ahead
+         AGENT.before.TOOL, … and AGENT.ahead, at the same time
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from flowengine.agents.termination import IDLE, NO_END
@@ -20,6 +25,8 @@ from flowengine.sdk.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {"refused": {"type": "integer", "default": 0}}
 """Number of answers that checks have refused."""
+AHEAD: Mapping[str, Plain] = {"ahead": {"type": "object", "default": {}}}
+"""The reply to a request beside the checks, until the turn takes it."""
 ANSWERED = "state.end.outcome == 'resolved' || state.end.value != null"
 """Whether there is an answer."""
 GIVEN: Mapping[str, str] = {
@@ -42,6 +49,8 @@ class AgentCheck:
     """Whether the model receives the error of the check. Otherwise the error ends the step."""
     arguments: Sequence[str]
     """The arguments that it takes, from `GIVEN`."""
+    beside: bool = False
+    """Whether it runs beside the request to the model."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,10 @@ class Around:
     refused: str = "end"
     """The step after a failed check that ends the work. In a chat, it is the question to the
     person."""
+    ahead: Plain = None
+    """The step of the request beside checks. None: no check runs beside it."""
+    taken: Mapping[str, Plain] = field(default_factory=dict)
+    """State to set with its reply."""
 
     @property
     def holds(self) -> bool:
@@ -72,12 +85,29 @@ class Around:
 def first(agent: str, checks: Sequence[AgentCheck], when: str, then: str) -> str:
     """Return the first check, or the following step if there is none."""
     due = [check for check in checks if check.when == when]
-    return _id(agent, due[0]) if due else then
+    alone = [check for check in due if not check.beside]
+    return _id(agent, alone[0]) if alone else beside(agent) if due else then
+
+
+def beside(agent: str) -> str:
+    """Return the id of the step in which checks run beside the request to the model."""
+    return f"{agent}.beside"
+
+
+def ahead(agent: str) -> str:
+    """Return the id of the step of that request."""
+    return f"{agent}.ahead"
+
+
+def run_beside(checks: Sequence[AgentCheck]) -> bool:
+    """Return whether checks run beside the request to the model."""
+    return any(check.beside for check in checks)
 
 
 def ids(agent: str, checks: Sequence[AgentCheck]) -> list[str]:
     """Return the ids of the steps of an agent's checks."""
-    return [_id(agent, check) for check in checks]
+    around = [beside(agent), ahead(agent)] if run_beside(checks) else []
+    return [*around, *(_id(agent, check) for check in checks)]
 
 
 def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
@@ -88,43 +118,86 @@ def steps(checks: Sequence[AgentCheck], around: Around) -> tuple[list[Plain], di
         around: The surrounding flow.
     """
     results: list[Plain] = []
-    marks: dict[str, Mark] = {}
-    for when, then in (("before", around.begins), ("after", around.end)):
-        chain = [check for check in checks if check.when == when]
-        ids = [_id(around.agent, agent) for agent in chain]
+    marks = {
+        _id(around.agent, check): Mark(
+            reads=("context",),
+            inputs=check.tool.inputs,
+            tool=check.tool.name,
+            caller=around.agent,
+            says=f"checks with {check.tool.name}",
+        )
+        for check in checks
+    }
+    alongside = [check for check in checks if check.beside]
+    begins = beside(around.agent) if alongside else around.begins
+    for when, then in (("before", begins), ("after", around.end)):
+        chain = [check for check in checks if check.when == when and not check.beside]
+        ids = [_id(around.agent, check) for check in chain]
         for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
             results.append(_step(check, id, to, around))
-            says = f"checks with {check.tool.name}"
-            marks[id] = Mark(
-                reads=("context",),
-                inputs=check.tool.inputs,
-                tool=check.tool.name,
-                caller=around.agent,
-                says=says,
-            )
+    if alongside:
+        results.append(_beside(alongside, around))
+        marks[beside(around.agent)] = Mark(plumbing=True, says="", ways=[""])
     return results, marks
+
+
+def _beside(checks: Sequence[AgentCheck], around: Around) -> Plain:
+    """Return the step in which checks run beside the request to the model.
+
+    An error of a check fails it, and thereby ends the request.
+    """
+    return {
+        "id": beside(around.agent),
+        "join": {"need": "each"},
+        "parallel": [*(_alongside(check, around) for check in checks), around.ahead],
+        "output": f"${{{{ default(steps[{json.dumps(ahead(around.agent))}].output, {{}}) }}}}",
+        "set": {**around.taken, **_joined(around.begins, around)},
+        "on_error": [
+            {"when": "${{ state.end.outcome == 'budget' }}", "next": "end"},
+            {"when": "${{ state.end.outcome != '' }}", "next": around.refused},
+        ],
+        "next": {"to": around.begins},
+    }
+
+
+def _alongside(check: AgentCheck, around: Around) -> Plain:
+    """Return the step of a check in `_beside`, whose errors end it."""
+    raised = [
+        {**{key: value for key, value in handler.items() if key != "next"}, "fail": "${{ error }}"}
+        for handler in (around.spent, *_before(check, "end", around))
+    ]
+    return {"id": _id(around.agent, check), **_call(check, around), "on_error": raised}
 
 
 def _step(check: AgentCheck, id: str, to: str, around: Around) -> Plain:
     before = check.when == "before"
-    given = {**GIVEN}
-    if around.holds:
-        given["prompt"] = GIVEN["prompt"].replace(
-            "state.messages[", "state.asked >= size(state.messages) ? state.held : state.messages["
-        )
     step: dict[str, Plain] = {
         "id": id,
         "join": {"need": "each"},
-        **check.tool.action,
-        "with": {name: given[name] for name in check.arguments},
+        **_call(check, around),
         "on_error": [around.spent, *(_before if before else _after)(check, to, around)],
         "next": {"to": to},
     }
     if not before and to == around.end:
         step["set"] = {"text": _AS_TEXT}
-    elif to == around.enters and around.holds:
-        step["set"] = {"messages": f"${{{{ {HELD} }}}}"}
+    elif before and (joined := _joined(to, around)):
+        step["set"] = joined
     return step
+
+
+def _call(check: AgentCheck, around: Around) -> dict[str, Plain]:
+    """Return the call of the tool that checks."""
+    given = {**GIVEN}
+    if around.holds:
+        given["prompt"] = GIVEN["prompt"].replace(
+            "state.messages[", "state.asked >= size(state.messages) ? state.held : state.messages["
+        )
+    return {**check.tool.action, "with": {name: given[name] for name in check.arguments}}
+
+
+def _joined(to: str, around: Around) -> dict[str, Plain]:
+    """Return the state after the last check: a message that was held joins the conversation."""
+    return {"messages": f"${{{{ {HELD} }}}}"} if around.holds and to == around.enters else {}
 
 
 def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowengine.agents import (
@@ -35,9 +36,9 @@ from flowengine.sdk.generated_flows import Mark
 OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 """Ids of the steps that determine the models and the tools of servers."""
 _USED = (
-    "${{{{ {{'agent': {}, 'model': output.model, "
+    "{{'agent': {}, 'model': output.model, "
     "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
-    "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
+    "'tokens': output.usage.input_tokens + output.usage.output_tokens}}"
 )
 """Size, agent and model of the last request. The next request is longer by its new messages."""
 _END = (
@@ -131,6 +132,7 @@ class FlowWriter:
             "state": {
                 **generated_chat.declared(self.agents[0].name, bool(self.servers or self.person)),
                 **(generated_hooks.STATE if any(agent.hooks for agent in self.agents) else {}),
+                **(generated_checks.AHEAD if any(map(_runs_beside, self.agents)) else {}),
                 **(generated_chat.FOUND if any(map(_defers, self.agents)) else {}),
                 **(generated_background.STATE if self.starts else {}),
                 **(generated_chat.STATE if self.person is not None else {}),
@@ -351,6 +353,13 @@ class FlowWriter:
             )
             self.marks |= marks
             yield from steps
+        for other, filter in agent.filters.items() if self.execute_tools else ():
+            begin = self._begin(self.by_name[other])
+            steps, marks = generated_reductions.handoff_steps(
+                agent.name, other, filter, begin, [self._spent()]
+            )
+            self.marks |= marks
+            yield from steps
         if agent.checks:
             refused = self.person or "end"
             enters = self._enter(agent)
@@ -358,6 +367,9 @@ class FlowWriter:
             around = Around(
                 agent.name, self._end(agent), self.over, self._spent(), enters, begins, refused
             )
+            if _runs_beside(agent):
+                taken = {"ahead": "${{ output }}", "last": self._used(agent)}
+                around = replace(around, ahead=self._ahead(agent), taken=taken)
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps
@@ -388,7 +400,6 @@ class FlowWriter:
         ]
         onward = self._goes_on(agent)
         names = [*(lead.says for lead in leads), *(None for _ in onward[1:]), "goes on"]
-        anew = {"instructions": ("_instructions", agent.name)}
         ways: list[Plain] = [*(lead.edge for lead in leads), *onward]
         following: Plain = {"first": ways}
         if hooked:
@@ -397,14 +408,11 @@ class FlowWriter:
             yield {"id": then, "join": {"need": "each"}, "next": following}
             first = generated_hooks.first(agent.name, agent.hooks, "after_turn", then)
             following, names = {"to": first}, [""]
-        self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=anew)
+        self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=_anew(agent))
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
-            "agent_turn": {
-                "agent": self._constants(agent),
-                "settings": dict(agent.settings),
-            },
+            "agent_turn": self._asked(agent),
             "effect": "idempotent",
             "retry": dict(agent.retry),
             "set": {
@@ -416,10 +424,12 @@ class FlowWriter:
                 "text": f"${{{{ {TEXT} == '' ? state.text : {TEXT} }}}}",
                 "active": agent.name,
                 "turns": 1,
-                "last": _USED.format(json.dumps(agent.name)),
+                "last": self._used(agent),
             },
             "next": following,
         }
+        if _runs_beside(agent):
+            step["set"]["ahead"] = {}
         if _defers(agent):
             step["set"]["found"] = "${{ default(output.found, []) }}"
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
@@ -429,6 +439,34 @@ class FlowWriter:
             step["set"]["text"] = ""  # output no text that has not passed the checks
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
         yield step
+
+    def _asked(self, agent: AgentSpec) -> Plain:
+        """Return the configuration of a request to the model."""
+        return {"agent": self._constants(agent), "settings": dict(agent.settings)}
+
+    def _used(self, agent: AgentSpec) -> str:
+        """Return the expression for the last request, after a turn or a request beside checks."""
+        used = _USED.format(json.dumps(agent.name))
+        if _runs_beside(agent):
+            used = f"has(output.usage) ? {used} : state.last"
+        return f"${{{{ {used} }}}}"
+
+    def _ahead(self, agent: AgentSpec) -> Plain:
+        """Return the step of a request beside checks. If it fails, the turn repeats it."""
+        id = generated_checks.ahead(agent.name)
+        self.marks[id] = Mark(plumbing=True, says="", anew=_anew(agent))
+        step: dict[str, Plain] = {
+            "id": id,
+            "agent_ahead": {
+                **self._asked(agent),
+                "held": [] if self.person is None else f"${{{{ {generated_checks.HELD} }}}}",
+            },
+            "effect": "idempotent",
+            "on_error": [{"type": ["Stopped"], "fail": "${{ error }}"}, {"output": {}}],
+        }
+        if agent is self.agents[0] and self.passed:
+            step["when"] = f"${{{{ state.answers == {json.dumps(agent.name)} }}}}"
+        return step
 
     def _spent(self) -> Plain:
         """Return the handler of an exhausted budget."""
@@ -470,6 +508,7 @@ class FlowWriter:
             "last": self.agents[0].last,
             "context": None if agent.context is None else {"max_tokens": agent.context.max_tokens},
             **agent.constants,
+            **({"beside": True} if _runs_beside(agent) else {}),
             **({"hooked": True} if generated_hooks.of(agent.hooks, "before_turn") else {}),
         }
 
@@ -487,7 +526,7 @@ class FlowWriter:
         handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
-                "to": self._begin(self.by_name[other]),
+                "to": self._handed_to(agent, other),
             }
             for other in self._targets(agent)
             if other != agent.name
@@ -515,6 +554,12 @@ class FlowWriter:
             "next": {"first": [*ways, *handoffs, *onward]},
         }
 
+    def _handed_to(self, agent: AgentSpec, other: str) -> str:
+        """Return the first step after a handoff."""
+        if (filter := agent.filters.get(other)) is not None:
+            return generated_reductions.handoff_ids(agent.name, other, filter)[0]
+        return self._begin(self.by_name[other])
+
     def _targets(self, agent: AgentSpec) -> list[str]:
         known = [agent.name for agent in self.agents]
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
@@ -540,12 +585,24 @@ def _defers(agent: AgentSpec) -> bool:
     return "defer" in agent.constants
 
 
+def _runs_beside(agent: AgentSpec) -> bool:
+    """Return whether checks run beside a request of an agent."""
+    return generated_checks.run_beside(agent.checks)
+
+
+def _anew(agent: AgentSpec) -> dict[str, Sequence[str]]:
+    """Return the input of a request that is evaluated each time."""
+    return {"instructions": ("_instructions", agent.name)}
+
+
 def _around_turns(agent: AgentSpec) -> Iterable[str]:
     """Yield the ids of an agent's steps, except those of its turns and tools."""
     yield generated_calls.calls_of(agent.name)
     yield from generated_calls.ids(agent.name)
     if agent.context is not None:
         yield from generated_reductions.ids(agent.name, agent.context)
+    for other, filter in agent.filters.items():
+        yield from generated_reductions.handoff_ids(agent.name, other, filter)
     yield from generated_checks.ids(agent.name, agent.checks)
     yield from generated_hooks.ids(agent.name, agent.hooks)
 
@@ -554,4 +611,4 @@ def _ids(steps: Iterable[Plain]) -> Iterable[str]:
     """Yield the ids of steps, including nested ones."""
     for step in steps:
         yield step["id"]
-        yield from _ids(step.get("group", ()))
+        yield from _ids(step.get("group", step.get("parallel", ())))

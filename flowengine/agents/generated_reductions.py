@@ -19,23 +19,35 @@ from flowengine.sdk.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {
     "mark": {"type": "integer", "default": 0},
+    "window": {"type": "object", "default": {}},
     "earlier_replies": {"type": "integer", "default": 0},
     "summary": {"type": "string", "default": ""},
     "asked": {"type": "integer", "default": -1},
     "full": {"type": "object", "default": {}},
     "reduced": {"type": "string", "default": ""},
 }
-"""`mark`: where requests begin. `earlier_replies` and `summary`: the number of replies before the
+"""`mark`: where requests begin. `window`: what else they show, as `context_window.window` reads it.
+`earlier_replies` and `summary`: the number of replies before the
 mark, and their summary. `asked`: the place of the user's newest message. `full`: the size of the
 request that was too long. `reduced`: the turn and model of the last reduction."""
-READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
+READ = ("messages", "mark", "window", "summary", "asked", "full", "offer", "model_at")
 """State that a reduction reads."""
-REDUCTIONS = ("drop", "summarize")
+CLEAR, SUMMARIZE, HANDOFF = "clear", "summarize", "handoff"
+REDUCTIONS = ("drop", SUMMARIZE)
 """Reductions that need no tool."""
 UNDONE = {
     "mark": "${{ state.full.from }}", "earlier_replies": "${{ state.full.replies }}", "reduced": "",
+    "window": "${{ state.full.window }}",
 }  # fmt: skip
 """State after the tool of a reduction failed: nothing is left out without a summary."""
+_SET: Mapping[str, Plain] = {
+    "mark": "${{ output.mark }}",
+    "earlier_replies": "${{ output.replies }}",
+    "full": "${{ {'from': state.mark, 'to': output.mark, 'replies': state.earlier_replies, "
+    "'window': state.window} }}",
+    "window": "${{ output.window }}",
+    "last": {},
+}
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
 
 
@@ -51,6 +63,8 @@ class Reducer:
     """The tool that summarizes them instead."""
     arguments: Sequence[str] = ()
     """Arguments that the tool takes."""
+    clear: int = 0
+    """Number of replies whose results stay when older ones are replaced by notes. 0: no notes."""
 
     @property
     def room(self) -> int:
@@ -58,6 +72,53 @@ class Reducer:
         if not self.summarizes and self.tool is None:
             return 0
         return SUMMARY if self.max_tokens is None else min(SUMMARY, self.max_tokens)
+
+
+@dataclass(frozen=True)
+class HandoffFilter:
+    """What an agent sees after a handoff, if that is not the whole conversation."""
+
+    sees: str | int
+    """As `context_window.handed_over` takes it."""
+    tool: ToolStep | None = None
+    """The tool that summarizes the conversation."""
+    arguments: Sequence[str] = ()
+    """Arguments that the tool takes."""
+
+
+def handoff_ids(agent: str, to: str, filter: HandoffFilter) -> list[str]:
+    """Return the ids of the steps between two agents."""
+    id = f"{agent}.handoff.{to}"
+    return [id] if filter.tool is None else [id, f"{id}.{filter.tool.name}"]
+
+
+def handoff_steps(
+    agent: str, to: str, filter: HandoffFilter, begin: str, of_tool: Sequence[Plain]
+) -> tuple[list[Plain], dict[str, Mark]]:
+    """Return the steps between two agents, and their marks.
+
+    Args:
+        agent: The agent that hands over.
+        to: The other agent.
+        filter: What it sees.
+        begin: Its first step.
+        of_tool: Error handlers of the tool that summarizes.
+    """
+    id, *others = handoff_ids(agent, to, filter)
+    about: Plain = {"name": to, "rule": HANDOFF, "sees": filter.sees, "room": SUMMARY, "clear": 0}
+    step: dict[str, Plain] = {
+        "id": id,
+        "join": {"need": "each"},
+        "agent_reduction": {"agent": about},
+        "effect": "idempotent",
+        "set": {**_SET, "summary": "${{ default(output.summary, state.summary) }}"},
+        "next": {"to": others[0] if others else begin},
+    }
+    marks = {id: Mark(told=True, says=f"hands over to {to}")}
+    if filter.tool is None:
+        return [step], marks
+    marks[others[0]] = _tool_mark(filter.tool, SUMMARY, agent)
+    return [step, _tool(others[0], begin, filter.tool, filter.arguments, of_tool)], marks
 
 
 def handler(agent: str) -> dict[str, Plain]:
@@ -90,7 +151,8 @@ def steps(
     """
     id, *others = ids(agent, reducer)
     to = others[0] if others else agent
-    about: Plain = {"name": agent, "summarizes": reducer.summarizes, "room": reducer.room}
+    rule = others[0] if reducer.tool else SUMMARIZE if reducer.summarizes else "drop"
+    about: Plain = {"name": agent, "rule": rule, "room": reducer.room, "clear": reducer.clear}
     asks: dict[str, Plain] = {"agent": about}
     step: dict[str, Plain] = {
         "id": id,
@@ -98,33 +160,31 @@ def steps(
         "agent_reduction": asks,
         "effect": "idempotent",
         "on_error": [*handlers],
-        "set": {
-            "mark": "${{ output.mark }}",
-            "earlier_replies": "${{ output.replies }}",
-            "full": "${{ {'from': state.mark, 'to': output.mark, "
-            "'replies': state.earlier_replies} }}",
-            "reduced": f"${{{{ {_TURN} }}}}",
-            "last": {},
-        },
+        "set": {**_SET, "reduced": f"${{{{ {_TURN} }}}}"},
         "next": {"to": to},
     }
     if reducer.summarizes:
         asks["settings"] = dict(settings)
         step["retry"] = dict(retry)
-        step["set"] |= {"summary": "${{ output.summary }}"}
+        step["set"] |= {"summary": "${{ default(output.summary, state.summary) }}"}
     marks = {id: Mark(told=True, says="reduces the conversation")}
     if reducer.tool is None:
         return [step], marks
-    adapter = reducer.tool.adapter
-    if adapter is not None:
-        adapter = {**adapter, "limit": reducer.room}
-    marks[to] = Mark(adapter=adapter, tool=reducer.tool.name, caller=agent)
+    if reducer.clear:
+        nothing: Plain = {"when": "${{ output.left_out == 0 }}", "to": agent}
+        step["next"] = {"first": [nothing, {"else": to}]}
+    marks[to] = _tool_mark(reducer.tool, reducer.room, agent)
     return [step, _tool(to, agent, reducer.tool, reducer.arguments, of_tool)], marks
+
+
+def _tool_mark(tool: ToolStep, room: int, agent: str) -> Mark:
+    adapter = None if tool.adapter is None else {**tool.adapter, "limit": room}
+    return Mark(adapter=adapter, tool=tool.name, caller=agent)
 
 
 def _tool(
     id: str,
-    agent: str,
+    then: str,
     tool: ToolStep,
     arguments: Sequence[str],
     handlers: Sequence[Plain],
@@ -142,7 +202,7 @@ def _tool(
         "output": f"${{{{ {text} }}}}",
         "set": {"summary": "${{ output }}"},
         "on_error": [*handlers],
-        "next": {"to": agent},
+        "next": {"to": then},
     }
 
 

@@ -74,7 +74,7 @@ def targets(agent: Agent) -> list[Agent]:
     functions = (tool for tool in agent.tools if not isinstance(tool, AgentAsTool))
     agents: list[Agent] = []
     for member in [
-        *agent.handoffs,
+        *agent.handoff_targets,
         *(known for each in functions for known in _known_to(each)),
     ]:
         if member is not agent and not any(member is other for other in agents):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from flowengine.agents.generated_checks import AgentCheck
 from flowengine.agents.generated_hooks import AgentHook
-from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.generated_reductions import HandoffFilter, Reducer
 from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
     Listener,
@@ -275,6 +275,8 @@ class AgentSpec:
     handoffs: Sequence[str]
     reaches: Sequence[str]
     """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
+    filters: Mapping[str, HandoffFilter]
+    """Agent → what it sees after a handoff, if that is not the whole conversation."""
     max_turns: int
     last: str
     retry: Mapping[str, Plain]

@@ -63,7 +63,7 @@ def reduction(
     """Return the rehearsal of a reduction."""
     made = ContextReduction(context, task, input)
     cut = made.cut()
-    if not made.summarizes:
+    if not (made.summarizes and cut["left_out"]):
         return Rehearsal(lambda _: cut)
     request = made.request(cut)
     return Rehearsal(

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.agents import generated_calls, termination, tool_search
+from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
 from flowengine.errors import FlowEngineError
@@ -131,6 +132,9 @@ class ReplyReading:
             names = tool_search.found(str(call.arguments["query"]), self.turn.deferred)
             self.found += names
             self._answer_only(call.id, call.name, tool_search.told(names))
+        elif call.name == READ_RESULT and not offered.step:
+            content = result_of(self.turn.messages, self.turn.state, call.arguments["id"])
+            self._answer_only(call.id, call.name, content)
         else:
             self._run(call, offered, sent)
 
@@ -139,7 +143,11 @@ class ReplyReading:
             self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
             return
         self.handed = to
-        self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
+        given: dict[str, Plain] = {}
+        if to in self.turn.agent.get("handoff_arguments", {}):
+            given = {"id": call.id, "name": call.name, "args": call.arguments}
+        content = f"Handed over to {to}."
+        self._add("", to, **given, messages=[tool_message(call.id, call.name, content)])
 
     def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
         most = self.turn.agent["repeats"]
@@ -156,9 +164,9 @@ class ReplyReading:
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
-    def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
+    def _answer_only(self, id: str, name: str, content: str) -> None:
         """Answer a call without running anything."""
-        self._add("", handoff, messages=[tool_message(id, name, content)])
+        self._add("", messages=[tool_message(id, name, content)])
 
     def _refuse(self, id: str | None, name: str, reason: str) -> None:
         """Answer an invalid call with the reason."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import termination, tool_search
+from flowengine.agents.actions import Reply
 from flowengine.agents.agent_declarations import converter
-from flowengine.agents.context_window import RequestSize, left_out, size_of
+from flowengine.agents.context_window import (
+    READ_RESULT,
+    RequestSize,
+    result_reader,
+    size_of,
+    window,
+)
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
@@ -45,6 +52,8 @@ class AgentTurn:
         settings: Settings for the provider.
         saves: Whether to call the last of its models, because a budget is nearly used up.
         conversation: Name of the conversation in this process.
+        held: Messages that join the conversation only after checks. None: the turn is not taken
+            beside checks, so that followers receive its reply as it arrives.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class AgentTurn:
         *,
         saves: bool = False,
         conversation: str = "",
+        held: Sequence[Message] | None = None,
     ) -> None:
         self.agent = agent
         self.saves = saves
@@ -64,6 +74,7 @@ class AgentTurn:
         """Name for display."""
         self.state = state
         self.conversation = conversation
+        self.held = held
         # The list itself: in a long conversation, a copy would take longer than all other work.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
         skills = listing(agent.get("skills", ()))
@@ -77,6 +88,8 @@ class AgentTurn:
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""
         self.tools = {one.offer.name: one for one in self._offered() if self._chosen(one)}
+        if (state.get("window") or {}).get("cleared"):
+            self.tools.setdefault(READ_RESULT, TurnTool(result_reader(), ""))
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
 
@@ -87,7 +100,8 @@ class AgentTurn:
             context: The attempt. Script files are resolved in its working directory.
         """
         request = self._checked_request()
-        listen = partial(_pass_on, context, self.called) if context.followed else None
+        shown = context.followed and self.held is None
+        listen = partial(_pass_on, context, self.called) if shown else None
         try:
             return await ask_model(context, request, self._last, listen)
         except ContextWindowExceeded as error:
@@ -108,6 +122,19 @@ class AgentTurn:
         if self.agent["context"] is not None:
             self.size(request).check()
         return request
+
+    def sent(self, model: str | None) -> ModelRequest | None:
+        """Return the request for users, or None if it was too long to be sent.
+
+        Args:
+            model: The model that replied. None: it did not.
+        """
+        if model is not None:
+            return self.request(model)
+        try:
+            return self._checked_request()
+        except ContextWindowExceeded:
+            return None
 
     @property
     def _last(self) -> Mapping[str, Any]:
@@ -137,11 +164,12 @@ class AgentTurn:
         choice = "none" if self.answers else self.choice.get("tool_choice", agent["tool_choice"])
         known = _CONVERSATIONS.of(self.conversation, self.messages)
         system = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        first = [*system, *left_out(self.messages, self.state)]
+        shown, start = window(self.messages, self.state)
         added = [{"role": "user", "content": LAST}] if self.answers else []
+        added = [*(self.held or ()), *added]
         return ModelRequest(
             model=model,
-            messages=RequestMessages(first, self.messages, known, self.state["mark"], added),
+            messages=RequestMessages([*system, *shown], self.messages, known, start, added),
             tools=offers,
             tool_choice=choice if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
@@ -190,7 +218,8 @@ class AgentTurn:
             offer = ToolOffer(name, value["description"], value["parameters"])
             offers.append(TurnTool(offer, value["step"]))
         for name, what in self.agent["handoffs"].items():
-            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
+            schema = plain(self.agent.get("handoff_arguments", {})).get(name, _NOTHING)
+            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), schema)
             offers.append(TurnTool(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
             offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]
@@ -235,27 +264,59 @@ def _hand_over(name: str, what: str) -> str:
 
 
 async def take_turn(
-    context: StepContext,
-    task: Mapping[str, Plain],
-    input: Mapping[str, Plain],
-    ask: Callable[[AgentTurn], Any] | None = None,
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Plain:
     """Take one turn.
 
     Args:
         context: The attempt, with the state of the flow.
         task: `agent`, from the generated flow.
-        input: `instructions` and `settings`.
-        ask: Replaces the model call.
+        input: `instructions` and `settings`, and `held` beside checks.
 
     Returns:
         The output of the step.
     """
     turn = turn_of(context, task, input)
-    reply = await (turn.ask(context) if ask is None else ask(turn))
+    reply = await turn.ask(context)
     if turn.convert is None:
         return turn.output(reply)
     return await context.on_thread(lambda: turn.output(reply))
+
+
+def reply_ahead(context: StepContext, task: Mapping[str, Plain]) -> dict[str, Plain] | None:
+    """Return the reply of a request beside checks that have passed, as the output of its turn.
+
+    Its usage is in the output of that request, so it counts once.
+
+    Args:
+        context: The attempt of the turn, with the state of the flow.
+        task: `agent`, from the generated flow.
+
+    Returns:
+        The output, or None if the model is to be asked.
+    """
+    reply = plain(context.state["ahead"]) if "beside" in task["agent"] else None
+    return {name: part for name, part in reply.items() if name != "usage"} if reply else None
+
+
+def show(context: StepContext, agent: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+    """Pass a reply on to the followers of the attempt that takes it.
+
+    Args:
+        context: The attempt.
+        agent: Constants of the agent from the generated flow.
+        output: The output of the turn.
+    """
+    reply = Reply.of(output)
+    pass_on = partial(_pass_on, context, agent.get("called", agent["name"]))
+    pass_on(ReplyPart("start"))
+    if reply.reasoning:
+        pass_on(ReplyPart("reasoning", reply.reasoning))
+    if reply.text:
+        pass_on(ReplyPart("text", reply.text))
+    for call in reply.calls:
+        pass_on(ReplyPart("call", call.sent, call.id, call.tool))
+    pass_on(ReplyPart("end"))
 
 
 def turn_of(
@@ -266,14 +327,16 @@ def turn_of(
     Args:
         context: The attempt, with the state of the flow.
         task: `agent`, from the generated flow.
-        input: `instructions` and `settings`.
+        input: `instructions` and `settings`, and `held` in a step beside checks.
     """
     settings = input.get("settings") or {}
     instructions, saves = str(input["instructions"]), context.fallback
-    conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
+    held = input.get("held")
+    above = context.address.rsplit("/", 1 if held is None else 2)[0]
     turn = AgentTurn(
-        task["agent"], context.state, instructions, settings, saves=saves, conversation=conversation
-    )
+        task["agent"], context.state, instructions, settings, saves=saves,
+        conversation=f"{context.execution.id} {above}", held=held,
+    )  # fmt: skip
     if "returns_type" in turn.agent:
         turn.convert = converter(context, turn.agent["returns_type"])
     return turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -93,8 +94,8 @@ class Folds:
         """Number in order of beginning, step id and status of each step."""
         self._read = read
         self._folds = {"": _Fold()}
-        self._parents: dict[str, str] = {}
-        """Address → the fold that it is in."""
+        self._places: dict[str, tuple[str, int]] = {}
+        """Address → the fold that it is in, and its number there."""
         self._failed: dict[str, int] = {}
         """Failed step → its number, in order of beginning."""
         self._activations: dict[str, dict[str, int]] = {}
@@ -107,7 +108,8 @@ class Folds:
         self._place(states)
         for fold in reversed(self._folds.values()):  # those inside come after those around them
             self._rank(fold)
-        self._count()
+        for address in self._states:
+            self._count(address, 1)
 
     @classmethod
     def of(cls, steps: Iterable[Mapping[str, Any]]) -> Folds:
@@ -118,10 +120,10 @@ class Folds:
 
     def _place(self, states: Iterable[tuple[str, str, str]]) -> None:
         """Put each step into the fold around it, in order of beginning."""
-        found, folds, parents = self._states, self._folds, self._parents
+        found, folds, places = self._states, self._folds, self._places
         for address, id, status in states:
             found[address] = len(found), id, status
-            if address in parents:
+            if address in places:
                 continue
             end = max(address.rfind("/"), address.rfind("["), address.rfind("@"))
             parent = address[:end] if end > 0 else ""
@@ -129,7 +131,7 @@ class Folds:
             if fold is None:  # a new fold, or the key of an item that contains such a sign
                 self._place_around(address)
                 continue
-            parents[address] = parent
+            places[address] = parent, len(fold.order)
             fold.signs[address[end] if parent else address[0]] = None
             fold.order.append((_LAST, len(fold.order), address))
 
@@ -137,9 +139,9 @@ class Folds:
         """Place an address, and the folds around it that are new."""
         parent = ""
         for place in around(address):
-            if place not in self._parents:
+            if place not in self._places:
                 fold = self._folds.setdefault(parent, _Fold())
-                self._parents[place] = parent
+                self._places[place] = parent, len(fold.order)
                 fold.signs[place[len(parent)]] = None
                 fold.order.append((_LAST, len(fold.order), place))
             parent = place
@@ -163,21 +165,63 @@ class Folds:
             order.append((rank, number, address))
         fold.order = sorted(order)
 
-    def _count(self) -> None:
-        """Count the steps among the activations of their ids, and note failures and loops."""
-        for address, (number, id, status) in self._states.items():
-            inside = self._folds[self._parents[address]].inside
-            inside[status] = inside.get(status, 0) + 1
-            fold = self._folds.get(address)
-            if not address.endswith((COMPENSATION, CLEANUP)):
-                is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
-                counts = (self._wholes if is_whole else self._activations).setdefault(id, {})
-                counts[status] = counts.get(status, 0) + 1
-            if status == "failed":
-                self._failed[address] = number
-            loop, _, round = address.rpartition("@")
-            if round.isdecimal() and loop not in self._states:
-                self._loops[loop] = id
+    def _count(self, address: str, by: int) -> None:
+        """Add a step to the counts around it and of its activations, or take it out of them."""
+        number, id, status = self._states[address]
+        _add(self._folds[self._places[address][0]].inside, status, by)
+        fold = self._folds.get(address)
+        if not address.endswith((COMPENSATION, CLEANUP)):
+            is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
+            _add((self._wholes if is_whole else self._activations).setdefault(id, {}), status, by)
+        if status == "failed":
+            self._failed[address] = number
+        loop, _, round = address.rpartition("@")
+        if round.isdecimal() and loop not in self._states:
+            self._loops[loop] = id
+
+    def update(self, states: Iterable[tuple[str, str, str]]) -> None:
+        """Add steps, or change their statuses. The cost depends on these steps only.
+
+        Args:
+            states: Address, step id and status of each, in order of beginning.
+        """
+        for address, id, status in states:
+            number, *before = self._states.get(address, (len(self._states),))
+            if before == [id, status]:
+                continue
+            places = around(address)
+            ranks = {place: self._urgency(place) for place in places if place in self._places}
+            changed = places[max(len(ranks) - 1, 0) :]
+            if ranks:  # the first one is known: perhaps it was no fold yet, or no map
+                self._weigh(changed[0], -1)
+            self._place([(address, id, status)])
+            self._states[address] = number, id, status
+            self._loops.pop(address, None)
+            if status != "failed":
+                self._failed.pop(address, None)
+            for place in changed:
+                self._weigh(place, 1)
+            for place in places:
+                fold, at = self._places[place]
+                rank, now = ranks.get(place, _LAST), self._urgency(place)
+                if now != rank:
+                    order = self._folds[fold].order
+                    del order[bisect_left(order, (rank, at, place))]
+                    insort(order, (now, at, place))
+
+    def _weigh(self, address: str, by: int) -> None:
+        """Add what is at an address to what the folds around it count, or take it out of them."""
+        if address in self._states:
+            self._count(address, by)
+        else:
+            _add(self._folds[self._places[address][0]].inside, "", by)
+        if address not in self._folds:
+            for place in ("", *around(address)[:-1]):
+                _add(self._folds[place].below, self.status(address), by)
+
+    def _urgency(self, address: str) -> int:
+        below = self._folds[address].below if address in self._folds else ()
+        return min(map(_rank, (self.status(address), *below)))
 
     def level(self, address: str, start: int = 0) -> FoldLevel:
         """Return a page of the steps directly inside a fold.
@@ -187,7 +231,7 @@ class Folds:
             start: Number of the first row.
         """
         if address not in self._folds:
-            address = self._parents.get(address, "")
+            address, _ = self._places.get(address, ("", 0))
         total = len(self._folds[address].order)
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
@@ -253,7 +297,7 @@ class Folds:
 
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
-        return address in self._parents
+        return address in self._places
 
     def status(self, address: str) -> str:
         """Return the status of a step. Empty: there is none, or a fold that has not ended."""
@@ -300,6 +344,12 @@ class Folds:
     def _failed_inside(self, address: str) -> bool:
         origin = (self._read(address).get("error") or {}).get("step", "")
         return origin in self._failed and address in around(origin)[:-1]
+
+
+def _add(counts: dict[str, int], status: str, by: int) -> None:
+    counts[status] = counts.get(status, 0) + by
+    if not counts[status]:
+        del counts[status]
 
 
 def _sorted(counts: Mapping[str, int]) -> Counts:

@@ -180,6 +180,9 @@ class StepInfo(TypedDict, total=False):
     error: ErrorData | None
     tries: list[AttemptInfo]
     """Each attempt, only if requested."""
+    request: dict[str, Any]
+    """What the last attempt sent to a model: `model`, `messages`, `tools`, `tool_choice`, `returns`
+    and `settings` without secrets. Only if one step was requested."""
     subject: Any
     """The subject of the approval, before any edits. For a call, its arguments. Only if one step
     was requested."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from flowengine.agents.actions import OFFER, REDUCTION, TURN, shown
+from flowengine.agents.actions import OFFER, REDUCTION, TURN, reduction, shown
 from flowengine.agents.generated_steering import STEER
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import ENDED, Update
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PAGE = 50
 """Entries of a conversation in one view."""
-_COUNTED = ("input_tokens", "output_tokens", "cost_usd")
+_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
 class ToolCallEntry:
@@ -158,9 +158,11 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
                 )
     elif (spec.get("chat") or spec.get("said")) and isinstance(seen.output, str) and seen.output:
         one.entries.append(ConversationEntry("user", "", at, seen.output))
-    elif spec.get("kind") == REDUCTION:
-        note = "Earlier messages are left out, so that the conversation fits the model."
-        one.entries.append(ConversationEntry("note", "", at, note))
+    elif spec.get("kind") == REDUCTION and isinstance(seen.output, Mapping):
+        agent = spec["task"]["agent"]["name"]
+        text = f"The context of {agent}: {reduction(seen.output)}."
+        summary = str(seen.output.get("summary", ""))
+        one.entries.append(ConversationEntry("note", "", at, text, summary, address=seen.address))
 
 
 def _add(views: dict[str, ConversationView], part: AgentPart, now: int) -> None:

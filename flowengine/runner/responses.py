@@ -10,7 +10,7 @@ from itertools import islice
 from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.agents.actions import UsageTotals, usage_of
+from flowengine.agents.actions import UsageTotals, outputs_in, usage_of
 from flowengine.agents.agent import TURNS, Agent, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.first_messages import unmarked_message
@@ -370,7 +370,7 @@ def history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dic
 
 def _usage(engine: Engine, execution: str, until: int | None = None) -> dict[str, Any]:
     """Return the usage of all model calls, in total and by model, without unknown costs."""
-    total, models = usage_of(islice(engine.executions.events(execution), until))
+    total, models = usage_of(outputs_in(islice(engine.executions.events(execution), until)))
     return {**_shown(total), "models": {model: _shown(value) for model, value in models.items()}}
 
 

@@ -89,7 +89,10 @@ def answer(
         text: Returns data as text.
     """
     if kind == NONE:
-        return _first_handoff(call["messages"], {}, call["handoff"], None, handed)
+        # A handoff with arguments has them, possibly as a hook has left them.
+        has_them = call["handoff"] and "args" in call and not handed
+        context = {"handoff": call["args"]} if has_them else {}
+        return _first_handoff(call["messages"], context, call["handoff"], None, handed)
     made: Any = result.get("envelope") if kind == ADAPTED and isinstance(result, dict) else None
     if isinstance(made, dict) and all(isinstance(made.get(k), t) for k, t in _ENVELOPE.items()):
         first = tool_message(call["id"], call["name"], made["content"])

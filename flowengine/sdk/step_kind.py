@@ -478,6 +478,26 @@ class StepKind:
         """
         return None
 
+    def request(
+        self,
+        context: StepContext,
+        task: Mapping[str, Plain],
+        input: Mapping[str, Plain],
+        output: Plain,
+    ) -> Mapping[str, Plain] | None:
+        """Return what an attempt sent to a model, for users.
+
+        Args:
+            context: The attempt, as for `rehearse`.
+            task: As for `execute`.
+            input: As for `execute`, without secrets.
+            output: The output of the attempt. None: it has none.
+
+        Returns:
+            Default: None, it sends nothing to a model.
+        """
+        return None
+
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return a one-line summary of the output of a step in a flow of this kind, for users.

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from hashlib import sha256
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine import registry
+from flowengine.engines.inspection.requests import attempt_context
 from flowengine.flow.cases import as_data
 from flowengine.flow.models.cases import Answer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.notation.addresses import without_repetition
 from flowengine.sdk.call_answers import value_of
 from flowengine.sdk.json_values import same
-from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.untrusted import all_unmarked
 
 if TYPE_CHECKING:
@@ -305,26 +303,8 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 
 def _context(run: Run, folder: str) -> StepContext:
-    execution = SimpleNamespace(id="case", workdir=folder, artifacts=_Digests())
-    context = SimpleNamespace(
-        execution=execution,
-        address=run.address,
-        attempt=run.attempt,
-        state=ReadOnlyDict(run.state or {}),
-        fallback=run.fallback,
-        followed=False,
-        approval=run.approved,
-        mask=lambda value: value,  # secrets have no values in a case
-    )
-    return cast("StepContext", context)
-
-
-class _Digests:
-    """Computes the digests of files without keeping them."""
-
-    def put(self, source: bytes, name: str) -> dict[str, Any]:
-        digest = sha256(source).hexdigest()
-        return {"path": name, "name": name, "size": len(source), "sha256": digest}
+    more = {"attempt": run.attempt, "fallback": run.fallback, "approval": run.approved}
+    return attempt_context("case", folder, run.address, run.state or {}, **more)
 
 
 # Differences between two values, part by part, in readable form.

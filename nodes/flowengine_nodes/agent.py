@@ -248,6 +248,21 @@ class Reduction(StepKind):
 
         return reduction(context, task, input)
 
+    def request(
+        self,
+        context: StepContext,
+        task: Mapping[str, Plain],
+        input: Mapping[str, Plain],
+        output: Plain,
+    ) -> Mapping[str, Plain] | None:
+        """Return the request for a summary."""
+        from flowengine.agents.context_reduction import ContextReduction
+
+        made = ContextReduction(context, task, input)
+        if not (made.summarizes and isinstance(output, Mapping) and "summary" in output):
+            return None
+        return made.request(output).as_data()
+
 
 class AgentSkill(StepKind):
     """Reads a skill of an agent, or copies its files to where the agent's commands run."""
@@ -316,18 +331,21 @@ class Turn(StepKind):
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
         from flowengine.agents.generated_chat import DERIVED, FOUND
+        from flowengine.agents.generated_checks import AHEAD
         from flowengine.agents.generated_hooks import STATE
 
         agent = configuration["agent"]
-        chosen = STATE if "hooked" in agent else ()
-        return (*DERIVED, *chosen, *(FOUND if "defer" in agent else ()))
+        more = (("hooked", STATE), ("defer", FOUND), ("beside", AHEAD))
+        return (*DERIVED, *(key for name, keys in more if name in agent for key in keys))
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return the amounts that the call of the model may use of budgets."""
-        from flowengine.agents.turns import turn_of
+        from flowengine.agents.turns import reply_ahead, turn_of
 
+        if reply_ahead(context, task) is not None:
+            return dict.fromkeys(self.meters, Need(0, 0, 0))
         return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
             context
         )
@@ -336,9 +354,17 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the model, and return its reply and the following calls."""
-        from flowengine.agents.turns import take_turn
+        from flowengine.agents.turns import reply_ahead, show, take_turn
 
-        return await take_turn(context, task, await _with_instructions(context, task, input))
+        reply = reply_ahead(context, task)
+        if reply is not None:
+            show(context, task["agent"], reply)
+            return reply
+        given = await _with_instructions(context, task, input)
+        output = await take_turn(context, task, given)
+        if given is not input:  # nothing else records what a function returned
+            output["instructions"] = given["instructions"]
+        return output
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether functions or types of the program take part in a turn."""
@@ -349,10 +375,41 @@ class Turn(StepKind):
     ) -> Rehearsal | None:
         """Return the course of a test case, which contains the model's reply."""
         from flowengine.agents.rehearsals import turn
+        from flowengine.agents.turns import reply_ahead
 
-        if "instructions" in task["agent"]:
-            return None  # a function of the program supplies them
+        if "instructions" in task["agent"] or reply_ahead(context, task) is not None:
+            return None  # a function of the program supplies them, or there is a reply
         return turn(context, task, input)
+
+    def request(
+        self,
+        context: StepContext,
+        task: Mapping[str, Plain],
+        input: Mapping[str, Plain],
+        output: Plain,
+    ) -> Mapping[str, Plain] | None:
+        """Return the request to the model, or None if it was too long to be sent."""
+        from flowengine.agents.turns import turn_of
+
+        made = output if isinstance(output, Mapping) else {}
+        if "instructions" in made:  # those that a function returned
+            input = {**input, "instructions": made["instructions"]}
+        sent = turn_of(context, task, input).sent(made.get("model"))
+        return None if sent is None else sent.as_data()
+
+
+class Ahead(Turn):
+    """Calls a model for the next turn of an agent, while checks of the prompt run.
+
+    Followers receive nothing. Its output becomes that of the turn.
+    """
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration in the generated flow."""
+        schema = super().configuration()
+        schema["properties"]["held"] = {"type": "array"}
+        return schema
 
 
 async def _with_instructions(

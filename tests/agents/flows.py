@@ -32,12 +32,13 @@ def boom(why: str) -> str:
     note("boom")
     raise ZeroDivisionError(f"division by zero: {why}")
 '''
-HEAD = f"""
+BEGIN = f"""
 flowengine: 1
 id: f
 inputs: {{q: {{type: string, default: What is 1 + 2?}}}}
 defaults: {{model: {NAME}}}
-tools:
+"""
+HEAD = f"""{BEGIN}tools:
   add: {{python: "tools:add"}}
   boom: {{python: "tools:boom"}}
 """

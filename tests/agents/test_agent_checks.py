@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from flowengine.sdk.untrusted import unmarked
-from tests.agents.flows import NAME, Case, call, flow, told
+from tests.agents.flows import BEGIN, Case, call, flow, told
 
-HEAD = f"""
-flowengine: 1
-id: f
-inputs: {{q: {{type: string, default: What is 1 + 2?}}}}
-defaults: {{model: {NAME}}}
-tools:
+HEAD = f"""{BEGIN}tools:
   add: {{python: "tools:add"}}
   polite: {{python: "tools:polite"}}
   short: {{python: "tools:short"}}

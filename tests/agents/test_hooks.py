@@ -13,16 +13,11 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.testing import scripted
 from tests.agents.crashes import crashed, gone_on
-from tests.agents.flows import NAME, Case, call, flow, told
+from tests.agents.flows import BEGIN, NAME, Case, call, flow, told
 from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore
 
-HEAD = f"""
-flowengine: 1
-id: f
-inputs: {{q: {{type: string, default: What is 1 + 2?}}}}
-defaults: {{model: {NAME}}}
-tools:
+HEAD = f"""{BEGIN}tools:
   add: {{python: "tools:add", effect: idempotent}}
   boom: {{python: "tools:boom", effect: idempotent}}
   before: {{python: "tools:before", effect: pure}}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine import Engine
-from flowengine.agents.context_window import left_out, reduced, size_of
+from flowengine.agents.context_window import READ_RESULT, reduced, size_of, window
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages, total
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Message, ModelFacts, ModelRequest, message_tokens
@@ -92,6 +92,40 @@ def test_between_reductions_a_request_begins_as_the_one_before(tmp_path: Path) -
     reductions = [step for step in one.addresses() if "reduce" in step]
     assert changed == len(reductions) > 1
     assert len(one.model.requests) > 3 * changed
+
+
+def test_results_before_the_newest_replies_are_notes_and_can_be_read(tmp_path: Path) -> None:
+    read = {"calls": [call(READ_RESULT, "r1", id="c0")]}
+    script = [*pages(6)[:6], read, {"calls": [call(READ_RESULT, "r2", id="c9")]}, {"text": "read"}]
+    one = case(tmp_path, agent("{max_tokens: 5500, clear: 2}"), script)
+
+    assert one.run({"q": "Read all pages."}).outputs["answer"] == "read"
+    assert READ_RESULT not in one.offered(4)
+    assert [one.offered(n)[-1] for n in range(6, 9)] == [READ_RESULT] * 3
+    notes = [text for text in one.results(6) if text.startswith("[This result was left out: 4,")]
+    assert len(notes) >= 3
+    assert f"{READ_RESULT} returns it, with the id c0]" in notes[0]
+    assert one.answers(7) == ["0" + LONG]
+    assert one.answers(8) == ["Error: no call has the id 'c9'"]
+    assert all(is_valid(one.sent(n)) for n in range(9))
+    [made, *_] = [e["value"] for e in one.journal() if "left_out" in (e.get("value") or ())]
+    assert (made["rule"], made["left_out"], made["cleared"]) == ("clear", 0, len(notes))
+    with one.engine_open() as engine:
+        steps = engine.executions.show(one.id)["steps"]
+    [told, *_] = [step["summary"] for step in steps if step["address"] == "ask/first.reduce"]
+    assert told.startswith(f"replaces {len(notes)} old results by notes, keeps ")
+
+
+def test_where_notes_are_not_enough_a_tool_summarizes(tmp_path: Path) -> None:
+    more = "  max_turns: 60\n"
+    text = agent("{max_tokens: 3000, reduce: shorten, clear: 1}", more=more)
+    one = case(tmp_path, text, pages(40))
+
+    assert one.run().outputs["answer"] == "read"
+    rules = [e["value"]["rule"] for e in one.journal() if "left_out" in (e.get("value") or ())]
+    summaries = [step for step in one.addresses() if "first.reduce.shorten" in step]
+    assert {*rules} == {"clear", "first.reduce.shorten"}
+    assert len(summaries) == rules.count("first.reduce.shorten")
 
 
 def test_the_history_keeps_all_messages(tmp_path: Path) -> None:
@@ -254,6 +288,7 @@ def test_a_summary_that_fails_loses_nothing(tmp_path: Path) -> None:
         ("page", "'page' takes no 'messages'"),
         ("{max_tokens: 0}", "expected a whole number"),
         ("{keep: 3}", "keep"),
+        ("{clear: 0}", "expected a whole number"),
     ],
 )
 def test_what_cannot_reduce_is_told_by_the_checker(
@@ -295,24 +330,24 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def state_of(messages: list[Message], asked: int, **more: Any) -> dict[str, Any]:
-    start = {"mark": 0, "summary": "", "asked": asked, "last": {}, "turns": 1}
+    start = {"mark": 0, "window": {}, "summary": "", "asked": asked, "last": {}, "turns": 1}
     return {"messages": messages, **start, **more}
 
 
 def request_of(state: dict[str, Any]) -> ModelRequest:
     system: Message = {"role": "system", "content": "You."}
-    messages, mark = state["messages"], state["mark"]
-    first = [system, *left_out(messages, state)]
+    messages = state["messages"]
+    shown, start = window(messages, state)
     known = KnownConversations().of("c", messages)
-    request = RequestMessages(first, messages, known, mark)
+    request = RequestMessages([system, *shown], messages, known, start)
     assert total(request, message_tokens) == sum(map(message_tokens, request))
     return ModelRequest("m", request)
 
 
 @sliced(examples=100)
-@given(conversations(), st.integers(50, 6000), st.integers(0, 3), st.data())
+@given(conversations(), st.integers(50, 6000), st.integers(0, 3), st.integers(0, 3), st.data())
 def test_whatever_is_reduced_is_valid_in_bound_and_has_the_newest_question(
-    messages: list[Message], bound: int, rounds: int, data: st.DataObject
+    messages: list[Message], bound: int, rounds: int, clear: int, data: st.DataObject
 ) -> None:
     plain = [n for n, m in enumerate(messages) if isinstance(m["content"], str)]
     asked = data.draw(st.sampled_from([n for n in plain if messages[n]["role"] == "user"]))
@@ -325,18 +360,37 @@ def test_whatever_is_reduced_is_valid_in_bound_and_has_the_newest_question(
             state["full"] = error.data
         else:
             break
-        before = state["mark"]
+        before = [*request_of(state).messages]
         try:
-            state["mark"] = reduced(state).mark
+            cut = reduced(state, clear=clear)
+            state["mark"], state["window"] = cut.mark, cut.window
         except ContextWindowExceeded:
             question = message_tokens(messages[asked])
             assert question + 2 * size.fixed + 40 > min(bound, size.tokens * 0.9) - 25
             return
         sent = [*request_of(state).messages]
         assert is_valid(sent)
-        assert state["mark"] > before
+        assert sent != before
         assert messages[asked] in sent
         assert sum(map(message_tokens, sent)) <= bound
+
+
+def test_the_task_stays_and_a_new_message_moves_nothing_before_it() -> None:
+    talk: list[Message] = [{"role": "user", "content": "The task."}]
+    for number in range(6):
+        talk.append({"role": "assistant", "content": "a" * 2000})
+        talk.append({"role": "user", "content": f"Also {number}."})
+    state = state_of(talk, asked=len(talk) - 3)
+    state["full"] = size_of(request_of(state), state, 2000).__dict__ | {"tokens": 3100}
+    cut = reduced(state)
+    state |= {"mark": cut.mark, "window": cut.window}
+    before = [*request_of(state).messages]
+
+    state |= {"messages": [*talk, {"role": "user", "content": "New."}], "asked": len(talk)}
+
+    assert cut.window["pinned"] == [0]
+    assert talk[0] in before
+    assert [*request_of(state).messages][: len(before)] == before
 
 
 # Crashes

@@ -36,7 +36,7 @@ from flowengine.kernel.graph.compiled import SecretText
 from flowengine.runner import AgentRunFailed, StreamPart
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
-from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed, written
+from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -362,14 +362,6 @@ def test_streaming_blocks_no_event_loop() -> None:
 
 
 # On the wire
-
-
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    with serving() as one:
-        monkeypatch.setenv("OPENAI_API_KEY", "key")
-        monkeypatch.setenv("OPENAI_API_BASE", f"{one.url}/v1")
-        yield one
 
 
 def agent(*functions: Any, model: str = "openai/gpt-4o", **more: Any) -> Agent:

@@ -92,7 +92,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
     assert "  chat=helper\n" in flowengine("list", "--label", "chat=helper").out
     assert "helper\n  echo  Says something\n  → other  Knows more\n" in first.err
-    assert "1 replies, 7 tokens read, 3 written, $0.2500\n" in first.err
+    assert "1 reply, 7 tokens read, 3 written, $0.2500\n" in first.err
     assert "/end     end the conversation" in first.err
     again = first.err.splitlines()[-1].removeprefix("saved, to continue: flowengine chat ").split()
 

@@ -29,7 +29,13 @@ def test_it_has_what_the_steps_alone_say(monkeypatch: pytest.MonkeyPatch) -> Non
         steps: dict[str, Any] = {}
         for address in draw.sample(NAMES, draw.randrange(1, len(NAMES))):
             steps[address] = one(draw, address)
-        check(Folds.of(steps.values()), steps)
+        folds = Folds.of(steps.values())
+        check(folds, steps)
+        for address in draw.choices(NAMES, k=10):
+            steps[address] = steps.get(address, {}) | one(draw, address)
+            folds._read = steps.__getitem__
+            folds.update([(address, address[-1], steps[address]["status"])])
+            check(folds, steps)
 
 
 def one(draw: random.Random, address: str) -> dict[str, Any]:

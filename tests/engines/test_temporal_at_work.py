@@ -251,6 +251,8 @@ def test_a_worker_that_shuts_down_leaves_no_attempt_at_work() -> None:
         for activity in (watch, begun):
             activity.environment.cancel(ActivityCancellationDetails(worker_shutdown=True))
             assert await activity.result == CUT
+        worker.at_work._left[unwatched].lose()
+        await asyncio.sleep(BEAT)  # it cleans up
         await worker.at_work.close()
         assert len(worker.happened) == 3
         assert worker.at_work._left[unwatched].task.done()

@@ -70,7 +70,8 @@ def test_cancelling_from_another_thread_ends_the_run(
         at_work(engine, file)
         asked = engine.executions.cancel("it", reason="enough")
         ended = running.result(60)
-        assert (asked.status, ended.status) == ("running", "cancelled")
+        assert asked.status in ("running", "cancelled")  # it may have ended meanwhile
+        assert ended.status == "cancelled"
         assert engine.executions.result("it").status == "cancelled"
     assert world.effects(tmp_path) == []
 

@@ -334,7 +334,8 @@ def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around
     monkeypatch.setattr(namespace, "_TRIAL", 0)
 
     with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
-        assert bash.run("echo here").stdout == "here\n"
+        result = bash.run("echo here")
+    assert result.stdout == "here\n", result
 
 
 @pytest.mark.parametrize("message", ["Unable to apply mount flags: x", "No such file: y"])

@@ -11,7 +11,8 @@ import pytest
 
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from tests.agents.flows import NAME, TOOLS, call, flow
+from flowengine.server.redaction import without_content
+from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
 from tests.agents.test_asked_calls import ASKING
 from tests.server.api import Api
 from tests.server.test_page import HOSTILE, Browser, words
@@ -115,6 +116,36 @@ def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     assert talk.index("Be quick.") < talk.index("It is 3.")
     assert "<script>alert" not in text
     assert "/signals/agent.steer" not in text
+
+
+def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "def page(n: int) -> str:\n    'Read.'\n    return f'{n}' + 'x' * 4000\n"
+    )
+    head = HEAD.replace("add", "page").replace("  boom", "  page2").replace("boom", "page")
+    agent = "first: {instructions: You read., tools: [page], context: {max_tokens: 2500, clear: 1}}"
+    (tmp_path / "read.yaml").write_text(flow(agent, head=head))
+    usage = {"input_tokens": 1000, "cached_tokens": 250, "output_tokens": 20, "cost_usd": 0.25}
+    calls = [{"calls": [call("page", f"p{n}", n=n)], "usage": usage} for n in range(3)]
+    register(NAME, ScriptedModel([*calls, {"text": "Read.", "usage": usage}]))
+    try:
+        id = api.engine.run("read.yaml", {"q": HOSTILE}).execution
+    finally:
+        unregister(NAME)
+    owner = Browser(api)
+
+    talk = owner("GET", f"/executions/{id}/conversation").text
+    assert "The context of first: replaces 2 old results by notes, keeps 7: about" in talk
+    assert "4,000 tokens in (25 % cached)" in talk
+    step = owner("GET", f"/executions/{id}?at=ask%2Ffirst%235").text
+    shown = step[step.index('<h2 id="request">') :]
+    assert "This result was left out: 4,2" in shown
+    assert "read_result" in shown
+    assert "&lt;script&gt;" in shown
+    assert "<script>alert" not in step
+    [info] = api.engine.executions.show(id, step="ask/first#5")["steps"]
+    assert "request" in info
+    assert "request" not in without_content({"steps": [info]})["steps"][0]
 
 
 def test_an_edited_call_is_shown_as_it_was_made(api: Api, tmp_path: Path) -> None:

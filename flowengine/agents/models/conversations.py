@@ -24,6 +24,8 @@ _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
 _NO_IMAGE = "(An image was left out here: this model takes none.)"
 _UNREADABLE = 300
 _CACHE = {"type": "ephemeral"}
+_LOOKS_BACK = 20
+"""Blocks before a mark in which Claude looks for a prefix that it knows."""
 
 
 def offered(tools: Iterable[ToolOffer]) -> list[dict[str, Any]]:
@@ -174,11 +176,17 @@ def _with_brief_blocks(message: Message) -> Message:
 def with_cache_marks(messages: list[dict[str, Any]]) -> None:
     """Mark the prefixes that a provider should cache: up to the system text, and the whole request.
 
+    A provider looks for a known prefix in a few blocks before a mark only. If the last reply and
+    its results are more than these, the end of the request before is marked, too.
+
     Args:
         messages: Messages of one request, changed in place.
     """
     system = [message for message in messages if message["role"] == "system"][-1:]
-    for message in [*system, *messages[-1:]]:
+    at = max((n for n, one in enumerate(messages) if one["role"] == "assistant"), default=0)
+    blocks = sum(1 + len(one.get("tool_calls") or ()) for one in messages[at:])
+    before = messages[at - 1 : at] if blocks >= _LOOKS_BACK else []
+    for message in [*system, *before, *messages[-1:]]:
         content = message["content"]
         if message["role"] == "tool":  # only the result itself can be marked
             message["cache_control"] = _CACHE

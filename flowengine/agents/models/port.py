@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
+from flowengine.sdk.read_only import plain
 
 Message = dict[str, Plain]
 """`{role, content, …}`. An assistant message has `tool_calls` and, if the model reported it,
@@ -58,6 +59,22 @@ class ModelRequest:
     """Ids of the calls in the messages, if already collected. A new call receives an unused id."""
     conversation: str = ""
     """Its name in this process, from which the mark for text calls is derived."""
+
+    def as_data(self) -> dict[str, Plain]:
+        """Return the request for users, before it takes the form of its provider."""
+        tools: list[Plain] = [
+            {"name": tool.name, "description": tool.description, "parameters": plain(tool.schema)}
+            for tool in self.tools
+        ]
+        data: dict[str, Plain] = {
+            "model": self.model,
+            "messages": [plain(message) for message in self.messages],
+            "tools": tools,
+            "tool_choice": self.tool_choice,
+            "returns": plain(self.returns),
+            "settings": plain(self.settings),
+        }
+        return {name: value for name, value in data.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.actions import text_in, usage_of
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -92,6 +93,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield "steps"
         width = max(14, *(len(step["address"]) for step in info["steps"]))
         yield from (_step(step, min(width, 40)) for step in info["steps"])
+    usage, _ = usage_of(step.get("output") for step in info["steps"])
+    if usage.input_tokens:
+        yield f"models      {usage}"
     if info["waits"]:
         yield "waits"
         for wait in info["waits"]:
@@ -201,6 +205,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for name in ("input", "output", "subject", "decision"):
             if step.get(name) is not None:
                 yield f"{name:11} {printable(inline(step[name]))}"  # type: ignore[literal-required]
+        if "request" in step:
+            yield from _request_lines(step["request"])
         for earlier in step.get("earlier_decisions", ()):
             yield f"{'before':11} {printable(inline(earlier))}"
         error: Any = step.get("error")
@@ -216,6 +222,20 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             yield from evidence_lines(attempt.get("evidence", {}))
             if "log" in attempt:
                 yield from log_lines(attempt["log"])
+
+
+def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe what was sent to a model. JSON has all of it."""
+    yield f"{'request':11} {printable(request['model'])}"
+    for message in request["messages"]:
+        yield f"  {message['role']:10}{first_line(text_in(message), 200)}"
+    tools = ", ".join(tool["name"] for tool in request.get("tools", ()))
+    for name, value in (("tools", tools), ("choice", request.get("tool_choice"))):
+        if value:
+            yield f"  {name:10}{printable(value)}"
+    for name in ("returns", "settings"):
+        if name in request:
+            yield f"  {name:10}{printable(inline(request[name]))}"
 
 
 def _value(name: str, value: Any) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.actions import REDUCTION, TURN, usage_of
+from flowengine.agents.actions import REDUCTION, TURN, outputs_in, usage_of
 from flowengine.agents.generated_chat import FAILED, RETRY
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import ProgressDisplay
@@ -387,9 +387,5 @@ def _tools(session: CliSession, execution: str) -> list[str]:
 
 def cost(session: CliSession, execution: str) -> str:
     """Return the token usage and cost of an execution, in a line."""
-    total, _ = usage_of(session.engine.executions.events(execution))
-    price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"
-    return (
-        f"{total.replies} replies, {total.input_tokens} tokens read, {total.output_tokens} "
-        f"written, {price}"
-    )
+    total, _ = usage_of(outputs_in(session.engine.executions.events(execution)))
+    return str(total)

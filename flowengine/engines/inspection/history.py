@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.linked_flows import walk
+from flowengine.engines.executions.linked_flows import read, walk
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import step_with_values
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values
+from flowengine.engines.inspection.requests import RequestLog, asks_models
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
@@ -63,8 +64,10 @@ def show(
         NotFound: The execution has no such step.
     """
     record = host.store.execution(execution)
+    asked = RequestLog(execution, step or "")
     with Sound(f"the journal of execution {execution}"):
-        known = None if step is None else step_with_values(host.store, host.flows, record, step)
+        at = host.store, host.flows, record
+        known = None if step is None else step_with_values(*at, step, asked.take)
     values: Values = "all" if plumbing or step is not None else _values(host, record, tries)
     if known is not None:
         values = "none"
@@ -72,7 +75,35 @@ def show(
         steps = replayed.steps(step)
         if known is not None:
             _fill_in(steps, known)
-        return _view(host, record, replayed, steps, step, plumbing=plumbing, tries=tries)
+        info = _view(host, record, replayed, steps, step, plumbing=plumbing, tries=tries)
+    if step is not None:
+        _add_request(host, record, info["steps"], asked, is_read=known is not None)
+    return info
+
+
+def _add_request(
+    host: Host, record: ExecutionRecord, steps: list[StepInfo], asked: RequestLog, *, is_read: bool
+) -> None:
+    """Add what the shown step sent to a model.
+
+    Args:
+        host: Provides the store.
+        record: The execution.
+        steps: The shown step.
+        asked: What it began with.
+        is_read: Whether that is known. Otherwise, the journal is replayed.
+    """
+    for shown in steps:
+        if not asks_models(shown["kind"]):
+            continue
+        if not is_read:
+            seen: list[Observation] = []
+            for moment in walk(host.flows, record.hash, read(host.store, record.id), seen):
+                asked.take(moment, seen)
+                seen.clear()
+        request = asked.request(shown.get("output"))
+        if request is not None:
+            shown["request"] = dict(request)
 
 
 def _values(host: Host, record: ExecutionRecord, tries: bool) -> Values:

@@ -6,7 +6,7 @@ have ended are in the index that is stored beside the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,11 @@ _MOST_EVENTS = 50
 
 
 def step_with_values(
-    store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord, address: str
+    store: HistoryPort,
+    flows: LinkedFlows,
+    record: ExecutionRecord,
+    address: str,
+    also: Callable[[Moment, list[Observation]], None],
 ) -> StepInfo | None:
     """Return a step with its inputs and outputs, replayed from the snapshots before its events.
 
@@ -41,6 +45,7 @@ def step_with_values(
         flows: The flows of the store.
         record: The execution.
         address: Of the step.
+        also: Receives the events about it, each with its observations.
 
     Returns:
         The step. None: it does not exist, or the whole journal must be replayed.
@@ -61,6 +66,7 @@ def step_with_values(
             own = [each for each in seen if each.address == address]
             seen.clear()
             if moment.number in wanted:
+                also(moment, own)
                 log.take(moment, own)
 
     for number in numbers:

@@ -55,8 +55,10 @@ class Replayed:
         self._record = record
         self._log = ActivationLog()
         self._folds: Folds | None = None
-        self._shown = 0, ""
-        """Number of events and status of the execution when the tree was made."""
+        self._open: dict[str, StepInfo] = {}
+        """The steps that had not ended when the tree was shown last, as it shows them."""
+        self._changed: dict[str, None] = {}
+        """The addresses of the steps that began or ended since. Empty: there is no tree yet."""
 
     @property
     def size(self) -> int:
@@ -102,6 +104,8 @@ class Replayed:
         before = partial(state_at_retry, self._store, flows, record.id)
         at = record.hash, graph, state, self.length, events[:until], before, seen
         for moment in walk_on(flows, *at):
+            if self._folds is not None:
+                self._changed.update((observed.address, None) for observed in seen)
             self._log.take(moment, seen)
             self.length, self.last = moment.number + 1, moment
             if moment.event["type"] == "warning":
@@ -125,20 +129,24 @@ class Replayed:
         Args:
             status: Of the execution.
         """
-        log = self._log
-        if self._folds is not None and self._shown == (self.length, status):
-            return self._folds
-        is_open = {address: _listed(log.read(address)) for address in log.open}
+        log, changed = self._log, {**self._changed, **self._open, **self._log.open}
+        self._open = is_open = {address: _listed(log.read(address)) for address in log.open}
         wait_with_what_is_inside(is_open.values())
         stop_with(is_open.values(), status)
         states = (
             (address, id, is_open[address]["status"] if address in is_open else of)
-            for address, id, of in log.states()
+            for address, id, of in log.states(None if self._folds is None else changed)
         )
-        with CollectedLater():
-            tree = Folds(states, lambda address: is_open.get(address) or _listed(log.read(address)))
-        self._folds, self._shown = tree, (self.length, status)
-        return tree
+        if self._folds is None:
+            with CollectedLater():
+                self._folds = Folds(states, self._show)
+        else:
+            self._folds.update(states)
+        self._changed.clear()
+        return self._folds
+
+    def _show(self, address: str) -> StepInfo:
+        return self._open.get(address) or _listed(self._log.read(address))
 
 
 def _copied(step: StepInfo) -> StepInfo:

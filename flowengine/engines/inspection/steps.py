@@ -118,9 +118,10 @@ class ActivationLog:
         self._graph = graph
         return ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
 
-    def states(self) -> Iterator[tuple[str, str, str]]:
-        """Yield address, step id and status of each activation."""
-        for address, step in self.steps.items():
+    def states(self, only: Iterable[str] | None = None) -> Iterator[tuple[str, str, str]]:
+        """Yield address, step id and status of each activation, or of those at some addresses."""
+        for address in self.steps if only is None else only:
+            step = self.steps[address]
             if isinstance(step, tuple):
                 assert self._graph is not None
                 status = "running" if step[2] is None else "succeeded"

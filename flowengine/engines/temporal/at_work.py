@@ -86,9 +86,14 @@ class AttemptAtWork:
         """
         return cut(self.log) if self.task.cancelled() else self.task.result()
 
+    def cut(self) -> None:
+        """Cut it off, once: another cancellation would interrupt its cleanup."""
+        if not self.task.cancelling():
+            self.task.cancel()
+
     def lose(self) -> None:
         """Cut it off, because it may begin again elsewhere."""
-        self.task.cancel()
+        self.cut()
         self.calls.interrupt()
         if self.lost_at is None:
             self.lost_at = _now()
@@ -143,7 +148,7 @@ class AtWork:
     async def close(self) -> None:
         """Cut off all attempts, and wait until they have ended."""
         for attempt in self._attempts:
-            attempt.task.cancel()
+            attempt.cut()
         tasks: list[asyncio.Task[Any]] = [attempt.task for attempt in self._attempts]
         for attempt in self._left.values():
             if attempt.cutting is not None:
@@ -249,7 +254,7 @@ class AtWork:
         attempt.is_watched.set()
         self._beat_for(attempt, activity.info().task_token)
         if stop:
-            attempt.task.cancel()
+            attempt.cut()
         try:
             event = await _Watch(attempt, self._pulse).event()
             assert event is not None
@@ -334,7 +339,7 @@ class _Watch:
                 is_ending = True
                 if _details().not_found:
                     attempt.lose()
-                attempt.task.cancel()
+                attempt.cut()
                 continue
             if attempt.task.done():
                 break
@@ -375,7 +380,7 @@ class _Watch:
                 await handle.heartbeat(*beat_of(self._attempt.log))
             except AsyncActivityCancelledError:
                 self._is_stopped = True
-                self._attempt.task.cancel()
+                self._attempt.cut()
                 return
             except RPCError as error:
                 if error.status == RPCStatusCode.NOT_FOUND:

@@ -209,6 +209,48 @@ class ContextWindow(Part):
         "model summarize them, and the name of a tool has that tool summarize them.",
         examples=["summarize"],
     )
+    clear: Positive | None = Field(
+        default=None,
+        description="The number of newest replies whose results stay when older long results are "
+        "replaced by notes, before any message is left out. The model reads one again with "
+        "`read_result`.",
+        examples=[3],
+    )
+
+
+def _sees(value: Any) -> Any:
+    """Return what an agent sees of a conversation: a number of messages, or a word."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if not isinstance(value, str):
+        wrong("'all', 'text', 'args', a number of messages, or the name of a tool", value)
+    return constant_text(value)
+
+
+class Handoff(Part):
+    """An agent that another one may hand over to, and what it is given."""
+
+    NOUN = "a handoff"
+    MAIN = "agent"
+
+    agent: AgentName = Field(description="The other agent.", examples=["billing"])
+    args: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the arguments, an object, that the model passes. They become "
+        "the context variable `handoff`.",
+        examples=[{"type": "object", "properties": {"reason": {"type": "string"}}}],
+    )
+    sees: Annotated[
+        Any,
+        CheckedType(_sees),
+        AsSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
+    ] = Field(
+        default="all",
+        description="What the other agent sees of the conversation before the handoff: `all`, "
+        "`text` (without calls and results), `args` (the call of the handoff alone), the number "
+        "of newest messages, or the name of a tool that summarizes it.",
+        examples=["text", 10],
+    )
 
 
 class Check(Part):
@@ -234,6 +276,12 @@ class Check(Part):
         "model, `end` ends the step as `not_resolved`. Default: `end` "
         "before, `tell` after.",
         examples=["end"],
+    )
+    beside: bool = Field(
+        default=False,
+        description="Whether the model is asked while the check of the prompt runs. Nothing of its "
+        "reply is used or shown before the check has passed, and an error ends the request.",
+        examples=[True],
     )
 
 
@@ -329,10 +377,10 @@ class Agent(Part):
         "reads the rest when it needs it.",
         examples=[["./skills/*"]],
     )
-    handoffs: list[AgentName] = Field(
+    handoffs: list[Handoff] = Field(
         default=[],
         description="Agents to which it may hand over the conversation.",
-        examples=[["writer"]],
+        examples=[["writer", {"agent": "billing", "sees": "text"}]],
     )
     tool_handoffs: list[AgentName] = Field(
         default=[],

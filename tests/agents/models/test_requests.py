@@ -248,6 +248,23 @@ def test_what_a_provider_keeps_is_marked_and_stays_the_same(wire: Wire) -> None:
     assert (last["type"], last["cache_control"]) == ("tool_result", mark)
 
 
+def test_the_request_before_is_found_after_a_reply_with_many_calls(wire: Wire) -> None:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        for n in range(10)
+    ]
+    reply = {"role": "assistant", "content": "", "tool_calls": calls}
+    results = [
+        {"role": "tool", "tool_call_id": f"c{n}", "name": "add", "content": "3"} for n in range(10)
+    ]
+
+    sent = body(wire, "anthropic/claude-sonnet-4-5", messages=[*HISTORY[:2], reply, *results])
+
+    asked, _, answers = (message["content"] for message in sent["messages"])
+    assert asked[-1]["cache_control"] == {"type": "ephemeral"}
+    assert ["cache_control" in answer for answer in answers] == [*[False] * 9, True]
+
+
 def test_a_conversation_with_gemini(wire: Wire) -> None:
     candidate = {"content": {"role": "model", "parts": [{"text": "3"}]}, "finishReason": "STOP"}
     reply = {"candidates": [candidate], "usageMetadata": {"totalTokenCount": 0}}
