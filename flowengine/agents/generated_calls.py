@@ -105,7 +105,10 @@ def group(
         },
     }
     may_be_gone = any(tool.only_if for tool, _ in tools)
-    why = f"${{{{ default(call.refused, {NOT_THERE}) }}}}" if may_be_gone else "${{ call.refused }}"
+    why, answered = "call.refused", f"call_answer(call, null, null, '', '{NONE}')"
+    if may_be_gone:
+        why = f"default({why}, {NOT_THERE})"
+        answered = f"has(call.messages) ? {answered} : call_failure(call, error, false)"
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
         *({**_step(tool, id, parallel), "next": {"to": then}} for tool, id in tools),
@@ -117,8 +120,8 @@ def group(
         },
         {
             "id": refused,
-            "fail": {"type": "Refused", "message": why},
-            "on_error": [{"output": f"${{{{ call_answer(call, null, null, '', '{NONE}') }}}}"}],
+            "fail": {"type": "Refused", "message": f"${{{{ {why} }}}}"},
+            "on_error": [{"output": f"${{{{ {answered} }}}}"}],
             "next": {"to": "end"},
         },
     ]

@@ -92,6 +92,12 @@ class Preview(NamedTuple):
     step: int
 
 
+class DriveChild(NamedTuple):
+    """Drive an execution in the background in the process of the one that has started it."""
+
+    id: str
+
+
 class Execution:
     """An execution that is being driven.
 
@@ -105,7 +111,8 @@ class Execution:
         queue: Events to be applied by the next `take`.
         commands: Commands that result from applied events, to be carried out in order once these
             events are on disk.
-        work: Unit → the task that runs its attempt.
+        work: Unit → the task that runs its attempt, `-wait` → the task about a question, id → the
+            task that drives a started execution.
         printed: Unit → the output of its attempt.
         kept: Unit → the result of its attempt, until the event with the result is applied.
         waits: Number → record of each open wait.
@@ -203,7 +210,7 @@ class Execution:
         self.seq, self.queued = 0, False
         self.queue: list[Event] = []
         self.commands: deque[Command | Preview] = deque()
-        self.work: dict[int, Any] = {}
+        self.work: dict[int | str, Any] = {}
         self.printed: dict[int, Printed] = {}
         self.kept: dict[int, StoredValue] = {}
         self.waits: dict[int, dict[str, Any]] = {}
