@@ -209,7 +209,7 @@ class Execution:
         self.state: State = new_state()
         self.seq, self.queued = 0, False
         self.queue: list[Event] = []
-        self.commands: deque[Command | Preview] = deque()
+        self.commands: deque[Command | Preview | DriveChild] = deque()
         self.work: dict[int | str, Any] = {}
         self.printed: dict[int, Printed] = {}
         self.kept: dict[int, StoredValue] = {}
@@ -226,7 +226,7 @@ class Execution:
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
         self._batch: list[Event] = []
-        self._left: list[Command | Preview] = []
+        self._left: list[Command | Preview | DriveChild] = []
         self._events: list[tuple[int, bytes]] = []
         self._opened: dict[int, dict[str, Any]] = {}
         self._closed: list[ClosedWait] = []

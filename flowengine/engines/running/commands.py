@@ -107,15 +107,14 @@ class HostCarrier(Carrier):
                 self.left.append((execution, command))
             else:
                 self.look(execution)  # it stayed for an answer, and may now be released
-        elif isinstance(command, Preview):
-            self.left.append((execution, command))
-        elif isinstance(command, DriveChild):
-            if execution.wanted is None:  # otherwise workers find it
+        elif isinstance(command, Preview | DriveChild):
+            if execution.wanted is None or isinstance(command, Preview):  # workers find children
                 self.left.append((execution, command))
         elif isinstance(command, Send):
             self._deliver()
-            if command.to in execution.state.get("children", ()):
-                execution.commands.append(DriveChild(command.to))  # it may have rested
+            execution.commands.extend(  # a child that waited rests
+                DriveChild(id) for id in execution.state.get("children", ()) if id == command.to
+            )
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:

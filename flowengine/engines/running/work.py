@@ -252,7 +252,7 @@ class Work:
         self._host.policies.look_again()
         if execution.work.get(unit) is task:
             del execution.work[unit]
-            execution.printed.pop(unit, None)  # type: ignore[call-overload]
+            execution.printed.pop(unit, None)  # type: ignore[arg-type]
         if self._driver.executions.get(execution.id) is not execution:
             if isinstance(execution.error, LeaseLost) and isinstance(outcome, dict):
                 self._driver.pass_on(execution.id, [outcome])

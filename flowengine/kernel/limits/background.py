@@ -83,9 +83,21 @@ def _id(tx: Transition, unit: Unit) -> str:
     return separate_id(str(tx.state["execution"]["id"]), tx.address(unit))
 
 
-def withdraw(tx: Transition, unit: Unit) -> None:
-    """Cancel the execution of an attempt that has failed or was stopped, if it exists."""
-    _let_go(tx, _id(tx, unit))
+def withdraw(tx: Transition, unit: Unit, failure: object = None) -> None:
+    """Cancel the execution of an attempt that has failed or was stopped, if it may exist.
+
+    Args:
+        tx: The transition.
+        unit: The unit of the attempt.
+        failure: The failure, unless it was stopped.
+    """
+    id = _id(tx, unit)
+    child = tx.state.get("children", {}).get(id)
+    if child is not None and isinstance(failure, dict) and failure["type"] == "ValidationError":
+        child["ended"] = True  # its inputs were refused, so it does not exist
+        part = child.get("part", {})
+        count_inner(tx, child["frame"], part, dict.fromkeys(part, 0))
+    _let_go(tx, id)
 
 
 def release(tx: Transition, number: int) -> None:
