@@ -412,8 +412,8 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                 `tax_expert` for "Tax expert".
             description: Description for the calling model. Default: that of the agent.
             max_turns: Turn limit of each call, as for `Runner.run`.
-            background: Whether a call starts an execution of its own, which the calling agent does
-                not wait for. `{"at_once": 50, "total": 500}` sets its bounds.
+            background: Whether a call starts a separate execution, which the calling agent does not
+                wait for. `{"at_once": 50, "total": 500}` sets its bounds.
 
         Returns:
             The tool.

@@ -351,7 +351,7 @@ class AgentAsTool:
     description: str
     max_turns: int | Mapping[str, Any]
     background: bool | Mapping[str, int] = False
-    """Whether a call starts an execution of its own, perhaps with other bounds than usual."""
+    """Whether a call starts a separate execution, perhaps with bounds."""
 
 
 def is_tool(value: object) -> bool:

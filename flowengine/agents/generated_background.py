@@ -1,8 +1,8 @@
 """The steps of a generated flow for agents that start others in the background.
 
-A started agent is an execution of its own. Its end arrives as a signal to the state of the flow. A
-step before each turn tells the model of the ends that it has not heard of. That is the only place
-that tells it, so each is heard once.
+A started agent is a separate execution. Its end arrives as a signal to the state of the flow. A
+step before each turn adds a message about the new ends to the conversation. No other step does, so
+the model reads each once.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _tool(
 
 
 def steps(ids: tuple[str, str], enter: Sequence[Plain], heard: str) -> Iterable[Plain]:
-    """Yield the step that tells the model, and the one of an agent whose answer has to wait.
+    """Yield the step that adds the ends, and the one of an agent whose answer has to wait.
 
     Args:
         ids: The ids of the steps.

@@ -270,7 +270,7 @@ class FlowWriter:
     def _enter(self, agent: AgentSpec) -> str:
         """Return the first step of a turn: its first hook, or the call of the model.
 
-        If agents run in the background, the model is told first which of them have ended.
+        If agents run in the background, those that have ended are reported first.
         """
         return self.told if self.starts else self._take_turn(agent)
 

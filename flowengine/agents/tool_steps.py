@@ -75,7 +75,7 @@ class ToolStep:
     sets: Mapping[str, Plain] = field(default_factory=dict)
     """Changes of the state after a call."""
     background: bool = False
-    """Whether a call starts an execution of its own."""
+    """Whether a call starts a separate execution."""
 
 
 def declared_tool(tool: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:

@@ -60,7 +60,7 @@ def begin_execution(tx: Transition, event: Started) -> None:
     bound = tx.graph.flow.get("concurrency")
     scope = open_scope(tx, 0, None, queued=bound is not None)
     try:
-        if flow.shared_budgets:
+        if flow.shared_budgets or "background" in state["execution"]:
             from flowengine.kernel.limits.shared_budgets import declare
 
             declare(tx, names, 0)

@@ -86,10 +86,8 @@ def begin_separate(
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
     if background is not None:
-        data |= {
-            "background": {"step": background["step"], "tool": background["tool"]},
-            "room": background["room"],
-        }
+        kept = {key: background[key] for key in ("step", "tool", "shared") if key in background}
+        data |= {"background": kept, "room": background["room"]}
     checked = check_inputs(separate.graph, inputs, data, now, workdir)
     started = {"type": "started", "at": now, "inputs": checked, "execution": data}
     if background is not None and "part" in background:

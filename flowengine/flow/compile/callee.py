@@ -87,7 +87,7 @@ class Callee:
     flow: Definition | None = None
     """The flow that it runs."""
     background: BackgroundSpec | None = None
-    """The flow runs as an execution of its own, within these bounds."""
+    """The flow runs as a separate execution, within these bounds."""
     given: dict[str, TypedValue] = field(default_factory=dict)
     """For a generated flow: inputs with values from the place of its declaration."""
     description: str = ""

@@ -198,7 +198,7 @@ class Tool(Pluggable):
     )
     background: Background | None = Field(
         default=None,
-        description="Whether a call of a flow or an agent starts an execution of its own, and "
+        description="Whether a call of a flow or an agent starts a separate execution, and "
         "does not wait for it.",
         examples=[True, {"at_once": 50}],
     )

@@ -1,4 +1,4 @@
-"""Executions that steps start in the background (docs/language/subflows.md: background).
+"""Executions that steps start in the background (docs/agents.md: In the background).
 
     call ─► registered, its part of the budgets reserved ─► started ─► `agent.ended` ─► settled
                                              └─ the flow that started it ends ─► cancelled
@@ -19,7 +19,7 @@ from flowengine.kernel.commands import CANCEL, ENDED, Send
 from flowengine.kernel.limits.budgets import count_inner
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.transition import Transition, require
-from flowengine.kernel.view import left_around, total
+from flowengine.kernel.view import budgets_around, left_around, total
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Message
@@ -65,6 +65,9 @@ def begin(tx: Transition, unit: Unit, node: Node) -> None:
             for meter, rest in rests.items()
         }
         count_inner(tx, number, {}, child["part"])
+        budgets = budgets_around(tx, number)
+        if shared := [of for _, budget in budgets for of in budget.get("shared", ())]:
+            child["shared"] = shared
     tx.state.setdefault("children", {})[id] = child
 
 

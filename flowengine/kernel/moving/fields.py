@@ -137,7 +137,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "budget": ("one", "Budget"),
         **_plain("up", "depth", "inputs", "room", "steps", "bounds"),
     },
-    "Child": _plain("frame", "step", "room", "part", "ended"),
+    "Child": _plain("frame", "step", "room", "part", "shared", "ended"),
     "State": {
         "vars": "vars",
         "scopes": ("table", "Scope"),

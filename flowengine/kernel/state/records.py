@@ -524,6 +524,8 @@ class Child(TypedDict, total=False):
     """How much deeper executions in the background may be nested inside it."""
     part: dict[str, int]
     """Meter → what it may use, reserved in the budgets around the flow. Absent without budgets."""
+    shared: list[list[Any]]
+    """The `Budget.shared` of all budgets around the flow, which count its calls. Absent: none."""
     ended: bool
     """Absent while it runs."""
 
