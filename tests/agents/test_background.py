@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -137,6 +138,32 @@ def test_an_agent_is_sent_messages_and_cancelled_by_the_one_that_started_it(
     assert "has ended: cancelled" in told
     assert "no agent with this id runs" in said(response.history)[-2][1]
     assert statuses(engine) == ["cancelled", "succeeded"]
+
+
+class Meeting:
+    """A place where three have to be at the same time."""
+
+    def __init__(self) -> None:
+        self.barrier = Barrier(3, timeout=60)
+
+
+def meet(meeting: Meeting) -> str:
+    """Meet the others."""
+    meeting.barrier.wait()
+    return "met"
+
+
+def test_they_work_at_the_same_time_with_what_the_caller_has_given(engine: Engine) -> None:
+    helper = agent("Helper", tools=[meet], deps=Meeting)
+    lead = agent("Lead", tools=[meet, helper.as_tool(background=True)], deps=Meeting)
+    replies = {
+        "Lead": [both("helper", "A", "B"), call("meet"), "early", "done"],
+        "Helper": [call("meet"), "found"],
+    }
+    with scripted(*[play(replies)] * 8):
+        response = lead.run("Go.", engine=engine, deps=Meeting())
+    assert response.output == "done"
+    assert statuses(engine) == ["succeeded", "succeeded"]
 
 
 def test_the_end_of_an_agent_cancels_those_that_it_has_started(engine: Engine) -> None:
