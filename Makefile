@@ -55,6 +55,15 @@ docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in bu
 	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
 	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
 
+site: docs  ## Keep the documentation of this version in the branch gh-pages, beside those of others.
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases \
+	  "$$(sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\)\..*/\1/p' flowengine/__init__.py)" latest
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike set-default latest
+
+# Its tools are in an environment of their own, as those of `docs`.
+release: $(READY) requirements/release.txt  ## Build the files of a release in dist, and try them in empty environments.
+	@UV="$(UV)" scripts/release.sh
+
 pictures: $(READY)  ## Make the pictures of the page that the documentation shows, and the recording.
 	$(BIN)/python -m tests.server.page_pictures
 
@@ -89,10 +98,11 @@ LOCK = $(or $(UV),$(BIN)/uv) pip compile --quiet --upgrade --universal --python-
 lock: | $(READY)  ## Pin the newest allowed versions.
 	$(LOCK) --all-extras pyproject.toml requirements/dev.in --output-file requirements/dev.txt
 	$(LOCK) requirements/docs.in --output-file requirements/docs.txt
+	$(LOCK) requirements/release.in --output-file requirements/release.txt
 	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
 clean:  ## Remove the files that the other targets made.
 	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test endurance lint fix docs bench peers replay coverage versions small-model mutate lock clean
+.PHONY: help install demo test endurance lint fix docs site release bench peers replay coverage versions small-model mutate lock clean

@@ -11,7 +11,7 @@ from pathlib import Path
 from flowengine import Engine
 from flowengine.journal.records import Append, ExecutionHead, NewExecution
 from flowengine.journal.store import Durability
-from flowengine.worker.backlog import AT_ONCE
+from flowengine.worker.backlog import CONCURRENCY
 from flowengine.worker.loop import TakenExecution, Worker
 
 WAITING = 10_000
@@ -90,8 +90,8 @@ async def _by_hand(store: Path, durability: Durability) -> None:
     """Resume all, sixteen at once."""
     async with Engine(store, durability=durability, linger=0) as engine:
         ids = [one.execution for one in engine.due()]
-        for first in range(0, len(ids), AT_ONCE):
-            some = ids[first : first + AT_ONCE]
+        for first in range(0, len(ids), CONCURRENCY):
+            some = ids[first : first + CONCURRENCY]
             await asyncio.gather(*(engine.resume_async(id) for id in some))
 
 

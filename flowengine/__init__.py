@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.util.lazy_names import exports
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from flowengine.agents import (

@@ -7,24 +7,32 @@ line is a word for the exit code. `docs/contributing/testing.md` describes the f
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from flowengine.settings import current_user
 from tests.command_line import Done, flowengine, python
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w./-]+)\n")
-WAIT = re.compile(r"(?:approval|question) ([0-9a-f]{4,})\b")
+FILE = re.compile(r"(?:#|//|<!--) ([\w./-]+)(?: -->)?\n")
+WAIT = re.compile(r'(?:(?:approval|question) |"id": ?")([0-9a-f]{4,})\b')
 """The ID of a wait at its first appearance in a transcript of the docs."""
+PORT = re.compile(r"\b(?:8000|8383)\b")
+"""A port that a page of the docs names."""
 CODES = {
     0: "", 1: "(failed)", 2: "(usage)", 3: "(invalid)", 4: "(waiting)", 5: "(stalled)",
     6: "(cancelled)", 7: "(refused)", 8: "(forbidden)", 9: "(not found)", 10: "(no store)",
@@ -117,13 +125,97 @@ def _text_of(words: list[str]) -> str:
     return words[1] if words[0] == "-c" else Path(words[0]).read_text(encoding="utf-8")
 
 
+def _programs() -> str:
+    """Return the path of programs, with the Python that has flowengine first."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
 def _in_process(command: list[str], given: str | None) -> Done:
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": programs}
+    env = {**os.environ, "PATH": _programs()}
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env=env
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+class Terminal:
+    """Runs the commands of a page, with variables and background processes like those of a shell.
+
+    It changes `os.environ`, which the caller restores.
+
+    Each port of the page is replaced by a free one, so that several tests can run at once. Paths in
+    the current directory are printed as relative ones.
+    """
+
+    def __init__(self) -> None:
+        self._ports: dict[str, str] = {}
+        self._begun: list[subprocess.Popen[bytes]] = []
+        os.environ["PATH"] = _programs()
+        self._run = run
+
+    def __call__(self, command: str) -> str:
+        """Run a command line, and return its output on both streams."""
+        line = PORT.sub(lambda port: self._free(port[0]), command)
+        if self._begun:
+            line = line.replace("$!", str(self._begun[-1].pid))
+        if variable := re.fullmatch(r"export (\w+)=\$\((.*)\)", line):
+            os.environ[variable[1]] = _in_process(["sh", "-c", variable[2]], None).out.strip()
+            return ""
+        if line == "pip install .":
+            return self._install()
+        if line.endswith(" &"):
+            self._begin(line.removesuffix(" &"))
+            return ""
+        with patch.object(logging.getLogger(), "handlers", []):  # pytest's would take warnings
+            done = self._run(line)
+        printed = (done.err + done.out).replace(f"{Path.cwd()}/", "")
+        if "kill " in line:
+            self._begun[-1].wait(30)
+        for shown, real in self._ports.items():
+            printed = printed.replace(real, shown)
+        return printed
+
+    def _install(self) -> str:
+        """Install the package in the current directory, for the processes of later commands."""
+        site = str(Path.cwd() / ".site")
+        options = "--quiet --offline --no-deps --no-build-isolation"
+        command = f"uv pip install {options} --python {sys.executable} --target {site} ."
+        done = _in_process(["sh", "-c", command], None)
+        os.environ["PYTHONPATH"] = site
+        self._run = lambda line: _in_process(["sh", "-c", line], None)
+        return done.err + done.out
+
+    def close(self) -> None:
+        """Kill the processes that still run."""
+        for process in self._begun:
+            with suppress(ProcessLookupError):  # with the children of one that was killed
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+    def _free(self, port: str) -> str:
+        if port not in self._ports:
+            with socket.socket() as found:
+                found.bind(("127.0.0.1", 0))
+                self._ports[port] = str(found.getsockname()[1])
+        return self._ports[port]
+
+    def _begin(self, line: str) -> None:
+        """Begin a process, and wait until its port, if it has one, accepts connections."""
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec env {line}"],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._begun.append(process)
+        for port in {real for real in self._ports.values() if real in line}:
+            while not _accepts(int(port)):
+                assert process.poll() is None, line
+                time.sleep(0.1)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def both_streams(line: str) -> str:

@@ -12,6 +12,7 @@ _HELD_SECONDS = 10.0
 """Seconds after which an import is interrupted nevertheless."""
 _PAUSE = 0.01
 _IMPORT = "<frozen importlib._bootstrap>"
+_LOOP = "new_event_loop"
 
 
 class ProcessEnd:
@@ -25,10 +26,11 @@ class ProcessEnd:
 
 
 def hold_interrupts() -> None:
-    """Let an interrupt (SIGINT) wait until no module is being imported.
+    """Let an interrupt (SIGINT) wait until no module is being imported and no event loop created.
 
     A library in Rust ends its import with a panic otherwise, and a module could be left half
-    imported. A second interrupt does not wait.
+    imported. An event loop that is half created prints a traceback. A second interrupt does not
+    wait.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # it is ignored
@@ -45,7 +47,7 @@ class _Interrupts:
         self._main = _thread.get_ident()
 
     def handle(self, _: int, frame: FrameType | None) -> None:
-        """Interrupt the program, or later if it is importing a module.
+        """Interrupt the program, or later if it must not be interrupted here.
 
         Raises:
             KeyboardInterrupt: Always, unless it waits.
@@ -54,7 +56,7 @@ class _Interrupts:
         if self._until is None:
             self._until = now + _HELD_SECONDS
             repeats = True
-        if not repeats or now > self._until or not _is_importing(frame):
+        if not repeats or now > self._until or not _is_delicate(frame):
             self._until = None
             raise KeyboardInterrupt
         _thread.start_new_thread(self._repeat, ())
@@ -67,9 +69,9 @@ class _Interrupts:
             signal.pthread_kill(self._main, signal.SIGINT)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def _is_delicate(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORT:
+        if frame.f_code.co_filename == _IMPORT or frame.f_code.co_name == _LOOP:
             return True
         frame = frame.f_back
     return False

@@ -113,7 +113,6 @@ def _run(words: list[str]) -> int:
         raise _unknown(name)
     command = load(name)
     parser = parser_of(name, command)
-    add_common(parser)
     try:
         arguments = parsed(parser, rest)
     except SystemExit:  # it has printed the help

@@ -9,7 +9,13 @@ import os
 import sys
 from pathlib import Path
 
-from flowengine.cli.parsing.command_table import COMMANDS, help_of_program, load, parser_of
+from flowengine.cli.parsing.command_table import (
+    COMMANDS,
+    COMMON_OPTIONS,
+    help_of_program,
+    load,
+    parser_of,
+)
 
 MARK = "<!-- From here on made by: python -m flowengine.cli.reference docs/cli.md -->"
 
@@ -19,7 +25,7 @@ def reference() -> str:
     os.environ["COLUMNS"] = "100"
     parts = [MARK, "", "## All commands", "", _block(help_of_program())]
     for words in COMMANDS:
-        text = parser_of(words, load(words)).format_help()
+        text = parser_of(words, load(words)).format_help().replace(f"{COMMON_OPTIONS}\n\n", "")
         parts += ["", f"### flowengine {words}", "", _block(text)]
     return "\n".join(parts) + "\n"
 

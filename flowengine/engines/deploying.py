@@ -197,8 +197,8 @@ class DeployedFlows(Group):
         until: datetime,
         *,
         schedule: str | None = None,
-        at_once: int = 1,
-        most: int = 1000,
+        concurrency: int = 1,
+        limit: int = 1000,
         tell: Callable[[ScheduledStart], None] = lambda started: None,
     ) -> list[ScheduledStart]:
         """Start and drive the executions of past times of a deployed flow's schedules.
@@ -211,8 +211,8 @@ class DeployedFlows(Group):
             since: The first moment of the range, with a time zone.
             until: The last one. Times later than now are left out.
             schedule: The expression of a schedule. Default: all schedules of the flow.
-            at_once: How many executions run at once. Executions that wait do not count.
-            most: How many times the range may contain.
+            concurrency: How many executions run at once. Executions that wait do not count.
+            limit: How many times the range may contain.
             tell: Called when an execution has ended or waits, or could not be started.
 
         Returns:
@@ -225,8 +225,8 @@ class DeployedFlows(Group):
         from flowengine.engines.running.backfilling import backfill
         from flowengine.engines.starting.deployed_flows import times_between
 
-        times = times_between(self._host, flow, schedule, since, until, most)
-        return await backfill(self._host, self._driving, flow, times, at_once, tell)
+        times = times_between(self._host, flow, schedule, since, until, limit)
+        return await backfill(self._host, self._driving, flow, times, concurrency, tell)
 
     def record_past(
         self,
@@ -235,7 +235,7 @@ class DeployedFlows(Group):
         until: datetime,
         *,
         schedule: str | None = None,
-        most: int = 1000,
+        limit: int = 1000,
     ) -> list[ScheduledStart]:
         """Record the executions of past times, as `backfill_async`, for another process.
 
@@ -244,7 +244,7 @@ class DeployedFlows(Group):
             since: The first moment of the range, with a time zone.
             until: The last one. Times later than now are left out.
             schedule: The expression of a schedule. Default: all schedules of the flow.
-            most: How many times the range may contain.
+            limit: How many times the range may contain.
 
         Returns:
             The executions, ordered by time.
@@ -255,5 +255,5 @@ class DeployedFlows(Group):
         """
         from flowengine.engines.starting.deployed_flows import start_at, times_between
 
-        times = times_between(self._host, flow, schedule, since, until, most)
+        times = times_between(self._host, flow, schedule, since, until, limit)
         return [start_at(self._host, flow, *time) for time in times]

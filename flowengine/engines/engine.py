@@ -100,7 +100,7 @@ class Engine(RenamedMethods):
             environments that a flow declares. `run` accepts objects for a single execution. They
             belong to the caller: the engine does not check or close them. An object with the name
             of an environment raises a `UsageError` before anything starts.
-        offers: Labels of what this process offers to steps that [need](language.md) it, such as
+        offers: Labels of what this process offers to steps that need it, such as
             `gpu`. A step that needs something else waits for a worker. With a store in Temporal,
             its workers offer it.
         clock: Returns the time. Not for a store in Temporal, where the times are its server's.

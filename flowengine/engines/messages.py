@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.actors import Actor
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.journal.records import Beginning, ExecutionRecord, Outgoing, SignalStart
     from flowengine.journal.records import SendResult as Stored
-    from flowengine.kernel.state.records import Wait
 
 
 # Signals from outside: checked against their declaration, then stored for their receivers.
@@ -446,7 +446,8 @@ def view(outgoing: Outgoing) -> dict[str, Any]:
     """Return an undeliverable message, as shown to users."""
     event = _event_of(outgoing)
     if outgoing.to == RECEIVER:
-        event |= {"signal": event["flow"], "key": None, "id": event["approval"]["id"]}
+        about = event.get("approval") or event["execution"]
+        event |= {"signal": event["flow"], "key": None, "id": about["id"]}
     return {
         "signal": event["signal"],
         "to": outgoing.to,
@@ -456,9 +457,9 @@ def view(outgoing: Outgoing) -> dict[str, Any]:
     }
 
 
-# Sending notifications about approvals: each is an execution that calls its tool.
+# Sending notifications about approvals and ends: each is an execution that calls its tool.
 #
-# See docs/language.md: approval.
+# See docs/language/approvals.md: Notifications.
 #
 # An execution has attempts that are repeated after a crash, a retry, policies and a journal, and
 # its failure affects no other. Its id follows from the notification, so it is started only once.
@@ -483,16 +484,22 @@ def begin(host: Host, event: Mapping[str, Any]) -> str:
     number = next((n for n, flow in enumerate(flows) if flow["id"] == sender), None)
     if number is None:
         raise NotFound(f"the flow has no tool for {sender}")
-    url, approval = host.settings.server_url, event["approval"]
-    link = None if url is None else f"{url}/approvals/{approval['id']}"
-    parent = event["parent"]
-    id = _id(parent["id"], event["wait"], event["number"], sender)
-    inputs = {"approval": {**approval, "link": link}}
-    return begin_separate(host, linked, number, id, parent, inputs)
+    url, parent = host.settings.server_url, event["parent"]
+    if "approval" in event:
+        name, place = "approval", "approvals"
+        id = _id(parent["id"], event["wait"], event["number"], sender)
+    else:
+        name, place = "execution", "executions"
+        id = separate_id(parent["id"], event["number"], sender)
+    about = event[name]
+    link = None if url is None else f"{url}/{place}/{about['id']}"
+    return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
 
 
 def is_moot(host: Host, event: Mapping[str, Any]) -> bool:
     """Return whether the approval is closed or decided, so there is nothing to notify about."""
+    if "approval" not in event:
+        return False
     try:
         return not host.store.wait(event["approval"]["id"]).open
     except NotFound:
@@ -500,26 +507,35 @@ def is_moot(host: Host, event: Mapping[str, Any]) -> bool:
 
 
 def last_sent(
-    host: Host, execution: str, wait: Wait
-) -> Iterator[tuple[str, ExecutionRecord | None]]:
-    """Yield each flow that notifies about an open approval, with its newest execution.
+    host: Host, execution: Execution
+) -> Iterator[tuple[str, str, ExecutionRecord | None]]:
+    """Yield each flow that notifies about an open approval or the end, with its newest execution.
 
     Args:
         host: Provides the store.
-        execution: Full id of the execution that asks.
-        wait: The approval.
+        execution: The execution that asks, or has ended.
 
     Yields:
-        Id of the flow, and the execution, or None if it is not started yet.
+        Address of the approval (empty: the end), id of the flow, and the execution, or None if it
+            is not started yet.
     """
-    store = host.store
-    for sender in wait.get("notify", ()):
-        id = _id(execution, wait["id"], wait["notified"], sender)
+    store, state, own = host.store, execution.state, execution.id
+    ids = [
+        (wait["record"]["address"], sender, _id(own, wait["id"], wait["notified"], sender))
+        for wait in state["waits"].values()
+        for sender in wait.get("notify", ())
+    ]
+    ids += [
+        ("", notice["flow"], separate_id(own, state["events"], notice["flow"]))
+        for notice in execution.linked.compiled.get("end_notices", ())
+        if state["status"] in notice["on"]
+    ]
+    for address, sender, derived in ids:
         try:
-            id = id_of_cause(store, id, sender, store.execution(execution).started_by)
-            yield sender, store.execution(id)
+            id = id_of_cause(store, derived, sender, store.execution(own).started_by)
+            yield address, sender, store.execution(id)
         except NotFound:
-            yield sender, None
+            yield address, sender, None
 
 
 def _id(execution: str, wait: int, number: int, sender: str) -> str:

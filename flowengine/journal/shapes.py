@@ -54,7 +54,7 @@ _FLOW: Shape = {
     "id": str, "bodies": list, "steps": list, "expressions": list,
     **dict.fromkeys(("version?", "title?"), str),
     **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
-    **dict.fromkeys(("notifies?", "shared_budgets?"), list),
+    **dict.fromkeys(("notifies?", "shared_budgets?", "end_notices?"), list),
     **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),
     **dict.fromkeys(("budget?", "concurrency?", "limits?"), dict),
 }  # fmt: skip
@@ -108,7 +108,8 @@ EVENTS: dict[str, Shape] = {
 }  # fmt: skip
 """Type of an event → its shape. Every event also has `type` and `at`."""
 _NOTICE: Shape = {
-    "flow": str, "hash": str, "wait": int, "number": int, "parent": dict, "approval": dict,
+    "flow": str, "hash": str, "number": int, "parent": dict, "wait?": int, "approval?": dict,
+    "execution?": dict,
 }  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def unpack_event(packed: bytes, what: str) -> Any:
 
 
 def unpack_notice(packed: bytes, what: str) -> Any:
-    """Return a checked notification about an approval. Raises like `unpack_event`."""
+    """Return a checked notification. Raises like `unpack_event`."""
     notice = _unpack(packed, what)
     if not isinstance(notice, dict):
         _refuse(what, "it is not a notification")

@@ -134,15 +134,17 @@ class ClearTimer(NamedTuple):
 
 
 class Notify(NamedTuple):
-    """Notify users about a wait: it opened, a reminder is due, or it was escalated."""
+    """Notify users: a wait has opened, is escalated or due for a reminder, or all has ended."""
 
     wait: int
+    """0: the execution has ended."""
     why: str
     to: list[str]
     flows: list[str]
     """Ids of the flows that send the notification."""
     number: int
-    """1, 2, …: the position among those of the wait that flows send. 0: no flow sends it."""
+    """1, 2, …: the position among those of the wait that flows send. 0: no flow sends it. At the
+    end, the number of events. It distinguishes the ends of an execution that was retried."""
 
 
 class Send(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import flow_state
-from flowengine.kernel.commands import Claim, End
+from flowengine.kernel.commands import Claim, End, Notify
 from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
@@ -398,4 +398,7 @@ def close(
         from flowengine.kernel.limits.background import tell_parent
 
         tell_parent(tx, status, outcome, error, outputs)
+    notices = tx.graph.flow.get("end_notices", ())
+    if flows := [notice["flow"] for notice in notices if status in notice["on"]]:
+        tx.commands.append(Notify(0, "ended", [], flows, state["events"]))
     tx.commands.append(End(status, outputs, error))

@@ -254,7 +254,7 @@ def backfill(call: ApiCall) -> Any:
     )
     flow = _flow(call, Right.START)
     started = call.engine.flows.record_past(
-        flow, since, until, schedule=body.schedule, most=_MOST_TIMES
+        flow, since, until, schedule=body.schedule, limit=_MOST_TIMES
     )
 
     def shown(error: Any) -> str | None:

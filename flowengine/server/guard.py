@@ -115,7 +115,7 @@ class RequestGuard:
             raise RequestRefused(
                 421,
                 f"this server is not {host!r}",
-                hint="the operator adds a name with: flowengine serve --public NAME",
+                hint="the operator adds a name with: flowengine serve --hostname NAME",
                 headers={"connection": "close"},
             )
         if scope.get("method") not in _SAFE:  # a WebSocket has none

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.received import received_json, received_text
+from flowengine.sdk.signatures import signed_content, signing_key
 from flowengine.server.oidc import host_secret
 from flowengine.server.problems import RequestRefused, status_of
 from flowengine.server.redaction import QuotingEngine
@@ -131,15 +132,8 @@ def _key(hook: HookEntry) -> bytes:
     Raises:
         RequestRefused: The server cannot read it.
     """
-    read = _from_base64 if hook.scheme == "standard" else str.encode
+    read = signing_key if hook.scheme == "standard" else str.encode
     return host_secret(f"hook {hook.name}", hook.secret, read)
-
-
-def _from_base64(text: str) -> bytes:
-    try:
-        return b64decode(text.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        raise ValueError("it is not base64, as Standard Webhooks require") from None
 
 
 def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
@@ -147,7 +141,7 @@ def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
     id, at = headers["webhook-id"], headers["webhook-timestamp"]
     given = [item.partition(",") for item in headers["webhook-signature"].split()]
     signatures = [b64decode(text) for version, _, text in given if version == "v1"]
-    return Signed(f"{id}.{at}.".encode() + body, signatures, id, at)
+    return Signed(signed_content(id, at, body), signatures, id, at)
 
 
 def _github(headers: Mapping[str, str], body: bytes, header: str) -> Signed:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowengine.journal.records import Due
 
-AT_ONCE = 16
+CONCURRENCY = 16
 """How many executions a worker runs at once, by default."""
 PROBATION = 10.0
 """Seconds that an execution whose process died must run before another such one begins."""
@@ -30,7 +30,7 @@ class Backlog:
     """Executions that are due, and those that one worker runs.
 
     Args:
-        at_once: How many to run at once.
+        concurrency: How many to run at once.
         per_flow: How many of one flow. None: as many as at once.
         window: Among how many of a flow to choose at random.
 
@@ -39,11 +39,11 @@ class Backlog:
     """
 
     def __init__(
-        self, at_once: int = AT_ONCE, per_flow: int | None = None, window: int = WINDOW
+        self, concurrency: int = CONCURRENCY, per_flow: int | None = None, window: int = WINDOW
     ) -> None:
         self.running: dict[str, Due] = {}
-        self._at_once = at_once
-        self._per_flow = at_once if per_flow is None else per_flow
+        self._concurrency = concurrency
+        self._per_flow = concurrency if per_flow is None else per_flow
         self._window = window
         self._by_flow: dict[str, deque[Due]] = {}
         self._suspects: deque[Due] = deque()
@@ -60,7 +60,7 @@ class Backlog:
     @property
     def is_full(self) -> bool:
         """Whether no more may run."""
-        return len(self.running) >= self._at_once
+        return len(self.running) >= self._concurrency
 
     def fill(self, candidates: Iterable[Due]) -> None:
         """Replace the executions that wait.

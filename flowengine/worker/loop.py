@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.errors import InputError
-from flowengine.worker.backlog import AT_ONCE, Backlog
+from flowengine.worker.backlog import CONCURRENCY, Backlog
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -156,8 +156,8 @@ class Worker:
 
     Args:
         engine: Drives them. `linger=0` makes room for others while an execution waits.
-        at_once: How many executions run at once.
-        per_flow: How many executions of one flow run at once. None: as many as `at_once`.
+        concurrency: How many executions run at once.
+        per_flow: How many executions of one flow run at once. None: as many as `concurrency`.
         tell: Called when an execution was taken, and again when it ended or had to wait.
         tell_start: Called when a schedule has started an execution, or could not.
 
@@ -175,12 +175,12 @@ class Worker:
         self,
         engine: Engine,
         *,
-        at_once: int = AT_ONCE,
+        concurrency: int = CONCURRENCY,
         per_flow: int | None = None,
         tell: Callable[[TakenExecution], None] = lambda taken: None,
         tell_start: Callable[[ScheduledStart], None] = lambda start: None,
     ) -> None:
-        self.backlog = Backlog(at_once, per_flow)
+        self.backlog = Backlog(concurrency, per_flow)
         self.by_reports = self.is_ready = False
         self.taken = self.failed = self.refused = 0
         self._engine = engine

@@ -1,4 +1,4 @@
-"""`slack` and `smtp`: messages to people, from arguments or from an approval's notification."""
+"""`slack` and `smtp`: messages to people, from arguments or from a notification."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from email.message import EmailMessage
 
 
-# Texts of messages to people, from arguments or from the notification of an approval.
+# Texts of messages to people, from arguments or from a notification.
 
 LONGEST_SUBJECT = 200
 LONGEST_TEXT = 20_000
@@ -43,6 +43,10 @@ ARGS: dict[str, Plain] = {
         "approval": {
             "type": "object",
             "description": "An approval to notify about, instead of `subject` and `text`.",
+        },
+        "execution": {
+            "type": "object",
+            "description": "An execution that has ended, instead of `subject` and `text`.",
         },
     },
     "additionalProperties": False,
@@ -65,7 +69,7 @@ def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
     """Return the message that arguments describe.
 
     Args:
-        args: `{subject?, text}` or `{approval}`.
+        args: `{subject?, text}`, `{approval}` or `{execution}`.
 
     Raises:
         ValidationError: There is neither.
@@ -75,8 +79,16 @@ def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
         subject = f"{_WORDS.get(approval.get('why'), 'Approval')}: {approval.get('title') or ''}"
         link = approval.get("link")
         return OutgoingMessage(_line(subject), printable_lines(_text_of(approval)), link)
+    execution = args.get("execution")
+    if execution is not None:
+        ended = f"Execution {execution.get('status')}"
+        subject = f"{ended}: {execution.get('flow')} {execution.get('id')}"
+        text = printable_lines(_text_of_end(execution))
+        return OutgoingMessage(_line(subject), text, execution.get("link"))
     if not args.get("text"):
-        raise ValidationError("a message needs a 'text', or the 'approval' of a notification")
+        raise ValidationError(
+            "a message needs a 'text', or the 'approval' or 'execution' of a notification"
+        )
     text = printable_lines(args["text"])
     return OutgoingMessage(_line(str(args.get("subject") or text)), text, None)
 
@@ -84,8 +96,7 @@ def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
 def _text_of(approval: Mapping[str, Any]) -> str:
     parts = [str(approval.get("title") or ""), str(approval.get("body") or "")]
     if approval.get("subject") is not None:
-        data = json.dumps(approval["subject"], ensure_ascii=False, indent=2, default=str)
-        parts.append(data if len(data) <= _LONGEST_DATA else f"{data[:_LONGEST_DATA]} …")
+        parts.append(_data(approval["subject"]))
     facts = [f"Flow: {approval.get('flow')}, execution {approval.get('execution')}"]
     if approval.get("assignees"):
         facts.append(f"For: {', '.join(map(str, approval['assignees']))}")
@@ -97,6 +108,22 @@ def _text_of(approval: Mapping[str, Any]) -> str:
     )
     head = "\n\n".join(part for part in parts if part)
     return f"{head[:LONGEST_TEXT]}\n\n" + "\n".join(facts)
+
+
+def _text_of_end(execution: Mapping[str, Any]) -> str:
+    error, outputs = execution.get("error"), execution.get("outputs")
+    parts = [f"{error['type']}: {error['message']}"[:LONGEST_TEXT]] if error else []
+    parts += [_data(outputs)] if outputs else []
+    facts = [f"Flow: {execution.get('flow')}, from {execution.get('started_at')} to "
+             f"{execution.get('ended_at')}"]  # fmt: skip
+    link = execution.get("link")
+    facts.append(f"Open: {link}" if link else f"Show: flowengine show {execution.get('id')}")
+    return "\n\n".join([*parts, "\n".join(facts)])
+
+
+def _data(value: Any) -> str:
+    data = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return data if len(data) <= _LONGEST_DATA else f"{data[:_LONGEST_DATA]} …"
 
 
 def _line(text: str) -> str:
@@ -159,26 +186,40 @@ class Slack(StepKind):
             Timeout: Slack stopped responding.
             ValidationError: There is no message, or no address.
         """
-        from flowengine_nodes.http import Http
-
         message = message_of({**input["args"], **input.get("bind", {})})
-        url = input["configuration"]["webhook"]
-        host = urlsplit(url).hostname
-        request = {"method": "POST", "url": url, "body": {"text": _text(message)}}
-        try:
-            await Http().execute(context, {"idempotency_header": False}, request)
-        except HttpError as error:
-            status = (error.data or {}).get("status")
-            what = "did not respond" if status is None else f"answered with status {status}"
-            raise HttpError(
-                f"{host} {what}",
-                data={"status": status},
-                retryable=error.retryable,
-                retry_after=error.retry_after,
-            ) from None
-        except ValidationError:
-            raise ValidationError("the address of the webhook is not valid") from None
+        request = {"url": input["configuration"]["webhook"], "body": {"text": _text(message)}}
+        await deliver(context, request)
         return None
+
+
+async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
+    """Post to a webhook, whose address is a secret. Errors name its host only.
+
+    Args:
+        context: The attempt.
+        request: Its `url`, `body` and, if any, `headers`.
+
+    Raises:
+        HttpError: It was refused or redirected, or there was no response.
+        Timeout: The server stopped responding.
+        ValidationError: The address is not valid.
+    """
+    from flowengine_nodes.http import Http
+
+    task = {"idempotency_header": False, "accept": [*range(200, 300)]}
+    try:
+        await Http().execute(context, task, {"method": "POST", **request})
+    except HttpError as error:
+        status = (error.data or {}).get("status")
+        what = "did not respond" if status is None else f"answered with status {status}"
+        raise HttpError(
+            f"{urlsplit(request['url']).hostname} {what}",
+            data={"status": status},
+            retryable=error.retryable,
+            retry_after=error.retry_after,
+        ) from None
+    except ValidationError:
+        raise ValidationError("the address of the webhook is not valid") from None
 
 
 def _text(message: OutgoingMessage) -> str:

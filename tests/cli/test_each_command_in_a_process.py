@@ -22,7 +22,7 @@ ENDS = {
     "fork": ("done --from-step greet", 0),
     "upgrade": ("hello.yaml", 0),
     "migrate": ("--to other EXECUTION", 0),
-    "worker": ("--at-once none", 2),
+    "worker": ("--concurrency none", 2),
     "deploy": ("hello.yaml", 0),
     "flows list": ("", 0),
     "flows show": ("none", 9),

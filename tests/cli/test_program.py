@@ -17,7 +17,7 @@ from typing import NamedTuple as TypingNamedTuple
 
 import pytest
 
-from flowengine.cli.parsing.command_table import COMMANDS, add_common, load, parser_of
+from flowengine.cli.parsing.command_table import COMMANDS, load, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import choices, steps, whole_parser
 from flowengine.util.named_tuples import NamedTuple as OwnNamedTuple
@@ -54,7 +54,6 @@ def test_every_command_has_help_with_examples_of_itself(
 @each_row("words", COMMANDS)
 def test_every_example_can_be_parsed(words: str) -> None:
     parser = parser_of(words, load(words))
-    add_common(parser)
 
     for line in load(words).EXAMPLE.splitlines():
         command = re.sub(r"^.*flowengine |( [|>] |\)\").*$", "", line.replace("$(", ""))
@@ -160,7 +159,7 @@ def test_commands_options_and_ids_complete(
 ) -> None:
     [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
 
-    assert {"run", "resume", "retry", "reject"} == {
+    assert {"run", "resume", "retry", "reject", "respond"} == {
         word.strip() for word in complete(tmp_path, "flowengine r")
     } - {""}
     assert "--linger" in {word.strip() for word in complete(tmp_path, "flowengine run --li")}

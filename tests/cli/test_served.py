@@ -143,7 +143,15 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
         "--linger": ["run", "refund", "--linger", "1s"],
         "--offers": ["resume", "x", "--offers", "gpu"],
         "--workdir": ["fork", "x", "--from-step", "a", "--workdir", "."],
-        "flows backfill --at-once": ["flows", "backfill", "x", "--since", "1d", "--at-once", "2"],
+        "flows backfill --concurrency": [
+            "flows",
+            "backfill",
+            "x",
+            "--since",
+            "1d",
+            "--concurrency",
+            "2",
+        ],
         "events --otel": ["events", "x", "--otel"],
         "resume --due": ["resume", "--due"],
         "run --events": ["run", "refund", "--events"],
@@ -161,7 +169,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
 
 
 def test_the_docs_list_what_is_refused() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "server.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "server", "api.md").read_text()
     listed = re.search(
         r"Refused commands are (.+?)\. Refused options\s+are (.+?)\. `resume`", page, re.DOTALL
     )

@@ -120,11 +120,15 @@ def test_the_doctor_says_how_soon_a_worker_notices_writes(
 @pytest.mark.parametrize(
     ("store", "option", "error"),
     [
-        ("temporal://127.0.0.1:1/default", "--at-once=3", "--at-once without --offers, apply to"),
+        (
+            "temporal://127.0.0.1:1/default",
+            "--concurrency=3",
+            "--concurrency without --offers, apply to",
+        ),
         (
             "temporal://127.0.0.1:1/default",
             "--per-flow=3",
-            "--per-flow, and --at-once without --offers",
+            "--per-flow, and --concurrency without --offers",
         ),
         ("store", "--heartbeat=3s", "--heartbeat applies to stores in Temporal"),
         ("store", "--deployment=own", "--deployment applies to stores in Temporal"),

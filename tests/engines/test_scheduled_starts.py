@@ -117,7 +117,7 @@ def test_a_backfill_runs_at_most_so_many_at_once(
     since, until = (datetime(2027, 11, day, tzinfo=UTC) for day in (1, 20))
     ended: list[ScheduledStart] = []
     found = asyncio.run(
-        engine.flows.backfill_async("flow", since, until, at_once=3, tell=ended.append)
+        engine.flows.backfill_async("flow", since, until, concurrency=3, tell=ended.append)
     )
     assert days(found) == [f"0{day}T09" for day in range(1, 8)]
     assert sorted(days(ended)) == days(found), "none of the future"

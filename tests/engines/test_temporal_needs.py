@@ -57,7 +57,7 @@ outputs:
   c: ${{ steps.c.output }}
 """
 SHORT = ("--heartbeat", "3s")
-GPU = ("--offers", "gpu", "--at-once", "1", *SHORT)
+GPU = ("--offers", "gpu", "--concurrency", "1", *SHORT)
 
 
 def test_each_step_runs_where_it_can_and_waits_for_another_worker_if_one_dies(

@@ -1,9 +1,13 @@
-"""`smtp` and `slack`: the requests that they send to a local server, and those that they refuse."""
+"""`smtp`, `slack` and `webhook`: what they send to a local server, and what they refuse."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -110,10 +114,14 @@ class Hook(BaseHTTPRequestHandler):
     """Records the posted messages."""
 
     got: ClassVar[list[dict[str, Any]]]
+    sent: ClassVar[list[tuple[dict[str, str], bytes]]]
+    """Headers, by name in lower case, and bodies."""
     status: ClassVar[int]
 
     def do_POST(self) -> None:
-        self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.sent.append(({name.lower(): text for name, text in self.headers.items()}, body))
+        self.got.append(json.loads(body))
         self.send_response(self.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -123,7 +131,7 @@ class Hook(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hook() -> Iterator[str]:
-    Hook.got, Hook.status = [], 200
+    Hook.got, Hook.sent, Hook.status = [], [], 200
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -149,6 +157,91 @@ def test_errors_do_not_name_the_webhook(bench: Bench, hook: str, status: int, ag
     error = bench.fail("slack", {}, input)
     assert (error["type"], error["retryable"]) == ("HttpError", again)
     assert f"status {status}" in error["message"]
+    assert "s3cret" not in json.dumps(error)
+
+
+ENDED = {
+    "id": "it",
+    "flow": "pay",
+    "status": "failed",
+    "error": {"type": "HttpError", "message": "no route\x1b"},
+    "outputs": None,
+    "started_at": "2026-11-29T02:38:55.686Z",
+    "ended_at": "2026-11-29T02:38:56.760Z",
+    "link": None,
+}
+
+
+def test_the_end_of_an_execution_is_a_message(bench: Bench, mail: str, hook: str) -> None:
+    send(bench, mail, {"execution": ENDED})
+    [(_, found)] = Mail.got
+    assert found["Subject"] == "Execution failed: pay it"
+    assert "HttpError: no route" in found.get_content()
+    assert "flowengine show it" in found.get_content()
+    assert "\x1b" not in found.get_content()
+    link = {"link": "https://flows.example.com/executions/it"}
+    args = {"execution": {**ENDED, "outputs": {"paid": 5}, "error": None, **link}}
+    bench.do("slack", {}, {"args": args, "configuration": {"webhook": hook}})
+    assert '"paid": 5' in Hook.got[0]["text"]
+    assert Hook.got[0]["text"].endswith(f"<{link['link']}>")
+
+
+SECRET = f"whsec_{base64.b64encode(b'0123456789abcdef01234567').decode()}"
+
+
+def delivery(url: str, args: Any, secret: str = SECRET) -> Any:
+    return {"args": args, "configuration": {"url": url, "secret": secret}}
+
+
+@pytest.mark.parametrize(
+    ("args", "type", "at"),
+    [
+        ({"execution": ENDED}, "execution.failed", "2026-11-29T02:38:56.760Z"),
+        ({"approval": APPROVAL | {"since": "T"}}, "approval.reminded", "T"),
+        ({"type": "order.paid", "data": {"n": 1}}, "order.paid", None),
+    ],
+)
+def test_a_webhook_is_signed_and_repeats_its_id(
+    bench: Bench, hook: str, args: Any, type: str, at: str | None
+) -> None:
+    first = bench.do("webhook", {}, delivery(hook, args), key="k")
+    again = bench.do("webhook", {}, delivery(hook, args), key="k")
+    for headers, body in Hook.sent:
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        right = hmac.new(b"0123456789abcdef01234567", signed, hashlib.sha256).digest()
+        assert headers["webhook-signature"] == f"v1,{base64.b64encode(right).decode()}"
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 600
+        assert headers["content-type"] == "application/json"
+    assert first == again == {"id": Hook.sent[0][0]["webhook-id"]}
+    assert Hook.sent[0][1] == Hook.sent[1][1]
+    data = args.get("data") or args.get("execution") or args["approval"]
+    assert Hook.got[0] == {"type": type, **({"timestamp": at} if at else {}), "data": data}
+
+
+@pytest.mark.parametrize(
+    ("args", "secret", "message"),
+    [
+        ({}, SECRET, "needs a 'type'"),
+        ({"type": "a"}, "whsec_%%%", "not base64"),
+    ],
+)
+def test_what_is_no_event_is_not_delivered(
+    bench: Bench, hook: str, args: Any, secret: str, message: str
+) -> None:
+    error = bench.fail("webhook", {}, delivery(hook, args, secret))
+    assert error["type"] == "ValidationError"
+    assert message in error["message"]
+    assert "%%%" not in error["message"]
+    assert Hook.got == []
+
+
+@pytest.mark.parametrize(("status", "again"), [(302, False), (410, False), (429, True)])
+def test_a_webhook_that_redirects_or_refuses_has_not_taken_it(
+    bench: Bench, hook: str, status: int, again: bool
+) -> None:
+    Hook.status = status
+    error = bench.fail("webhook", {}, delivery(hook, {"type": "a"}))
+    assert (error["type"], error["retryable"]) == ("HttpError", again)
     assert "s3cret" not in json.dumps(error)
 
 

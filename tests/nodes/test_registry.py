@@ -134,7 +134,7 @@ def test_unknown_names_are_refused_with_those_that_exist() -> None:
         registry.environment("moon")
 
     assert (
-        "run, shell, slack, smtp, std, web_search. Other packages can add more"
+        "run, shell, slack, smtp, std, web_search, webhook. Other packages can add more"
         in kind.value.with_hint
     )
     assert "installed are " in place.value.with_hint

@@ -112,7 +112,7 @@ def test_every_route_has_a_rule_in_the_table() -> None:
 
 
 def test_the_page_of_the_docs_names_the_right_of_every_route() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "server" / "api.md").read_text()
     rows = re.findall(r"^\| (GET|POST) \| `(\S+)` \| (.+) \|$", page, re.MULTILINE)
     named = {"public": "none", "anyone": "any valid credential", "signed": "a signature"}
     assert rows == [

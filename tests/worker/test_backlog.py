@@ -19,7 +19,7 @@ def taken(backlog: Backlog, now: float = 0.0) -> list[str]:
 
 
 def test_as_many_run_as_may_at_once_and_of_one_flow() -> None:
-    backlog = Backlog(at_once=3, per_flow=2)
+    backlog = Backlog(concurrency=3, per_flow=2)
     backlog.fill([due("a1"), due("a2"), due("a3"), due("b1", "b"), due("b2", "b")])
 
     first = taken(backlog)
@@ -32,7 +32,7 @@ def test_as_many_run_as_may_at_once_and_of_one_flow() -> None:
 
 
 def test_a_flow_with_many_does_not_keep_out_a_flow_with_few() -> None:
-    backlog = Backlog(at_once=1)
+    backlog = Backlog(concurrency=1)
     backlog.fill([*(due(f"many{i}", "many") for i in range(100)), due("few", "few", since=9)])
     order = []
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_a_flow_with_many_does_not_keep_out_a_flow_with_few() -> None:
 
 
 def test_within_a_flow_those_that_wait_longest_are_next() -> None:
-    backlog = Backlog(at_once=1, window=1)
+    backlog = Backlog(concurrency=1, window=1)
     backlog.fill([due("old", since=1), due("new", since=2)])
 
     assert taken(backlog) == ["old"]
@@ -61,7 +61,7 @@ def test_what_runs_is_not_taken_again() -> None:
 
 def test_those_whose_process_died_begin_one_after_the_other() -> None:
     """So that the one that ends its process is not mistaken for those beside it."""
-    backlog = Backlog(at_once=5)
+    backlog = Backlog(concurrency=5)
     backlog.fill([due("twice", deaths=2), due("once", deaths=1), due("sound")])
 
     assert taken(backlog) == ["once", "sound"]
@@ -71,7 +71,7 @@ def test_those_whose_process_died_begin_one_after_the_other() -> None:
 
 
 def test_the_next_whose_process_died_begins_once_the_last_one_is_through() -> None:
-    backlog = Backlog(at_once=5)
+    backlog = Backlog(concurrency=5)
     backlog.fill([due("a", deaths=1), due("b", deaths=1)])
     [first] = taken(backlog)
 

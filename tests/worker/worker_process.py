@@ -36,7 +36,7 @@ def work(store: str, at_once: int, probation: float, offers: Sequence[str]) -> N
 
 async def _work(store: str, at_once: int, offers: Sequence[str]) -> None:
     async with Engine(store, durability="process", linger=0, offers=offers) as engine:
-        worker = Worker(engine, at_once=at_once)
+        worker = Worker(engine, concurrency=at_once)
         await until_stopped(
             lambda stopping: worker.work(stopping, drain=60), WorkerLog("json", lambda: 0)
         )

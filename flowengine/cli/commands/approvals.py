@@ -86,6 +86,35 @@ flowengine reject a7f3 --attach scan.pdf --as ben"""
         return deciding.run(arguments, None)
 
 
+class Respond:
+    """`flowengine respond`: record a result in place of a call."""
+
+    HELP = "give the result of a call that needs an approval, which is not made, and resume"
+    EXAMPLE = """\
+flowengine respond 4c1d --value '"done by hand"'
+flowengine respond 4c1d --value @result.json --comment "paid in cash\""""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        deciding.configure(parser, fills=False)
+        parser.add_argument(
+            "--value",
+            metavar="JSON|@FILE",
+            required=True,
+            help="the result, which the flow or the agent continues with",
+        )
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Respond.
+
+        Returns:
+            The exit code.
+        """
+        return deciding.run(arguments, "respond")
+
+
 class ApprovalsList:
     """`flowengine approvals list`: pending approvals and questions."""
 

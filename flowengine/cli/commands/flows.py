@@ -296,7 +296,7 @@ class FlowsResume:
 class FlowsTrigger:
     """`flowengine flows trigger`: run a scheduled flow out of turn."""
 
-    HELP = "run a deployed flow out of turn, with the inputs of its schedule"
+    HELP = "run a deployed flow now, with the inputs of its schedule"
     EXAMPLE = """\
 flowengine flows trigger report
 flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
@@ -331,7 +331,7 @@ def add_schedule(parser: ArgumentParser, note: str) -> None:
     parser.add_argument("--schedule", metavar="EXPR", help=f"the expression of a schedule ({note})")
 
 
-_MOST = 1000
+_LIMIT = 1000
 
 
 class FlowsBackfill:
@@ -340,7 +340,7 @@ class FlowsBackfill:
     HELP = "run the past times of a deployed flow's schedules, a few at once"
     EXAMPLE = """\
 flowengine flows backfill report --since 7d
-flowengine flows backfill report --since 30d --until 7d --at-once 4"""
+flowengine flows backfill report --since 30d --until 7d --concurrency 4"""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -362,18 +362,18 @@ flowengine flows backfill report --since 30d --until 7d --at-once 4"""
         )
         add_schedule(parser, "default: all of them")
         parser.add_argument(
-            "--at-once",
+            "--concurrency",
             metavar="N",
             type=read.count,
             default=1,
             help="how many executions run at once (default: 1). Executions that wait do not count",
         )
         parser.add_argument(
-            "--most",
+            "--limit",
             metavar="N",
             type=read.count,
-            default=_MOST,
-            help=f"how many times the range may contain (default: {_MOST})",
+            default=_LIMIT,
+            help=f"how many times the range may contain (default: {_LIMIT})",
         )
 
     @staticmethod
@@ -403,8 +403,8 @@ flowengine flows backfill report --since 30d --until 7d --at-once 4"""
                         since,
                         until,
                         schedule=arguments.schedule,
-                        at_once=arguments.at_once,
-                        most=arguments.most,
+                        concurrency=arguments.concurrency,
+                        limit=arguments.limit,
                         tell=tell,
                     )
                 )

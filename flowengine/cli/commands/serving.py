@@ -39,7 +39,7 @@ class Serve:
     HELP = "serve a page and an HTTP API over the store until stopped"
     EXAMPLE = """\
 flowengine deploy expense.yaml refund.yaml && flowengine serve --worker
-flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
+flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --hostname flows.example.com
 flowengine serve --port 0"""
 
     @staticmethod
@@ -74,7 +74,7 @@ flowengine serve --port 0"""
             "repeated)",
         )
         parser.add_argument(
-            "--public",
+            "--hostname",
             metavar="NAME",
             action="append",
             default=[],
@@ -132,7 +132,7 @@ flowengine serve --port 0"""
             arguments.tls_certificate,
             arguments.tls_key,
             tuple(arguments.proxy),
-            tuple(arguments.public),
+            tuple(arguments.hostname),
             per_minute=arguments.rate,
             pages=tuple(page.lower().rstrip("/") for page in arguments.temporal_page),
         )
@@ -166,8 +166,8 @@ class Worker:
     HELP = "drive the executions of a store until stopped"
     EXAMPLE = """\
 flowengine worker
-flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
-flowengine worker --offers gpu --at-once 2
+flowengine worker --concurrency 50 --per-flow 10 --drain 5m --log-format json
+flowengine worker --offers gpu --concurrency 2
 flowengine worker --store temporal://127.0.0.1:7233/default"""
 
     @staticmethod
@@ -183,7 +183,7 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             "30s. A second signal stops at once",
         )
         parser.add_argument(
-            "--at-once",
+            "--concurrency",
             metavar="N",
             type=read.count,
             help="how many executions run at once; default: 16. In Temporal, how many attempts "
@@ -314,7 +314,7 @@ def _worker_beside(arguments: Namespace) -> Iterator[None]:
 
 async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     """Take the work of a store in a directory."""
-    from flowengine.worker.backlog import AT_ONCE
+    from flowengine.worker.backlog import CONCURRENCY
     from flowengine.worker.loop import Worker
 
     if arguments.heartbeat is not None:
@@ -329,7 +329,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
         )
     arguments.linger = 0.0  # whatever waits makes room for others
     with CliSession(arguments, named=True) as session:
-        at_once = arguments.at_once or AT_ONCE
+        concurrency = arguments.concurrency or CONCURRENCY
 
         def tell(taken: TakenExecution) -> None:
             _tell(log, taken, session.engine.trace_of(taken.due.execution))
@@ -339,7 +339,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
 
         worker = Worker(
             session.engine,
-            at_once=at_once,
+            concurrency=concurrency,
             per_flow=arguments.per_flow,
             tell=tell,
             tell_start=tell_start,
@@ -347,7 +347,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
 
         def begun() -> None:
             offers, wakes = _offers(arguments), _WAKES[worker.by_reports]
-            log("started", store=session.place, at_once=at_once, offers=offers, wakes=wakes)
+            log("started", store=session.place, concurrency=concurrency, offers=offers, wakes=wakes)
 
         async def work(stopping: asyncio.Event) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
@@ -396,9 +396,9 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
     from flowengine.engines.temporal.opening import without_objects
     from flowengine.engines.temporal.opening import work as work_for
 
-    if arguments.per_flow is not None or not (arguments.at_once is None or arguments.offers):
+    if arguments.per_flow is not None or not (arguments.concurrency is None or arguments.offers):
         raise UsageError(
-            "--per-flow, and --at-once without --offers, apply to stores in a directory",
+            "--per-flow, and --concurrency without --offers, apply to stores in a directory",
             hint="leave them out: Temporal distributes its work",
         )
 
@@ -424,7 +424,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             heartbeat=arguments.heartbeat,
             deployment=deployment,
             offers=arguments.offers,
-            at_once=arguments.at_once,
+            concurrency=arguments.concurrency,
             log_format=arguments.log_format,
             stopping=stopping,
             on_ready=begun,

@@ -73,7 +73,7 @@ def resume_due(session: CliSession) -> Resumed:
         Their states, without those that another process resumed first.
     """
     resumed: Resumed = ([], [])
-    backlog = Backlog(at_once=1, window=1)
+    backlog = Backlog(concurrency=1, window=1)
     for start in session.engine.flows.start_due():
         if start.error is not None:
             err(f"{start.flow} was not started by its schedule: {start.error!s}")

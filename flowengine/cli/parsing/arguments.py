@@ -51,7 +51,8 @@ def add_linger(parser: ArgumentParser) -> None:
         "--linger",
         metavar="DURATION",
         type=duration,
-        help="keep running for timers due within this time (default: 1m)",
+        help="how long to stay for timers, such as pauses and retries. When the next one is due "
+        "later, the execution is saved and the process ends (default: 1m)",
     )
     add_offers(parser)
 

@@ -18,8 +18,15 @@ from flowengine.errors import UsageError
 # (lines to paste), `configure(parser)` and `run(arguments) -> exit code`.
 
 GROUPS: dict[str, dict[str, str]] = {
-    "Run": {
+    "Start here": {
+        "init": "init:Init",
         "run": "run:Run",
+        "approvals list": "approvals:ApprovalsList",
+        "approve": "approvals:Approve",
+        "why": "show:Why",
+        "serve": "serving:Serve",
+    },
+    "Run": {
         "chat": "chat:Chat",
         "resume": "continuing:Resume",
         "signal": "signal:Signal",
@@ -42,16 +49,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "flows backfill": "flows:FlowsBackfill",
     },
     "Serve": {
-        "serve": "serving:Serve",
         "mcp": "serving:Mcp",
         "tokens create": "tokens:TokensCreate",
         "tokens list": "tokens:TokensList",
         "tokens revoke": "tokens:TokensRevoke",
     },
     "Decide": {
-        "approve": "approvals:Approve",
         "reject": "approvals:Reject",
-        "approvals list": "approvals:ApprovalsList",
+        "respond": "approvals:Respond",
         "approvals show": "approvals:ApprovalsShow",
         "approvals decide": "approvals:ApprovalsDecide",
         "approvals claim": "approvals:ApprovalsClaim",
@@ -63,7 +68,6 @@ GROUPS: dict[str, dict[str, str]] = {
     "Inspect": {
         "list": "list:List",
         "show": "show:Show",
-        "why": "show:Why",
         "budgets": "budgets:Budgets",
         "events": "events:Events",
         "diff": "diff:Diff",
@@ -88,7 +92,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs reap": "envs:EnvsReap",
     },
     "Authoring": {
-        "init": "init:Init",
         "check": "check:Check",
         "explain": "check:Explain",
         "test": "test:Test",
@@ -123,14 +126,14 @@ STORE_OPTIONS = {
     "--linger": "a worker runs the steps",
     "--offers": "a worker runs the steps",
     "--workdir": "a worker runs the steps, in its own directories",
-    "flows backfill --at-once": "its workers determine how many run",
+    "flows backfill --concurrency": "its workers determine how many run",
     "events --otel": "it is made from the store",
     "resume --due": "a worker resumes what is due",
     "run --events": "read them with: flowengine events ID --follow",
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
-STORELESS = frozenset({*GROUPS["Authoring"], "completion", "doctor"})
+STORELESS = frozenset({*GROUPS["Authoring"], "init", "completion", "doctor"})
 """Commands that need neither a store nor a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module and class."""
@@ -224,6 +227,15 @@ class Formatter(RawDescriptionHelpFormatter):
         # formatter for every argument that is added.
         super().__init__(prog, width=_width())
 
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+        """Add the usage. A group that is not described would leave two spaces."""
+        shown = [
+            group
+            for group in groups
+            if any(action.help is not SUPPRESS for action in group._group_actions)
+        ]
+        super().add_usage(usage, actions, shown, prefix)
+
 
 class Parser(ArgumentParser):
     """An argument parser whose errors are raised, with the option that was probably meant."""
@@ -257,26 +269,33 @@ def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
 
 
 def parser_of(words: str, command: Command) -> Parser:
-    """Return the parser of one command, without the options that every command takes."""
+    """Return the parser of one command. Its help names the options that every command takes."""
     parser = Parser(
         prog=f"flowengine {words}",
         description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
-        epilog=_examples(command.EXAMPLE),
+        epilog=f"{COMMON_OPTIONS}\n\n{_examples(command.EXAMPLE)}",
         formatter_class=Formatter,
         allow_abbrev=False,
     )
     command.configure(parser)
+    add_common(parser, described=False)
     return parser
 
 
-def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
+COMMON_OPTIONS = """\
+options of every command (see: flowengine --help):
+  --store, --server, --durability, --json, --no-color, --quiet, --verbose, --log-level"""
+
+
+def add_common(parser: ArgumentParser, *, default: Any = None, described: bool = True) -> None:
     """Add the options that every command takes.
 
     Args:
         parser: Where to.
         default: Replaces the defaults. `SUPPRESS` leaves out options that are not given.
+        described: Whether its help lists them.
     """
-    group = parser.add_argument_group("options of every command")
+    group = parser.add_argument_group("options of every command" if described else None)
     no = False if default is None else default
     group.add_argument(
         "--store",
@@ -320,6 +339,9 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         default=default,
         help="minimum level of log records that are shown: debug, info, warning, error",
     )
+    if not described:
+        for action in group._group_actions:
+            action.help = SUPPRESS
 
 
 def help_of_program() -> str:

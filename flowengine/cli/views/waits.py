@@ -182,6 +182,8 @@ def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
     for command in ("approve", "reject"):
         if only_choice(wait, command) == choice:
             return [command, short]
+    if choice["id"] == "respond" and "tool" in wait:
+        return ["respond", short]
     return ["approvals", "decide", short, "--choice", str(choice["id"])]
 
 

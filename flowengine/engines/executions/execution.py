@@ -750,8 +750,8 @@ class Execution:
 
     def _notify(self, notify: Notify) -> None:
         """Add a notification to the commit, unless its approval is closed already."""
-        record = self.waits.get(notify.wait) if notify.flows else None
-        if record is not None:
+        record = self.waits.get(notify.wait)
+        if notify.flows and (record is not None or not notify.wait):
             from flowengine.engines.executions.parts import outgoing
 
             flow, hash = self.context.flow, self.linked.hash

@@ -215,9 +215,9 @@ def _again(then: str, waits: bool) -> str:
     return "queue" if waits else "cancel" if then == "cancel" else "reject"
 
 
-# Notifications about approvals, as they leave the execution that asks.
+# Notifications about approvals and the end, as they leave their execution.
 #
-# See docs/language.md: approval.
+# See docs/language/approvals.md: Notifications.
 #
 # They are stored together with the event that causes them, like messages to other executions, so a
 # crash loses none. `messages.py` sends them.
@@ -225,37 +225,63 @@ def _again(then: str, waits: bool) -> str:
 RECEIVER = "notify"
 """The receiver of an outgoing notification."""
 LARGEST = 64 * 1024
-"""Maximum size of the content of a question in its notifications, in bytes of msgpack."""
+"""Maximum size of the content of a question, or of outputs, in bytes of msgpack."""
 _SHOWN = ("title", "body", "subject", "tool", "environment", "batch", "assignees", "choices")
 
 
 def outgoing(
-    execution: str, flow: str, hash: str, state: State, record: Mapping[str, Any], notice: Notify
+    execution: str,
+    flow: str,
+    hash: str,
+    state: State,
+    record: Mapping[str, Any] | None,
+    notice: Notify,
 ) -> Iterator[Outgoing]:
     """Yield what is stored for each flow that sends a notification.
 
     Args:
-        execution: The execution that asks.
+        execution: The execution that notifies.
         flow: Id of its flow.
         hash: The form of its flow.
         state: Its state.
-        record: The record of the approval.
+        record: The record of the approval. None: the execution has ended.
         notice: The kernel's command.
     """
     parent = state["execution"]
+    about: dict[str, Any]
+    if record is None:
+        about = {"execution": _ended(execution, state)}
+    else:
+        about = {"wait": notice.wait, "approval": _approval(execution, flow, record, notice)}
     for sender in notice.flows:
         event = {
             "flow": sender,
             "hash": hash,
-            "wait": notice.wait,
             "number": notice.number,
             "parent": {
                 "id": execution,
                 **{key: parent[key] for key in ("labels", "started_by", "workdir")},
             },
-            "approval": _approval(execution, flow, record, notice),
+            **about,
         }
         yield Outgoing(0, execution, RECEIVER, state["now"], pack(event))
+
+
+def _ended(execution: str, state: State) -> dict[str, Any]:
+    """Return how an execution ended as the tool receives it, except for its link."""
+    own: Any = state["execution"]
+    error: Any = state["error"]
+    if error is not None:
+        error = {"type": error["type"], "message": error["message"][: LARGEST // 8]}
+    outputs = state["outputs"] if len(pack(state["outputs"])) <= LARGEST else None
+    return {
+        "id": execution,
+        **{key: own[key] for key in ("flow", "version", "labels", "started_by", "started_at")},
+        "ended_at": format_time(state["now"]),
+        "status": state["status"],
+        "outputs": outputs,
+        "error": error,
+    }
 
 
 def _approval(

@@ -16,7 +16,7 @@ from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.accounts import is_account, read_account
-from flowengine.kernel.notation.addresses import NOTIFIES, wait_id
+from flowengine.kernel.notation.addresses import NOTIFIES, OF_END, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
 from flowengine.store_folder import remote_store
@@ -50,7 +50,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     state = execution.state
     id = host.store.short_execution(execution.id)
     if state["status"] in ENDED:
-        return [_ended(host, execution)]
+        return [_ended(host, execution), *_notifications(host, execution)]
     holder = host.holder(execution.id)
     found = []
     sent = [(message, unpack_message(message)) for message in host.store.inbox(execution.id)]
@@ -294,30 +294,26 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
 
 
 def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
-    """Yield the newest notifications of open approvals that have not been sent."""
-    for wait in execution.state["waits"].values():
-        for sender, record in last_sent(host, execution.id, wait):
-            tool = sender.removeprefix(NOTIFIES)
-            reason: Reason = {"address": wait["record"]["address"]}
-            if record is None:
-                what = f"the notification by '{tool}' was recorded, but not sent yet"
-                command = f"flowengine resume {host.store.short_execution(execution.id)}"
-                yield {**reason, "what": what, "wakes": "a process that sends it",
-                       "command": command}  # fmt: skip
-                continue
-            if record.status == "succeeded":
-                continue
-            short = host.store.short_execution(record.id)
-            if record.status in ENDED:
-                failed = "failed" if record.error is None else _failure(record.error)
-                what = f"the notification by '{tool}' was not sent: {failed}"
-                wakes, command = "an operator who sends it again", f"flowengine retry {short}"
-            else:
-                [failed, *_] = host.stored(record.id, 0).state["vars"].get("error", [""])
-                what = f"the notification by '{tool}' is not sent yet"
-                what += f": {failed}" if failed else ""
-                wakes, command = "its next attempt", f"flowengine why {short}"
-            yield {**reason, "what": what, "wakes": wakes, "command": command}
+    """Yield the newest notifications about open approvals and the end that have not been sent."""
+    for address, sender, record in last_sent(host, execution):
+        tool = sender.removeprefix(NOTIFIES).removeprefix(OF_END)
+        if record is None:
+            what = f"the notification by '{tool}' was recorded, but not sent yet"
+            wakes, command = "a process that sends it", "flowengine resume --due"
+        elif record.status == "succeeded":
+            continue
+        elif record.status in ENDED:
+            failed = "failed" if record.error is None else _failure(record.error)
+            what = f"the notification by '{tool}' was not sent: {failed}"
+            wakes = "an operator who sends it again"
+            command = f"flowengine retry {host.store.short_execution(record.id)}"
+        else:
+            [failed, *_] = host.stored(record.id, 0).state["vars"].get("error", [""])
+            what = f"the notification by '{tool}' is not sent yet"
+            what += f": {failed}" if failed else ""
+            wakes = "its next attempt"
+            command = f"flowengine why {host.store.short_execution(record.id)}"
+        yield {"address": address, "what": what, "wakes": wakes, "command": command}
 
 
 def _failure(packed: bytes) -> str:

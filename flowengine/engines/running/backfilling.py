@@ -24,7 +24,7 @@ async def backfill(
     driving: Driving,
     flow: str,
     times: Sequence[tuple[str, Any, int]],
-    at_once: int,
+    concurrency: int,
     tell: Callable[[ScheduledStart], None],
 ) -> list[ScheduledStart]:
     """Start and drive the execution of each time, with a bound on how many run at once.
@@ -34,13 +34,13 @@ async def backfill(
         driving: Drives them.
         flow: Id of the flow.
         times: See `times_between`.
-        at_once: How many run at once. Those that wait do not count.
+        concurrency: How many run at once. Those that wait do not count.
         tell: Called when an execution has ended or waits, or could not be started.
 
     Returns:
         The executions, in the order of their times.
     """
-    places = asyncio.Semaphore(at_once)
+    places = asyncio.Semaphore(concurrency)
 
     async def one(hash: str, start: Any, time: int) -> ScheduledStart:
         async with places:

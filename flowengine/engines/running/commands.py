@@ -118,7 +118,8 @@ class HostCarrier(Carrier):
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:
-            self.on_update(notification(execution, command))
+            if command.wait:
+                self.on_update(notification(execution, command))
             if command.flows:
                 self._deliver()
 

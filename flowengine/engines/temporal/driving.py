@@ -85,7 +85,7 @@ class ExecutionFollower:
             execution.apply(event)
             report(self._host.tell, execution, execution.told)
             for command in execution.commands:
-                if isinstance(command, Notify):
+                if isinstance(command, Notify) and command.wait:
                     self._host.tell(notification(execution, command))
             execution.commands.clear()
         execution.take(release=False)  # all of it is stored

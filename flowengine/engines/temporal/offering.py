@@ -39,13 +39,13 @@ class Offering:
     Args:
         place: Of this process.
         labels: What it offers.
-        at_once: The number of places. None: as many as for other attempts.
+        concurrency: The number of places. None: as many as for other attempts.
     """
 
-    def __init__(self, place: Place, labels: Iterable[str], at_once: int | None) -> None:
+    def __init__(self, place: Place, labels: Iterable[str], concurrency: int | None) -> None:
         self.labels = sorted(labels)
         self.place = place
-        self._places = PLACES if at_once is None else at_once
+        self._places = PLACES if concurrency is None else concurrency
         self._reserved: dict[_Unit, float] = {}
         """Attempt → until when its place is reserved."""
         self._taken: set[_Unit] = set()

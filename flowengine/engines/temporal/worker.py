@@ -91,7 +91,7 @@ async def work(
     policies: PolicyFiles | None = None,
     deployment: str | None = None,
     offers: Collection[str] = (),
-    at_once: int | None = None,
+    concurrency: int | None = None,
     log_format: Format,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
@@ -111,7 +111,7 @@ async def work(
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
         offers: What this worker offers to steps that need it.
-        at_once: How many attempts with needs it runs at once. None: as many as others.
+        concurrency: How many attempts with needs it runs at once. None: as many as others.
         log_format: The form of the log of this process.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
@@ -132,7 +132,7 @@ async def work(
     times = _times(heartbeat, drain)
     with own_place(address) as place, closing(Pulse()) as pulse:
         host = _host(store, place, policies, offers)
-        offering = Offering(place, offers, at_once)
+        offering = Offering(place, offers, concurrency)
         attempts = Attempts(
             client, host, store, strict=strict, offering=offering, pulse=pulse, tell=on_attempt
         )

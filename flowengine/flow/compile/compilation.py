@@ -121,10 +121,10 @@ class Compilation:
         self._waiting: list[Definition] = []
         """Generated flows that are compiled after all flows that lead to them have been
         generated."""
-        self._notifications: dict[tuple[FlowFile, str], Definition | None] = {}
-        """File and tool → the flow that sends notifications with it."""
+        self._notifications: dict[tuple[FlowFile, str, str], Definition | None] = {}
+        """File, tool, subject → the flow that sends notifications with it."""
         self._notified: dict[Definition, dict[Definition, None]] = {}
-        """Flow → those that send the notifications of its approvals."""
+        """Flow → those that send its notifications."""
         self._tools: dict[FlowFile, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
@@ -345,19 +345,21 @@ class Compilation:
         return self._generated.is_generating(kind, config, file)
 
     def notification(
-        self, user: Definition, file: FlowFile, tool: str, loc: Loc
+        self, user: Definition, file: FlowFile, tool: str, about: str, loc: Loc
     ) -> Definition | None:
         """Return the flow that sends notifications with a tool, or None if errors were reported.
 
         Args:
-            user: The flow with the approval, which is compiled together with it.
-            file: The file of the approval.
+            user: The flow that notifies, which is compiled together with it.
+            file: Its file.
             tool: The name of the tool there.
+            about: See `notification_flow`.
             loc: Its place.
         """
-        key = (file, tool)
+        key = (file, tool, about)
         if key not in self._notifications:
-            found = self._notifications[key] = notification_flow(self.files, file, tool, loc)
+            found = notification_flow(self.files, file, tool, about, loc)
+            self._notifications[key] = found
             if found is not None:
                 self.part(found)
         known = self._notifications[key]

@@ -205,6 +205,8 @@ class Compiler:
                 flow["start"] = Starts(self.model, self.expressions, self.actions).compiled(start)
             if model.file.model.concurrency is not None:
                 flow["concurrency"] = self._concurrency(model.file.model.concurrency)
+            if model.file.model.notify:
+                flow["end_notices"] = self.tools.scope.end_notices(model.file.model.notify)
             for name in model.tools:
                 self.tools.declared(name)
             self.calls.policies.check()

@@ -14,7 +14,7 @@ from flowengine.flow.structural_hash import CONSTANT, ExpressionPlaces
 from flowengine.kernel.graph.linked import may_repeat
 from flowengine.kernel.graph.specs import CompiledFlow
 
-OWN = ("inputs", "state", "limits", "counts_alone", "budget", "result")
+OWN = ("inputs", "state", "limits", "counts_alone", "budget", "result", "end_notices")
 """Sections without numbers of expressions."""
 RANGES = ("steps", "bodies", "expressions")
 """Sections that are concatenated."""
@@ -113,7 +113,7 @@ def link(
     Args:
         flows: Name and compiled form of each. The first is the main one.
         calls: By flow: the number of a step that runs another flow, and its index in `flows`.
-        notified: By flow: the indexes of those that send the notifications of its approvals.
+        notified: By flow: the indexes of those that send its notifications.
 
     Returns:
         The main flow, with the others in it.
@@ -205,7 +205,7 @@ class _Part(NamedTuple):
     block: Block
     """Shifts its numbers back to 0."""
     notifies: list[int]
-    """The flows that send the notifications of its approvals."""
+    """The flows that send its notifications."""
 
 
 def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:

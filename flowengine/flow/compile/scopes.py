@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -35,8 +35,10 @@ from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.models import Loc, Map, Part, Trigger
 from flowengine.flow.models.actions import Asking
+from flowengine.flow.models.declarations import EndNotice
 from flowengine.flow.models.types import Effect
 from flowengine.kernel.graph.compiled import START, TRIGGER
+from flowengine.kernel.graph.specs import EndNoticeSpec
 
 NO_MESSAGE = -1
 """Used in place of a triggered step if no message started the token."""
@@ -378,14 +380,15 @@ class OtherFlows(Protocol):
         """Return whether the flow for a use of a step kind is being generated at the moment."""
 
     def notification(
-        self, user: Definition, file: FlowFile, tool: str, loc: Loc
+        self, user: Definition, file: FlowFile, tool: str, about: str, loc: Loc
     ) -> Definition | None:
         """Return the flow that sends notifications with a tool, or None if errors were reported.
 
         Args:
-            user: The flow with the approval, which is compiled together with it.
-            file: The file of the approval.
+            user: The flow that notifies, which is compiled together with it.
+            file: Its file.
             tool: The name of the tool there.
+            about: The argument of the tool: `approval` or `execution`.
             loc: Its place.
         """
 
@@ -447,10 +450,22 @@ class DeclarationScope:
     def notifications(self, given: Asking) -> list[str]:
         """Return the ids of the flows that send the notifications of an approval."""
         sections = [
-            self.others.notification(self.user, self.file, tool, (*given.loc, "notify", index))
+            self.others.notification(
+                self.user, self.file, tool, "approval", (*given.loc, "notify", index)
+            )
             for index, tool in enumerate(given.notify)
         ]
         return [flow.id for flow in sections if flow is not None]
+
+    def end_notices(self, given: Sequence[EndNotice]) -> list[EndNoticeSpec]:
+        """Return the form of each flow that sends notifications at the end of an execution."""
+        compiled: list[EndNoticeSpec] = []
+        for one in given:
+            loc = (*one.loc, "tool")
+            flow = self.others.notification(self.user, self.file, one.tool, "execution", loc)
+            if flow is not None:
+                compiled.append({"flow": flow.id, "on": [*one.on]})
+        return compiled
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:

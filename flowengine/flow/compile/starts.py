@@ -16,7 +16,7 @@ from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc
 from flowengine.flow.schedules import NoSchedule, Schedule, name_of
-from flowengine.kernel.notation.addresses import NOTIFIES
+from flowengine.kernel.notation.addresses import NOTIFIES, OF_END
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.near_words import did_you_mean
 
@@ -116,10 +116,10 @@ class Starts:
             self._report.at("E402", message, loc)
 
 
-# Flows that send the notifications of approvals (docs/language.md: approval).
+# Flows that send notifications about approvals and ends (docs/language/approvals.md).
 #
 # Each notification is an execution of such a flow, which calls the tool. It therefore has its own
-# journal, attempts and policies, and its failure does not affect the approval.
+# journal, attempts and policies, and its failure does not affect what it is about.
 
 PAUSES = ["10s", "1m", "5m", "15m", "1h"]
 """Pauses between the attempts. The last one is repeated."""
@@ -137,13 +137,16 @@ PERMANENT = [
 """Errors after which no other attempt is made."""
 
 
-def notification_flow(files: FlowFiles, file: FlowFile, tool: str, loc: Loc) -> Definition | None:
+def notification_flow(
+    files: FlowFiles, file: FlowFile, tool: str, about: str, loc: Loc
+) -> Definition | None:
     """Return the flow that sends notifications with a tool, or None if errors were reported.
 
     Args:
         files: Finds the declaration of the tool.
-        file: The file of the approval.
+        file: The file that names the tool.
         tool: The name of the tool there.
+        about: The argument of the tool: `approval`, or `execution` for the end of one.
         loc: Its place.
     """
     owner = files.owner(file, "tools", tool, loc)
@@ -156,7 +159,7 @@ def notification_flow(files: FlowFiles, file: FlowFile, tool: str, loc: Loc) -> 
     longest = len(PAUSES) - 1
     pause = f"{PAUSES}[state.failures <= {longest} ? state.failures - 1 : {longest}]"
     body: dict[str, Any] = {
-        "inputs": {"approval": {"type": "object"}},
+        "inputs": {about: {"type": "object"}},
         "state": {
             "failures": {"type": "integer", "default": 0},
             "error": {"type": "string", "default": ""},
@@ -165,7 +168,7 @@ def notification_flow(files: FlowFiles, file: FlowFile, tool: str, loc: Loc) -> 
             {
                 "id": "send",
                 "call": tool,
-                "with": {"approval": "${{ inputs.approval }}"},
+                "with": {about: f"${{{{ inputs.{about} }}}}"},
                 "effect": "idempotent",
                 "next": "end",
                 "on_error": [
@@ -186,6 +189,7 @@ def notification_flow(files: FlowFiles, file: FlowFile, tool: str, loc: Loc) -> 
     loaded = load_generated(body, file.source, place, files.diagnostics)
     if loaded is None:
         return None
-    flow = Definition(file, loaded, f"{NOTIFIES}{file.prefix}{tool}")
+    of_end = OF_END if about == "execution" else ""
+    flow = Definition(file, loaded, f"{NOTIFIES}{of_end}{file.prefix}{tool}")
     flow.written = body
     return flow

@@ -24,6 +24,7 @@ from flowengine.flow.models.types import (
     Size,
     Template,
     Text,
+    ToolName,
     Value,
 )
 
@@ -142,6 +143,23 @@ class Concurrency(Part):
         description="The treatment of a further execution: it waits, it is refused, or "
         "the oldest one is cancelled.",
         examples=["reject"],
+    )
+
+
+class EndNotice(Part):
+    """A tool that is called when an execution has ended."""
+
+    NOUN = "an entry of 'notify'"
+    MAIN = "tool"
+
+    tool: ToolName = Field(
+        description="The tool. It receives the argument `execution`.", examples=["hook"]
+    )
+    on: list[Literal["succeeded", "failed", "cancelled"]] = Field(
+        default=["succeeded", "failed", "cancelled"],
+        min_length=1,
+        description="The outcomes that it is called for. Default: all.",
+        examples=[["failed"]],
     )
 
 

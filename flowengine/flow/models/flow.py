@@ -11,6 +11,7 @@ from flowengine.flow.models.base import MappingProblem, Part, listed
 from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
+    EndNotice,
     Limits,
     Output,
     Policy,
@@ -365,6 +366,11 @@ class FlowModel(Part):
         default=None,
         description="Limits how many executions are open at once.",
         examples=[{"key": "${{ inputs.repo }}", "max": 1}],
+    )
+    notify: list[EndNotice] = Field(
+        default=[],
+        description="Tools that are called when an execution of this flow has ended.",
+        examples=[["hook", {"tool": "mail", "on": ["failed"]}]],
     )
     start: list[Start] = Field(
         default=[],

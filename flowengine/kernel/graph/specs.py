@@ -396,7 +396,7 @@ class FlowSpec(TypedDict, total=False):
     body: int
     """Its body."""
     notifies: list[int]
-    """Numbers of the flows that send the notifications of its approvals. Absent: none."""
+    """Numbers of the flows that send its notifications. Absent: none."""
     triggered: list[int]
     steps: list[int]
     """The range of its steps: the first one, and the one after the last. Also for bodies and
@@ -419,6 +419,15 @@ class FlowSpec(TypedDict, total=False):
     result: str
     """The output that becomes the output of the step that runs it. The others are fields of
     `steps.x`."""
+
+
+class EndNoticeSpec(TypedDict):
+    """A notification at the end of an execution."""
+
+    flow: str
+    """Id of the flow that sends it."""
+    on: list[str]
+    """The statuses for which it is sent."""
 
 
 class CompiledFlow(TypedDict, total=False):
@@ -461,12 +470,14 @@ class CompiledFlow(TypedDict, total=False):
     on_error: list[HandlerSpec]
     """Handlers of the whole flow."""
     notifies: list[int]
-    """Numbers of the flows that send the notifications of its approvals. Absent: none."""
+    """Numbers of the flows that send its notifications. Absent: none."""
     triggered: list[int]
     """Steps with a trigger. Absent: none."""
     start: list[dict[str, Plain]]
     """`{"signal", "with": {input: value}}` of each signal that starts executions, and `{"schedule",
     "timezone", "missed": "once" | "skip", "jitter": ms, "with"}` of each schedule. Absent: none."""
+    end_notices: list[EndNoticeSpec]
+    """Absent: none."""
     concurrency: dict[str, Plain]
     """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`. Absent: no limit."""
     counts_alone: bool

@@ -61,6 +61,8 @@ schedules. A number follows if another execution has the id."""
 NOTIFIES = "_notify."
 """Begins the ids of the flows that send notifications with a tool. No name in a file begins with an
 underscore."""
+OF_END = "_end."
+"""Follows in the ids of those that do so at the end of an execution."""
 
 
 def wait_id(execution: str, number: int) -> str:
