@@ -50,8 +50,8 @@ def test_a_step_runs_in_what_the_second_provider_of_the_page_opens(tmp_path: Pat
     (tmp_path / "sums.yaml").write_text("""
 flowengine: 1
 id: sums
-secrets: {LICENCE: {env: LICENCE}}
-environments: {box: {kind: licensed, config: {licence: "${{ secrets.LICENCE }}"}}}
+secrets: {LICENSE: {env: LICENSE}}
+environments: {box: {kind: licensed, config: {license: "${{ secrets.LICENSE }}"}}}
 steps:
   - {id: add, in: box, run: 2+3}
   - {id: more, python: "using:add", with: {n: "${{ steps.add.output.value }}"}}
@@ -65,7 +65,7 @@ outputs: {total: "${{ steps.more.output }}"}
     done = subprocess.run(
         [sys.executable, "-m", "flowengine", "--log-level", "info", "run", "sums.yaml"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "LICENCE": "SEKRET"},
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "LICENSE": "SEKRET"},
         capture_output=True,
         text=True,
         check=False,
