@@ -151,7 +151,7 @@ class Terminal:
         self._ports: dict[str, str] = {}
         self._begun: list[subprocess.Popen[bytes]] = []
         os.environ["PATH"] = _programs()
-        self._run = run
+        self._run: Callable[[str], Done] = run
 
     def __call__(self, command: str) -> str:
         """Run a command line, and return its output on both streams."""
