@@ -111,7 +111,7 @@ def run(line: str, flowengine: Callable[..., Done] = flowengine) -> Done:
         case "python":
             done = _in_process([sys.executable, *words[1:]], None)
         case _:
-            return _in_process(["sh", "-c", line], None)
+            return _in_shell(line)
     if not pipe:
         return done
     last = _in_process(["sh", "-c", rest], done.out)
@@ -159,7 +159,7 @@ class Terminal:
         if self._begun:
             line = line.replace("$!", str(self._begun[-1].pid))
         if variable := re.fullmatch(r"export (\w+)=\$\((.*)\)", line):
-            os.environ[variable[1]] = _in_process(["sh", "-c", variable[2]], None).out.strip()
+            os.environ[variable[1]] = _in_shell(variable[2]).out.strip()
             return ""
         if line == "pip install .":
             return self._install()
@@ -180,9 +180,9 @@ class Terminal:
         site = str(Path.cwd() / ".site")
         options = "--quiet --offline --no-deps --no-build-isolation"
         command = f"uv pip install {options} --python {sys.executable} --target {site} ."
-        done = _in_process(["sh", "-c", command], None)
+        done = _in_shell(command)
         os.environ["PYTHONPATH"] = site
-        self._run = lambda line: _in_process(["sh", "-c", line], None)
+        self._run = _in_shell
         return done.err + done.out
 
     def close(self) -> None:
@@ -211,6 +211,10 @@ class Terminal:
             while not _accepts(int(port)):
                 assert process.poll() is None, line
                 time.sleep(0.1)
+
+
+def _in_shell(line: str) -> Done:
+    return _in_process(["sh", "-c", line], None)
 
 
 def _accepts(port: int) -> bool:
