@@ -1,8 +1,8 @@
 """Runs programs of models inside a sandbox. This file is sent there as text, and runs alone.
 
-A program is a coroutine. It runs until all that it does waits for answers of tools. That is a round:
-the calls go to the host, and the next round begins with their answers. Between rounds the program
-stays as it is. If its process is gone, it runs again from the start with the recorded answers.
+A program is a coroutine. It runs until all that it does waits for answers of tools. Then its calls
+go to the host, and the next round begins with their answers. Between rounds it stays as it is. If
+its process is gone, it runs again from the start with the recorded answers.
 
 The host trusts nothing that this returns. The sandbox may have Python 3.9.
 """
@@ -70,7 +70,8 @@ class _Program:
             twice = [one for one in takes[: len(values)] if one in named]
             if twice:
                 raise TypeError(f"{name}() got two values for {twice[0]!r}")
-            return await self._call(name, {**dict(zip(takes, values)), **named})
+            given = dict(zip(takes, values))  # noqa: B905 - Python 3.9
+            return await self._call(name, {**given, **named})
 
         tool.__name__ = tool.__qualname__ = name
         return tool
@@ -115,7 +116,7 @@ class _Program:
     def _deliver(self) -> Optional[str]:  # noqa: UP045 - Python 3.9
         """Answer the calls of this round. Return how they differ from those that are recorded."""
         due = self.recorded[self.delivered : len(self.calls)]
-        for call, answer in zip(self.calls[self.delivered :], due):
+        for call, answer in zip(self.calls[self.delivered :], due):  # noqa: B905 - Python 3.9
             if (call["name"], call["args"]) != (answer["name"], answer["args"]):
                 return f"it called {call['name']} instead of {answer['name']}, or with other values"
         if len(self.calls) > len(self.recorded):
@@ -161,7 +162,7 @@ class _Program:
 
             @classmethod
             def utcnow(cls) -> Any:
-                return cls.fromtimestamp(now, datetime.timezone.utc).replace(tzinfo=None)
+                return cls.fromtimestamp(now, datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
 
         class Day(datetime.date):
             @classmethod

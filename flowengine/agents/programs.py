@@ -7,7 +7,6 @@ it returns enters the conversation.
 
 from __future__ import annotations
 
-import json
 import keyword
 import time
 from collections.abc import Iterable, Mapping, Sequence
