@@ -7,6 +7,7 @@ it returns enters the conversation.
 
 from __future__ import annotations
 
+import json
 import keyword
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ PLACE = "python"
 """Name under which the step finds its environment."""
 MOST_CALLS = 1_000
 """Maximum number of calls of one program."""
+_LARGEST_RESULT = 1024 * 1024
+"""Maximum bytes of a result that a program receives as data. A larger one is a reference."""
 _AGAIN = "await program_round(inputs) if 'program_round' in globals() else None"
 _TYPES = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
@@ -150,11 +153,23 @@ class ProgramRound:
             {
                 "name": call["function"],
                 "args": call.get("given", call.get("args")),
-                **call_seen(answer, as_text),
+                **self._seen(answer),
             }
             for call, answer in made
         ]
         self.before = known["since"] - known["begun"] if known else 0
+
+    def _seen(self, answer: Mapping[str, Any]) -> dict[str, Plain]:
+        """Return the result of a call or its error. A large result is in a file."""
+        seen = call_seen(answer, as_text)
+        kept, content = seen["result"], str(answer["messages"][0]["content"])
+        if isinstance(kept, Mapping) and str(kept.get("sha256")) in content:
+            path = Path(self.context.execution.artifacts.path(str(kept["sha256"])))
+            if path.stat().st_size <= _LARGEST_RESULT:
+                text = path.read_text(errors="replace")
+                is_text = kept.get("name") == "result.txt"
+                return {**seen, "result": text if is_text else json.loads(text)}
+        return seen
 
     async def output(self) -> dict[str, Plain]:
         """Run the round, and return the output of its step."""

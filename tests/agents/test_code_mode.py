@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.agents.models.port import message_tokens, tools_tokens
 from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
 from tests.agents.crashes import crashed, gone_on
@@ -268,3 +269,46 @@ def test_faults_of_declarations(tmp_path: Path, name: str, agent: str, fault: st
         made.run()
 
     assert fault in [f"{one.code}: {one.message}" for one in error.value.diagnostics]
+
+
+def test_a_large_result_reaches_the_program_and_not_the_model(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef rows(n: int) -> list:\n    return [{{'name': 'x' * 90}}] * n\n"
+        "def page() -> str:\n    return 'y' * 100_000\n"
+    )
+    head = f"{BOXED}  rows: {{python: 'tools:rows'}}\n  page: {{python: 'tools:page'}}\n"
+    code = "[len(await rows(5000)), (await rows(3))[2]['name'][:2], len(await page())]"
+    made = case(tmp_path, code, AGENT.replace("[add", "[rows, page"), head)
+    made.run()
+
+    assert made.answers(1) == ['[5000, "xx", 100000]']
+
+
+def test_a_program_needs_a_fraction_of_the_tokens(tmp_path: Path) -> None:
+    """40 calls that follow each other, with results of 400 characters (docs/agents.md)."""
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef page(number: int) -> dict:\n    'Read a page.'\n"
+        "    return {'next': number + 1, 'text': 'word ' * 80}\n"
+    )
+    head = f"{BOXED}  page: {{python: 'tools:page', effect: pure}}\n"
+    agent = AGENT.replace("[add, boom]", "[page]")
+    loop = "n = 0\nwhile n < 40:\n    n = (await page(n))['next']\nn"
+    program = case(tmp_path, loop, agent, head)
+    program.run()
+    plain = AGENT.replace("[add, boom], environments: [box], code: box", "[page], max_turns: 50")
+    script = [*({"calls": [call("page", f"c{n}", number=n)]} for n in range(40)), {"text": "done"}]
+    calls = Case(tmp_path, flow(plain, head=head), script)
+    calls.run()
+
+    assert program.sent(1)[-1]["content"] == "40"
+    assert (len(program.model.requests), len(calls.model.requests)) == (2, 41)
+    assert _tokens(program) < 1_000
+    assert _tokens(calls) > 100 * _tokens(program)
+
+
+def _tokens(made: Case) -> int:
+    """Return the estimated tokens of all requests."""
+    return sum(
+        tools_tokens(request.tools) + sum(message_tokens(dict(one)) for one in request.messages)
+        for request in made.model.requests
+    )
