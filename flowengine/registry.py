@@ -31,6 +31,7 @@ BUILT_IN = {
         "agent_ahead": "flowengine_nodes.agent:Ahead",
         "agent_function": "flowengine_nodes.python_agents:AgentFunction",
         "agent_offer": "flowengine_nodes.agent:Offer",
+        "agent_program": "flowengine_nodes.agent:Program",
         "agent_reduction": "flowengine_nodes.agent:Reduction",
         "agent_skill": "flowengine_nodes.agent:AgentSkill",
         "agent_turn": "flowengine_nodes.agent:Turn",

@@ -88,11 +88,15 @@ def summary(output: Plain) -> str | None:
     """Return a summary of the output of a turn, call or reduction, or None for any other output.
 
     Args:
-        output: `{message, ...}` of a turn, `{messages, ...}` of a call, or `{left_out, ...}` of a
-            reduction.
+        output: `{message, ...}` of a turn, `{messages, ...}` of a call, `{left_out, ...}` of a
+            reduction, or `{asks}` of a round of a program.
     """
     if not isinstance(output, Mapping):
         return None
+    if "asks" in output:
+        asks = ({"name": one["function"], **one} for one in output["asks"])
+        made = ({**one, "arguments": _as_json(one.get("args"))} for one in asks)
+        return f"calls {', '.join(map(_call, made))}"
     if "message" in output:
         return text_in(output["message"])
     if "left_out" in output:

@@ -181,6 +181,10 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     defer: list[str] = Field(default_factory=list)
     """Names or globs of those of its tools that the model is offered only once it has found them,
     by the tool `find_tools` that it receives then."""
+    code: str | dict[str, Any] | None = None
+    """`"box"` or `{"in": "box", "direct": ["search"]}`: the model writes programs that call the
+    tools, all but those in `direct`. They run in this one of the `environments`, of kind `python`.
+    Only what a program returns enters the conversation."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent | InstanceOf[Handoff]] = Field(default_factory=list, repr=False)

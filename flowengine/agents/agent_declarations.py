@@ -261,6 +261,7 @@ class _Writer:
             "tools": uses,
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(skill)) for skill in agent.skills],
+            "code": {"in": agent.code} if isinstance(agent.code, str) else agent.code,
             "handoffs": [self._handoff(agent, handoff) for handoff in agent.handoffs],
             "tool_handoffs": [target for target in led_to if target not in handoffs],
             "returns": literal_text(agent.answer_schema()),
@@ -312,8 +313,10 @@ class _Writer:
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
-        if not agent.skills and all(
-            tool.environments or "std" not in tool.declaration for tool in agent.ready
+        if (
+            not agent.skills
+            and not agent.code
+            and all(tool.environments or "std" not in tool.declaration for tool in agent.ready)
         ):
             return {}
         specs = agent.specs

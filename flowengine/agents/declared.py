@@ -24,6 +24,7 @@ from flowengine.agents.generated_hooks import OF_CALL, AgentHook
 from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE, HandoffFilter, Reducer
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.models.provider_schemas import clash
+from flowengine.agents.programs import RUN
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS
 from flowengine.agents.skills import offered, place_of, skill_tools, skills_of
 from flowengine.agents.termination import CASE_TOOLS, REPEATS
@@ -194,7 +195,8 @@ def _spec(
     skills = skills_of(agent)
     tools += skill_tools(skills, place_of(agent), adapter)
     _check_wire_names(agent, tools, handoffs)
-    _check_used(agent, environments, tools)
+    code = _code(agent, environments)
+    _check_used(agent, environments, tools, code)
     constants: dict[str, Plain] = {
         "returns": entry.get("returns"),
         "tool_choice": _choice(agent, tools, handoffs),
@@ -208,6 +210,9 @@ def _spec(
         constants["handoff_arguments"] = arguments
     if skills:
         constants["skills"] = offered(skills)
+    if code is not None:
+        waits = [tool.name for tool in tools if tool.waits]
+        constants["code"] = {"direct": [*entry["code"].get("direct", []), *waits]}
     if entry.get("defer"):
         constants["defer"] = _deferred(agent, tools)
     if "title" in entry:
@@ -232,6 +237,7 @@ def _spec(
         checks=_checks(agent, environments) if execute_tools else [],
         hooks=_hooks(agent, environments) if execute_tools else [],
         call_limit=_call_limit(agent),
+        code=code if execute_tools else None,
         constants=constants,
     )
 
@@ -385,6 +391,27 @@ def _not_beside(agent: Declared, when: str, *, tells: bool) -> str:
     return ""
 
 
+def _code(agent: Declared, environments: Mapping[str, dict[str, Plain]]) -> Plain | None:
+    """Return the environment in which programs of an agent run, or None if it has none."""
+    entry = agent.content.get("code")
+    if entry is None:
+        return None
+    loc: Loc = (*agent.loc, "code", "in")
+    use = environments.get(entry["in"])
+    if use is None:
+        hint = did_you_mean(entry["in"], environments) or "name one of its 'environments'"
+        message = f"the agent has no environment {entry['in']!r}"
+        agent.home.refuse("E401", message, loc, hint)
+        return None
+    [name] = use
+    found = agent.home.find("environments", name, loc)
+    kind = None if found is None else found.content.get("kind")
+    if kind != "python":
+        message = f"programs run in an environment of kind 'python', and {name!r} is a {kind!r}"
+        agent.home.refuse("E103", message, loc, "declare another environment for them")
+    return use
+
+
 def _deferred(agent: Declared, tools: Sequence[ToolStep]) -> list[str]:
     """Return names and globs of the tools that the model must find."""
     globs = agent.content["defer"]
@@ -506,6 +533,8 @@ def _check_tool(
     hint = "give the tool another name"
     if called in SKILL_TOOLS and "skills" in agent.content:
         agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
+    if called == RUN and "code" in agent.content:
+        agent.home.refuse("E103", f"agents get {called!r} from 'code'", loc, hint)
     if called == FIND and "defer" in agent.content:
         agent.home.refuse("E103", f"agents get {called!r} from 'defer'", loc, hint)
     if called == READ_RESULT and "clear" in (agent.content.get("context") or {}):
@@ -535,7 +564,10 @@ def _check_wire_names(
 
 
 def _check_used(
-    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[ToolStep]
+    agent: Declared,
+    environments: Mapping[str, Mapping[str, Plain]],
+    tools: Sequence[ToolStep],
+    code: Plain | None,
 ) -> None:
     """Warn about environments that none of the tools uses."""
     uses = [
@@ -544,7 +576,7 @@ def _check_used(
         for use in (tool.action.get("in", {}), *tool.action.get("environments", {}).values())
     ]
     for name, use in environments.items():
-        if use not in uses:
+        if use not in uses and use != code:
             message = f"none of its tools works in the environment {name!r}"
             hint = "a function takes it by a parameter of this name, or in 'runtime_resources'"
             agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
@@ -555,6 +587,7 @@ def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, s
     choice: str | None = agent.content.get("tool_choice")
     known = [*(tool.name for tool in tools), *(HANDOFF + handoff for handoff in handoffs)]
     known += [FIND] if "defer" in agent.content else []
+    known += [RUN] if "code" in agent.content else []
     if choice is not None and choice not in CHOICES and choice not in known:
         hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
         loc = (*agent.loc, "tool_choice")

@@ -21,6 +21,7 @@ from flowengine.agents import (
     generated_chat,
     generated_checks,
     generated_hooks,
+    generated_programs,
     generated_reductions,
     generated_steering,
 )
@@ -28,6 +29,7 @@ from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_hooks import SPENT, HookedFlow
 from flowengine.agents.model_calls import RETRY, AgentSpec
+from flowengine.agents.programs import MOST_CALLS, step_of
 from flowengine.agents.termination import NO_END, NOTHING
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
@@ -135,6 +137,7 @@ class FlowWriter:
                 **(generated_checks.AHEAD if any(map(_runs_beside, self.agents)) else {}),
                 **(generated_chat.FOUND if any(map(_defers, self.agents)) else {}),
                 **(generated_background.STATE if self.starts else {}),
+                **(generated_programs.STATE if any(map(_programs, self.agents)) else {}),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {
@@ -147,9 +150,15 @@ class FlowWriter:
                 **generated_steering.SIGNALS,
                 **(generated_background.SIGNALS if self.starts else {}),
             },
-            "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
+            "limits": self._limits(turns),
             "steps": steps,
         }
+
+    def _limits(self, turns: int) -> Plain:
+        """Return the limits of the flow, which turns and programs reach first."""
+        calls = MOST_CALLS if any(map(_programs, self.agents)) else 0
+        most = max(1000, 4 * turns, turns * calls)
+        return {"activations": most, "steps": max(10_000, 100 * turns, 10 * turns * calls)}
 
     def _if_ended(self, end: str, spent: str, not_executed: str, turns: str) -> Plain:
         """Return one of four expressions, by how the work ended."""
@@ -332,12 +341,21 @@ class FlowWriter:
         return edges
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
-        calls = generated_calls.calls_of(agent.name)
+        calls = then = generated_calls.calls_of(agent.name)
         hooked = self._hooked(agent)
-        begun, marks = generated_hooks.calls(agent.hooks, hooked, calls)
+        if _programs(agent):
+            then = step_of(agent.name)
+        begun, marks = generated_hooks.calls(agent.hooks, hooked, then)
         self.marks |= marks
-        yield from self._turn(agent, begun[0]["id"] if begun else calls)
+        first = begun[0]["id"] if begun else then
+        yield from self._turn(agent, first)
         yield from begun
+        if _programs(agent):
+            step, mark = generated_programs.step(
+                agent, self._constants(agent), first, self._spent()
+            )
+            self.marks[step["id"]] = mark
+            yield step
         steps, marks = generated_hooks.turns(agent.hooks, hooked)
         self.marks |= marks
         yield from steps
@@ -522,6 +540,9 @@ class FlowWriter:
             ends += [_Way("ends", f"{done} || {spent}", to)]
         else:
             ends += [_Way("ends", spent, "end"), _Way("answers", done, to)]
+        if _programs(agent):
+            ends.insert(0, _Way("ends", spent, "end"))
+            ends.insert(1, _Way("program", generated_programs.RUNS, step_of(agent.name)))
         ways: list[Plain] = [end.edge for end in ends]
         handoffs: list[Plain] = [
             {
@@ -546,11 +567,17 @@ class FlowWriter:
                 "over": "${{ state.calls }}",
                 "as": "call",
                 "key": "${{ call.place }}",
-                "concurrency": "${{ size(state.calls) }}",
+                "concurrency": generated_programs.CONCURRENCY
+                if _programs(agent)
+                else "${{ size(state.calls) }}",
             },
             "group": group,
             "output": output,
-            "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
+            "set": {
+                "messages": "${{ output.messages }}",
+                "context": "${{ output.context }}",
+                **(generated_programs.ANSWERED if _programs(agent) else {}),
+            },
             "next": {"first": [*ways, *handoffs, *onward]},
         }
 
@@ -585,6 +612,11 @@ def _defers(agent: AgentSpec) -> bool:
     return "defer" in agent.constants
 
 
+def _programs(agent: AgentSpec) -> bool:
+    """Return whether a model writes programs that call the agent's tools."""
+    return agent.code is not None
+
+
 def _runs_beside(agent: AgentSpec) -> bool:
     """Return whether checks run beside a request of an agent."""
     return generated_checks.run_beside(agent.checks)
@@ -603,6 +635,8 @@ def _around_turns(agent: AgentSpec) -> Iterable[str]:
         yield from generated_reductions.ids(agent.name, agent.context)
     for other, filter in agent.filters.items():
         yield from generated_reductions.handoff_ids(agent.name, other, filter)
+    if _programs(agent):
+        yield step_of(agent.name)
     yield from generated_checks.ids(agent.name, agent.checks)
     yield from generated_hooks.ids(agent.name, agent.hooks)
 

@@ -286,5 +286,7 @@ class AgentSpec:
     hooks: Sequence[AgentHook]
     call_limit: tuple[str, int] | None
     """Identity of the agent within an execution, and the number of calls it can make there."""
+    code: Plain | None
+    """The environment in which its programs run, as in a step. None: it has no `code`."""
     constants: Mapping[str, Plain]
     """Constants of its turns, in addition to those that the surrounding flow determines."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.agents import generated_calls, termination, tool_search
+from flowengine.agents import generated_calls, programs, termination, tool_search
 from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
@@ -150,6 +150,10 @@ class ReplyReading:
         self._add("", to, **given, messages=[tool_message(call.id, call.name, content)])
 
     def _run(self, call: ModelCall, offered: TurnTool, sent: str) -> None:
+        program = programs.step_of(self.turn.name)
+        if offered.step == program and any(call["step"] == program for call in self.calls):
+            self._refuse(call.id, call.name, "a reply can run one program: put both into one.")
+            return
         most = self.turn.agent["repeats"]
         if not most:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)

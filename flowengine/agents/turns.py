@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import termination, tool_search
+from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.context_window import (
@@ -87,7 +87,12 @@ class AgentTurn:
         """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""
-        self.tools = {one.offer.name: one for one in self._offered() if self._chosen(one)}
+        self.inner: dict[str, ToolOffer] = {}
+        """The tools that programs can call, by the names of their functions."""
+        offered = [one for one in self._offered() if self._chosen(one)]
+        self.steps = {one.offer.name: one.step for one in offered}
+        """The step of each tool, also of those that only programs can call."""
+        self.tools = {one.offer.name: one for one in self._with_programs(offered)}
         if (state.get("window") or {}).get("cleared"):
             self.tools.setdefault(READ_RESULT, TurnTool(result_reader(), ""))
         self.convert: Callable[[Plain], object] | None = None
@@ -188,6 +193,23 @@ class AgentTurn:
         if globs is None or not (tool.step or tool.handoff):
             return True
         return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
+
+    def _with_programs(self, tools: list[TurnTool]) -> list[TurnTool]:
+        """Return the tools on offer, of which programs call all but those that are direct."""
+        code = self.agent.get("code")
+        if code is None:
+            return tools
+        later = {offer.name for offer in self.deferred}
+        inner = [
+            one.offer
+            for one in tools
+            if one.step
+            and one.offer.name not in later
+            and not any(fnmatchcase(one.offer.name, glob) for glob in code["direct"])
+        ]
+        self.inner = programs.functions(inner)
+        run = TurnTool(programs.offer(self.inner), programs.step_of(self.name))
+        return [run, *(one for one in tools if one.offer not in inner)]
 
     def _offered(self) -> list[TurnTool]:
         """Return the tools on offer, those that were found last."""

@@ -264,6 +264,35 @@ class Reduction(StepKind):
         return made.request(output).as_data()
 
 
+class Program(StepKind):
+    """Runs a program of a model in a sandbox, until it ends or waits for answers of tools."""
+
+    places = ("generated",)
+    effect = "idempotent"
+    constants = ("agent",)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the configuration in the generated flow."""
+        return {"type": "object", "properties": {"agent": {"type": "object"}}}
+
+    @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
+        """Return the state that a program's calls are read from."""
+        from flowengine.agents.generated_programs import STATE
+
+        return (*Turn.reads(configuration), "calls", *STATE)
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Run the program, and return its next calls or the answer to the model."""
+        from flowengine.agents.programs import ProgramRound
+        from flowengine.agents.turns import AgentTurn
+
+        return await ProgramRound(context, AgentTurn(task["agent"], context.state, "", {})).output()
+
+
 class AgentSkill(StepKind):
     """Reads a skill of an agent, or copies its files to where the agent's commands run."""
 

@@ -34,6 +34,7 @@ secrets: {DOOR_KEY: {env: DOOR_KEY}}
 environments:
   db: {kind: sqlite, config: {path: words.db, mode: rwc}}
   work: {kind: files, config: {path: .}}
+  box: {kind: python, provider: host}
 tools:
   add: {python: "tests.agents.door_tools:add"}
   boom: {python: "tests.agents.door_tools:boom"}
@@ -83,6 +84,15 @@ class Door:
     use: Callable[[Agent], Any] = lambda agent: agent
     """Further changes to the agent."""
     question: str = QUESTION
+
+
+def _spec(name: str, kind: str, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "resource_key": name,
+        **({"config": dict(config)} if config else {}),
+        **more,
+    }
 
 
 RETRY = {"attempts": 2, "delay": "10ms"}
@@ -239,6 +249,22 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"calls": [call("find_tools", query="add")]}, ADD, {"text": "3"}],
         )
     ],
+    "code": [
+        Door(
+            f"code: {said}\n    tools: [add]\n    environments: [box]",
+            partial(
+                dict,
+                code=given,
+                functions=[tools.add],
+                environments=[_spec("box", "python", {}, provider="host")],
+            ),
+            [{"calls": [call("run_program", code="1 + 2")]}, {"text": "3"}],
+        )
+        for said, given in (
+            ("box", "box"),
+            ("{in: box, direct: [add]}", {"in": "box", "direct": ["add"]}),
+        )
+    ],
     "hooks": [
         Door(
             f"hooks: [{{{when}: {said}}}]\n    tools: [add]",
@@ -274,10 +300,6 @@ CASES = [
     for key, doors in DOORS.items()
     for number, door in enumerate(doors)
 ]
-
-
-def _spec(name: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": kind, "resource_key": name, "config": dict(config)}
 
 
 def test_each_key_of_a_flow_file_has_its_spelling_in_python() -> None:

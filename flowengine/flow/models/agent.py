@@ -323,6 +323,24 @@ class Hook(Part):
     )
 
 
+class Code(Part):
+    """Programs of the model, which call the tools of the agent."""
+
+    NOUN = "'code'"
+    MAIN = "in"
+
+    in_: Text = Field(
+        alias="in",
+        description="The environment of the agent in which programs run, of kind `python`.",
+        examples=["box"],
+    )
+    direct: list[Text] = Field(
+        default=[],
+        description="Names or globs of the tools that the model calls itself, not in programs.",
+        examples=[["search"]],
+    )
+
+
 class AgentLimits(Part):
     """Limits on an agent's tool calls."""
 
@@ -363,6 +381,12 @@ class Agent(Part):
         default=[],
         description="Tools that it may call, as names or globs.",
         examples=[["search", "github.get_*", {"tool": "lib.search", "as": "search_library"}]],
+    )
+    code: Code | None = Field(
+        default=None,
+        description="Lets the model write programs that call the tools. Only what a program "
+        "returns enters the conversation.",
+        examples=["box", {"in": "box", "direct": ["search"]}],
     )
     defer: list[Text] = Field(
         default=[],

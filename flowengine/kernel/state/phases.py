@@ -194,7 +194,7 @@ JOINS: States[RoundState] = States(
         "waiting": "no round is open. It may hold tokens",
         "open": "a round counts its tokens",
         "unknown": "as `open`, but `need` had no value: within a `retry` or a fork",
-        "fired": "the step was activated. `late` determines what happens to tokens that still arrive",
+        "fired": "the step was activated. `late` decides about tokens that arrive later",
     },
     "waiting",
     {

@@ -1,0 +1,315 @@
+"""Programs that call the tools of an agent (docs/agents.md, `code`)."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.models.port import message_tokens, tools_tokens
+from flowengine.agents.models.registry import register, unregister
+from flowengine.errors import FlowFileError
+from tests.agents.crashes import crashed, gone_on
+from tests.agents.flows import HEAD, NAME, STEPS, TOOLS, Case, call, flow
+from tests.rows import each_row
+from tests.testing.faulty_store import FaultyStore
+
+BOXED = HEAD.replace("tools:", "environments: {box: {kind: python, provider: host}}\ntools:", 1)
+AGENT = "first: {instructions: You add., tools: [add, boom], environments: [box], code: box}"
+SUM = """
+total = 0
+for n in range(4):
+    total = await add(total, b=n)
+total
+"""
+
+
+def run(code: str, id: str = "p1") -> dict[str, Any]:
+    return call("run_program", id, code=textwrap.dedent(code).strip())
+
+
+def case(
+    folder: Path, code: str, agent: str = AGENT, head: str = BOXED, more: tuple[Any, ...] = ()
+) -> Case:
+    folder.mkdir(exist_ok=True)
+    script = [{"calls": [run(code), *more]}, {"text": "done"}]
+    return Case(folder, flow(agent, head=head), script, by_turn=True)
+
+
+def told(folder: Path, code: str, **more: Any) -> str:
+    """Run an agent whose model writes a program. Return the answer that the model receives."""
+    made = case(folder, code, **more)
+    assert made.run().status == "succeeded"
+    return str(made.answers(1)[0])
+
+
+def test_a_program_calls_tools_and_only_its_value_is_told(tmp_path: Path) -> None:
+    made = case(tmp_path, SUM)
+
+    assert made.run().outputs == {"answer": "done", "agent": "first"}
+    assert made.called == ["add 0 0", "add 0 1", "add 1 2", "add 3 3"]
+    assert made.offered(0) == ["run_program"]
+    [tool] = made.model.requests[0].tools
+    assert "async def add(a: int, b: int)\n    # Add two numbers." in tool.description
+    assert [one["role"] for one in made.sent(1)] == ["system", "user", "assistant", "tool"]
+    assert made.answers(1) == ["6"]
+
+
+@each_row(
+    "name, code, answer",
+    [
+        ("text", "'a\\nb'", "a\nb"),
+        ("data", "{'a': [1, None]}", '{"a": [1, null]}'),
+        ("a return", "if True:\n    return await add(1, 2)", "3"),
+        ("printed", "print('so'); 1", "1\n\nIt printed:\nso\n"),
+        (
+            "several at once",
+            "import asyncio\nawait asyncio.gather(add(1, 2), add(3, 4))",
+            "[3, 7]",
+        ),
+        ("a function", "async def twice(a):\n    return await add(a, a)\nawait twice(4)", "8"),
+        (
+            "a failure",
+            "try:\n    await boom('x')\nexcept ToolError as e:\n    return str(e)[:31]",
+            "ZeroDivisionError: division by ",
+        ),
+        (
+            "refused arguments",
+            "try:\n    await add(1)\nexcept ToolError as e:\n    return str(e)",
+            "The arguments of add do not fit: is missing 'b'.",
+        ),
+    ],
+)
+def test_what_a_program_returns(tmp_path: Path, name: str, code: str, answer: str) -> None:
+    assert told(tmp_path / name, code) == answer
+
+
+@each_row(
+    "name, code, error",
+    [
+        ("an error", "x = 1\n1 / 0", "ZeroDivisionError: division by zero"),
+        ("no such tool", "await delete(1)", "NameError: name 'delete' is not defined"),
+        ("a failed call", "await boom('x')", "ToolError: ZeroDivisionError"),
+        ("no Python", "function() {}", "SyntaxError"),
+        (
+            "no data",
+            "await add(a={1}, b=2)",
+            "TypeError: Object of type set is not JSON serializable",
+        ),
+        ("it exits", "import os\nos._exit(3)", "Crashed"),
+        ("sys.exit", "raise SystemExit", "SystemExit"),
+    ],
+)
+def test_how_a_program_fails(tmp_path: Path, name: str, code: str, error: str) -> None:
+    answer = told(tmp_path / name, code)
+
+    assert answer.startswith("Error: ")
+    assert error in answer
+
+
+def test_other_calls_of_the_reply_are_made_after_the_program(tmp_path: Path) -> None:
+    agent = AGENT.replace("code: box", "code: {in: box, direct: [boom]}")
+    made = case(tmp_path, SUM, agent, more=(call("boom", "b", why="no"), run("1", "p2")))
+    made.run()
+
+    assert made.called[-1] == "boom"
+    assert made.offered(0) == ["run_program", "boom"]
+    first, second, third = made.answers(1)
+    assert (first, "division by zero" in second) == ("6", True)
+    assert third == "Error: a reply can run one program: put both into one."
+
+
+def test_a_call_waits_for_a_person_over_a_restart_and_none_is_repeated(tmp_path: Path) -> None:
+    head = BOXED.replace('"tools:add"}', '"tools:add", approval: {when: "${{ args.b == 2 }}"}}')
+    code = "import random, time, uuid\nfixed = str([random.random(), uuid.uuid4(), time.time()])\n"
+    code += SUM.replace("total\n", "await add(total, len(fixed))\nreturn total", 1)
+    code = code.replace("    total = await", "    print(fixed[:0])\n    total = await", 1)
+    made = case(tmp_path, code.replace("return total", "[fixed == str(fixed), total]"), head=head)
+
+    [wait] = made.run().waits
+    assert (wait["tool"], wait["subject"]) == ("add", {"a": 1, "b": 2})
+    with made.engine_open() as engine:
+        result = engine.approvals.approve(wait["id"]).result
+
+    assert result is not None
+    assert result.status == "succeeded"
+    assert made.called[:3] == ["add 0 0", "add 0 1", "add 1 2"]
+    assert len(made.called) == len(set(made.called))
+    assert len(made.model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["random.random()", "str(uuid.uuid4())", "time.time()", "str(datetime.datetime.now())",
+     "secrets.token_hex()"],
+)  # fmt: skip
+def test_time_and_chance_are_the_same_when_it_runs_again(tmp_path: Path, moment: str) -> None:
+    head = BOXED.replace("  boom:", '  keep: {python: "tools:keep", approval: ask}\n  boom:')
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef keep(value: str | float) -> None:\n    note(str(value))\n"
+    )
+    code = (
+        f"import datetime, random, secrets, time, uuid\nawait keep({moment})\nawait keep({moment})"
+    )
+    made = case(tmp_path, code, AGENT.replace("[add", "[keep"), head)
+
+    [wait] = made.run().waits
+    for _ in range(2):
+        with made.engine_open() as engine:
+            result = engine.approvals.approve(wait["id"]).result
+            assert result is not None
+            if result.waits:
+                [wait] = result.waits
+    assert result is not None
+    assert result.status == "succeeded"
+    assert made.answers(1) == ["null"] or made.answers(1) == [""]
+    assert len(made.called) == 2
+
+
+def test_a_program_that_does_not_repeat_its_calls_is_told_so(tmp_path: Path) -> None:
+    head = BOXED.replace('"tools:add"}', '"tools:add", approval: ask}')
+    code = "import os\nopen('n', 'a').write('x')\nawait add(len(open('n').read()), 1)"
+    made = case(tmp_path, code, head=head)
+
+    [wait] = made.run().waits
+    with made.engine_open() as engine:
+        engine.approvals.approve(wait["id"])
+
+    assert made.called == ["add 1 1"]
+    [answer] = made.answers(1)
+    assert answer.startswith("Error: ")
+    assert "did not repeat its earlier calls" in answer
+
+
+def test_a_crash_at_every_write_repeats_no_call_that_was_answered(tmp_path: Path) -> None:
+    head = BOXED.replace('"tools:add"}', '"tools:add", effect: idempotent}')
+    calm = case(tmp_path, SUM, head=head)
+    register(NAME, calm.model)
+    store = FaultyStore()
+    with Engine(store, workdir=tmp_path) as engine:
+        assert engine.run(calm.path).status == "succeeded"
+    wanted = calm.called
+
+    for write in range(2, store.writes):
+        folder = tmp_path / str(write)
+        folder.mkdir()
+        made = case(folder, SUM, head=head)
+        register(NAME, made.model)
+        result = gone_on(made, crashed(made, write, "die before"))
+        assert result.status == "succeeded"
+        assert list(dict.fromkeys(made.called)) == wanted
+        assert len(made.called) <= len(wanted) + 1  # the call that was cut off
+        assert made.answers(-1) == ["6"]
+    unregister(NAME)
+
+
+def test_hooks_rules_and_limits_apply_to_the_calls_of_a_program(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef seen(tool: str, arguments: dict) -> dict | None:\n"
+        "    note(f'hook {tool}')\n"
+        "    return {'arguments': {**arguments, 'b': 10}} if arguments.get('b') == 1 else None\n"
+    )
+    head = f"{BOXED}  seen: {{python: 'tools:seen'}}\npolicies: [{{deny: boom}}]\n"
+    more = "code: box, hooks: [{before_call: seen}], limits: {calls: 3}}"
+    code = """
+    found = []
+    for n in range(4):
+        try:
+            found.append(await (boom(why='x') if n == 2 else add(a=n, b=1)))
+        except ToolError as error:
+            found.append(str(error).partition(':')[0])
+    found
+    """
+    made = case(tmp_path, code, AGENT.replace("code: box}", more), head)
+    made.run()
+
+    assert made.answers(1) == ['[10, 11, "Refused", 13]']
+    assert made.called.count("hook run_program") == 1
+    assert [one for one in made.called if one.startswith("add")] == [
+        "add 0 10",
+        "add 1 10",
+        "add 3 10",
+    ]
+
+
+def test_a_handoff_beside_a_program_follows_it(tmp_path: Path) -> None:
+    agents = AGENT.replace("code: box}", "code: box, handoffs: [second]}") + (
+        "\nsecond: {instructions: You end it.}"
+    )
+    made = case(tmp_path, SUM, agents, more=(call("transfer_to_second", "h"),))
+
+    assert made.run().outputs == {"answer": "done", "agent": "second"}
+    assert made.answers(1) == ["6", "Handed over to second."]
+
+
+@each_row(
+    "name, agent, fault",
+    [
+        (
+            "no such place",
+            "environments: [box], code: bix",
+            "E401: the agent has no environment 'bix'",
+        ),
+        (
+            "another kind",
+            "environments: [den], code: den",
+            "E103: programs run in an environment of kind 'python', and 'den' is a 'bash'",
+        ),
+    ],
+)
+def test_faults_of_declarations(tmp_path: Path, name: str, agent: str, fault: str) -> None:
+    head = BOXED.replace("{box:", "{den: {kind: bash, provider: host}, box:")
+    text = flow(f"first: {{instructions: You add., tools: [add], {agent}}}", STEPS, head)
+    (tmp_path / name).mkdir()
+    made = Case(tmp_path / name, text, [])
+
+    with pytest.raises(FlowFileError) as error:
+        made.run()
+
+    assert fault in [f"{one.code}: {one.message}" for one in error.value.diagnostics]
+
+
+def test_a_large_result_reaches_the_program_and_not_the_model(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef rows(n: int) -> list:\n    return [{{'name': 'x' * 90}}] * n\n"
+        "def page() -> str:\n    return 'y' * 100_000\n"
+    )
+    head = f"{BOXED}  rows: {{python: 'tools:rows'}}\n  page: {{python: 'tools:page'}}\n"
+    code = "[len(await rows(5000)), (await rows(3))[2]['name'][:2], len(await page())]"
+    made = case(tmp_path, code, AGENT.replace("[add", "[rows, page"), head)
+    made.run()
+
+    assert made.answers(1) == ['[5000, "xx", 100000]']
+
+
+def test_a_program_needs_a_fraction_of_the_tokens(tmp_path: Path) -> None:
+    """40 calls that follow each other, with results of 400 characters (docs/agents.md)."""
+    (tmp_path / "tools.py").write_text(
+        f"{TOOLS}\ndef page(number: int) -> dict:\n    'Read a page.'\n"
+        "    return {'next': number + 1, 'text': 'word ' * 80}\n"
+    )
+    head = f"{BOXED}  page: {{python: 'tools:page', effect: pure}}\n"
+    agent = AGENT.replace("[add, boom]", "[page]")
+    loop = "n = 0\nwhile n < 40:\n    n = (await page(n))['next']\nn"
+    program = case(tmp_path, loop, agent, head)
+    program.run()
+    plain = AGENT.replace("[add, boom], environments: [box], code: box", "[page], max_turns: 50")
+    script = [*({"calls": [call("page", f"c{n}", number=n)]} for n in range(40)), {"text": "done"}]
+    calls = Case(tmp_path, flow(plain, head=head), script)
+    calls.run()
+
+    assert program.sent(1)[-1]["content"] == "40"
+    assert (len(program.model.requests), len(calls.model.requests)) == (2, 41)
+    assert _tokens(program) < 1_000
+    assert _tokens(calls) > 100 * _tokens(program)
+
+
+def _tokens(made: Case) -> int:
+    """Return the estimated tokens of all requests."""
+    return sum(
+        tools_tokens(request.tools) + sum(message_tokens(dict(one)) for one in request.messages)
+        for request in made.model.requests
+    )

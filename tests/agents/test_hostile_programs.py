@@ -1,0 +1,84 @@
+"""Programs of models that attack: they stay within the limits of their sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from tests.agents.flows import HEAD
+from tests.agents.test_code_mode import case
+from tests.rows import each_row
+
+LIMITS = "{time: 3s, memory: 256MiB, processes: 20, disk: 16MiB}"
+BOXED = HEAD.replace(
+    "tools:", f"environments: {{box: {{kind: python, limits: {LIMITS}}}}}\ntools:", 1
+)
+FIND = """
+[program] = [c.cell_contents for c in add.__closure__ if hasattr(c.cell_contents, 'calls')]
+"""
+"""A program that takes hold of what runs it."""
+
+
+@pytest.mark.skipif(which("bwrap") is None, reason="no bubblewrap: apt-get install bubblewrap")
+@each_row(
+    "name, code, answer",
+    [
+        ("endless", "while True: pass", "Error: Timeout: it took longer than 3 s (limits.time)"),
+        ("waits", "import asyncio\nawait asyncio.Event().wait()", "Error: Timeout"),
+        ("forks", "import os\nwhile True: os.fork()", "Error: "),
+        ("memory", "x = 'x' * 10**9", "limits.memory is 256 MiB"),
+        ("disk", "open('big', 'wb').write(b'x' * 10**8)", "Error: "),
+        ("network", "import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error: "),
+        (
+            "a forged name",
+            f"{FIND}await program._call('delete', {{}})",
+            "There is no tool 'delete'",
+        ),
+        (
+            "itself",
+            f"{FIND}await program._call('run_program', {{'code': '1'}})",
+            "There is no tool 'run_program'",
+        ),
+        ("no call", f"{FIND}program.calls.append(5)\nawait add(1, 2)", "Error: "),
+        (
+            "no data",
+            f"{FIND}\nasync def forged():\n    return {{'asks': 'x'}}\nprogram.round = forged\n"
+            "program.task.cancel()",
+            "Error: ",
+        ),
+        (
+            "too many calls",
+            "import asyncio\nawait asyncio.gather(*(add(1, n) for n in range(1001)))",
+            "Error: it made more than 1000 calls",
+        ),
+        ("a large call", "await boom('x' * 2**21)", "Error: its calls or its result are too large"),
+        ("a large result", "'x' * 2**21", "Error: its calls or its result are too large"),
+        ("a long result", "'x' * 10**5", "characters left out"),
+        ("floods", "print('x' * 10**6)", "It printed:"),
+        (
+            "the channel",
+            "import os\nfor fd in range(3, 300):\n    try:\n        os.write(fd, b'x' * 50)\n"
+            "    except OSError:\n        pass",
+            "Error: ",
+        ),
+        (
+            "reads the channel",
+            "import os, fcntl\nfor fd in range(3, 300):\n    try:\n"
+            "        os.set_blocking(fd, False)\n        os.read(fd, 100)\n"
+            "    except OSError:\n        pass\nawait add(1, 2)",
+            "",
+        ),
+    ],
+)
+def test_a_hostile_program_is_told_what_stopped_it(
+    tmp_path: Path, name: str, code: str, answer: str
+) -> None:
+    made = case(tmp_path / name, code, head=BOXED)
+
+    assert made.run().outputs == {"answer": "done", "agent": "first"}
+    [told] = made.answers(1)
+    assert answer in told
+    assert len(told) < 25_000
+    assert made.called in ([], ["add 1 2"])
