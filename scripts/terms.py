@@ -1,4 +1,4 @@
-"""Words that this project's texts avoid, and what to write instead: `python -m scripts.terms`.
+"""Reports words that this project's texts avoid: `python -m scripts.terms`.
 
 Checked are the pages, and the docstrings, comments and messages of the packages in `PACKAGES`.
 One term for each idea, the one of the field, and American spelling.
@@ -17,23 +17,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "flowengine/flow/codes"]
 PACKAGES = ["flowengine", "nodes", "envs"]
-TERMS = {
-    r"somebody|nobody|anybody|whoever|whomever": "the actor: the approver, the caller, the engine",
-    r"(?:of) (?:its|their|your|our) own": "its own, as in 'its own thread'",
-    r"goes? on|going on|went on": "continue, resume",
-    r"in the meantime": "while …, or nothing",
-    r"(?:is|are|was|were|be) told|tells?": "report, return, receive",
-    r"a yes|a no": "an approval, a rejection",
-    r"folders?": "directory",
-    r"(?:behaviour|colour|favour|honour|licence|catalogue|grey)\w*": "the American spelling",
-    r"(?:organis|recognis|summaris|serialis|initialis|optimis(?=[eia]))\w*": "American spelling",
-}
-"""Pattern → what to write instead."""
-FOUND = {re.compile(rf"\b(?:{pattern})\b"): instead for pattern, instead in TERMS.items()}
+WORDS = "docs/contributing/words.md"
+"""The page whose last table has a pattern in each row, what to write instead, and where."""
+FOUND = [
+    (re.compile(r"\b(?:" + pattern.replace(r"\|", "|") + r")\b"), instead, where)
+    for pattern, instead, where in re.findall(
+        r"^\| `(.+)` \| (.+) \| ([a-z, ]+) \|$", (ROOT / WORDS).read_text("utf-8"), re.MULTILINE
+    )
+]
 CODE = re.compile(r"`[^`]*`|'[^' ]*'|\"[^\" ]*\"|\S*[/_.]\w\S*|<[^>]*>|^\s+\w+: ")
 """Parts of a line that are quoted or are not words: code, paths, names of parameters."""
-LEFT_OUT = {"docs/contributing/states.md", "flowengine/testing/environment_conformance.py"}
-"""A page that is made from tables in the code, and a module that contains a program as text."""
+LEFT_OUT = {WORDS, "docs/contributing/states.md", "flowengine/testing/environment_conformance.py"}
+"""The list itself, a page made from tables in the code, a module with a program as text."""
 
 
 def main() -> int:
@@ -56,7 +51,7 @@ def _in_pages() -> Iterator[tuple[str, str, str]]:
                 continue
             text = page.read_text(encoding="utf-8")
             prose = re.sub(r"^```.*?^```", _blank, text, flags=re.MULTILINE | re.DOTALL)
-            yield from _in_lines(page, 1, prose)
+            yield from _in_lines(page, "pages", 1, prose)
 
 
 def _in_packages() -> Iterator[tuple[str, str, str]]:
@@ -68,17 +63,17 @@ def _in_packages() -> Iterator[tuple[str, str, str]]:
             for node in ast.walk(ast.parse(source)):
                 text = node.value if isinstance(node, ast.Constant) else None
                 if isinstance(text, str) and text.count(" ") > 1:
-                    yield from _in_lines(path, node.lineno, text)
+                    yield from _in_lines(path, "code", node.lineno, text)
             for token in tokenize.generate_tokens(io.StringIO(source).readline):
                 if token.type == tokenize.COMMENT:
-                    yield from _in_lines(path, token.start[0], token.string)
+                    yield from _in_lines(path, "code", token.start[0], token.string)
 
 
-def _in_lines(path: Path, first: int, text: str) -> Iterator[tuple[str, str, str]]:
+def _in_lines(path: Path, kind: str, first: int, text: str) -> Iterator[tuple[str, str, str]]:
     for number, line in enumerate(text.split("\n"), first):
         prose = CODE.sub("", line)
-        for pattern, instead in FOUND.items():
-            for match in pattern.finditer(prose):
+        for pattern, instead, where in FOUND:
+            for match in pattern.finditer(prose) if kind in where else ():
                 yield f"{path.relative_to(ROOT)}:{number}", match[0], instead
 
 

@@ -394,7 +394,12 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         return parts
 
     def as_tool(
-        self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS
+        self,
+        name: str = "",
+        description: str = "",
+        *,
+        max_turns: int | Mapping[str, Any] = TURNS,
+        background: bool | Mapping[str, int] = False,
     ) -> AgentAsTool:
         """Return this agent as a tool for another agent.
 
@@ -407,12 +412,15 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                 `tax_expert` for "Tax expert".
             description: Description for the calling model. Default: that of the agent.
             max_turns: Turn limit of each call, as for `Runner.run`.
+            background: Whether a call starts a separate execution, which the calling agent does not
+                wait for. `{"at_once": 50, "total": 500}` sets its bounds.
 
         Returns:
             The tool.
         """
         called = name or re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_").lower()
-        return AgentAsTool(self, called, description or self.description, max_turns)
+        description = description or self.description
+        return AgentAsTool(self, called, description, max_turns, background)
 
     def answer(self, value: Any) -> Any:
         """Return an answer as an instance of `returns`, if that is a type.

@@ -344,6 +344,7 @@ class _Writer:
             declaration: dict[str, Plain] = {
                 "agent": {**asked, "max_turns": turn_limit(function.max_turns)},
                 "description": literal_text(function.description) or None,
+                "background": function.background or None,
                 **_declared(agent, function.name, function),
             }
             self.named.add(function.name)

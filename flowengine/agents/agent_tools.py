@@ -350,6 +350,8 @@ class AgentAsTool:
     """Name by which the model calls it."""
     description: str
     max_turns: int | Mapping[str, Any]
+    background: bool | Mapping[str, int] = False
+    """Whether a call starts a separate execution, perhaps with bounds."""
 
 
 def is_tool(value: object) -> bool:

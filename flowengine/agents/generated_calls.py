@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from flowengine.agents.generated_hooks import HookedFlow, after, of, spent
 from flowengine.agents.model_calls import AgentSpec
-from flowengine.agents.tool_steps import ToolStep, offered
+from flowengine.agents.tool_steps import NOT_THERE, ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import ADAPTED, FLOW, NONE, OTHERS
 from flowengine.sdk.generated_flows import Mark
@@ -80,8 +80,12 @@ def group(
     asks = "${{ default(call.ask, '') }}" if may_ask else ""
     about = {**_ABOUT, "hook": asks} if may_ask else _ABOUT
     ways: list[Plain] = [
-        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
-        for id in (*(id for _, id in tools), refused)
+        {"when": f"${{{{ call.step == {json.dumps(id)}{only_if} }}}}", "to": to}
+        for id, only_if, to in (
+            *((id, tool.only_if, id) for tool, id in tools),
+            *((id, "", refused) for tool, id in tools if tool.only_if),
+            (refused, "", refused),
+        )
     ]
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
@@ -95,9 +99,16 @@ def group(
                 asks=asks,
                 caller_limit=agent.call_limit,
             )
+            if tool.given is not None
+            else Mark(in_order=True)
             for tool, id in tools
         },
     }
+    may_be_gone = any(tool.only_if for tool, _ in tools)
+    why, answered = "call.refused", f"call_answer(call, null, null, '', '{NONE}')"
+    if may_be_gone:
+        why = f"default({why}, {NOT_THERE})"
+        answered = f"has(call.messages) ? {answered} : call_failure(call, error, false)"
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
         *({**_step(tool, id, parallel), "next": {"to": then}} for tool, id in tools),
@@ -109,8 +120,8 @@ def group(
         },
         {
             "id": refused,
-            "fail": {"type": "Refused", "message": "${{ call.refused }}"},
-            "on_error": [{"output": f"${{{{ call_answer(call, null, null, '', '{NONE}') }}}}"}],
+            "fail": {"type": "Refused", "message": f"${{{{ {why} }}}}"},
+            "on_error": [{"output": f"${{{{ {answered} }}}}"}],
             "next": {"to": "end"},
         },
     ]
@@ -153,9 +164,9 @@ def _step(tool: ToolStep, id: str, parallel: bool) -> Plain:
     return {
         "id": id,
         **tool.action,
-        "with": tool.given,
+        **({} if tool.given is None else {"with": tool.given}),
         "lock": lock,
-        "output": f"${{{{ call_answer(call, result, {approval}, {handed}, '{kind}') }}}}",
-        **({"set": _HANDS_OVER} if hands_over else {}),
+        "output": f"${{{{ call_answer(call, {tool.said}, {approval}, {handed}, '{kind}') }}}}",
+        **({"set": _HANDS_OVER if hands_over else tool.sets} if hands_over or tool.sets else {}),
         "on_error": handlers,
     }

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowengine.agents import (
+    generated_background,
     generated_calls,
     generated_chat,
     generated_checks,
@@ -80,6 +81,9 @@ class FlowWriter:
         execute_tools: bool = True,
         chat: bool = False,
     ) -> None:
+        self.starts = execute_tools and any(tool.background for a in agents for tool in a.tools)
+        if self.starts:
+            agents = [generated_background.equipped(agent) for agent in agents]
         self.agents = agents if execute_tools else agents[:1]  # no calls, so no handoffs
         self.by_name = {agent.name: agent for agent in agents}
         self.execute_tools = execute_tools
@@ -93,6 +97,7 @@ class FlowWriter:
         self.person = self._unique(generated_chat.PERSON) if chat else None
         """The step that asks a person."""
         self.heard, self.paused, self.last = map(self._unique, generated_steering.IDS)
+        self.told, self.awaited = map(self._unique, generated_background.IDS)
         guarded = chat and len(self.agents) > 1 and self._begin(agents[0]) != agents[0].name
         self.passed = self._unique(generated_chat.PASSED) if guarded else ""
         """The step after the checks of the first agent, which see every message of a chat."""
@@ -129,6 +134,7 @@ class FlowWriter:
                 **(generated_hooks.STATE if any(agent.hooks for agent in self.agents) else {}),
                 **(generated_checks.AHEAD if any(map(_runs_beside, self.agents)) else {}),
                 **(generated_chat.FOUND if any(map(_defers, self.agents)) else {}),
+                **(generated_background.STATE if self.starts else {}),
                 **(generated_chat.STATE if self.person is not None else {}),
             },
             "outputs": {
@@ -137,7 +143,10 @@ class FlowWriter:
                 "reason": {"value": reason},
             },
             "outcome": outcome,
-            "signals": dict(generated_steering.SIGNALS),
+            "signals": {
+                **generated_steering.SIGNALS,
+                **(generated_background.SIGNALS if self.starts else {}),
+            },
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
@@ -259,7 +268,13 @@ class FlowWriter:
         return generated_checks.first(agent.name, agent.checks, "before", self._enter(agent))
 
     def _enter(self, agent: AgentSpec) -> str:
-        """Return the first step of a turn: its first hook, or the call of the model."""
+        """Return the first step of a turn: its first hook, or the call of the model.
+
+        If agents run in the background, those that have ended are reported first.
+        """
+        return self.told if self.starts else self._take_turn(agent)
+
+    def _take_turn(self, agent: AgentSpec) -> str:
         return generated_hooks.first(agent.name, agent.hooks, "before_turn", agent.name)
 
     def _answered(self, agent: AgentSpec) -> list[_Way]:
@@ -291,8 +306,23 @@ class FlowWriter:
             self.person or "end",
             checking if self.person else [],
         )
+        if self.starts:
+            self.marks |= {
+                self.told: Mark(plumbing=True, ways=[""] * ways),
+                self.awaited: Mark(plumbing=True, ways=["", ""]),
+            }
+            if self.person is None:
+                before = generated_background.before_end(self.awaited, self.over)
+                steps[-1]["next"]["first"].insert(1, before)
+                self.marks[self.last] = Mark(plumbing=True, ways=[None, None, ""])
         is_led_to = any(self._end(agent) == self.last for agent in self.agents)
-        return steps if is_led_to else steps[:-1]
+        steps = steps if is_led_to else steps[:-1]
+        if self.starts:
+            tells, waits = generated_background.steps(
+                (self.told, self.awaited), self._to_active(self._take_turn), self.heard
+            )
+            steps += [tells, waits] if is_led_to and self.person is None else [tells]
+        return steps
 
     def _goes_on(self, agent: AgentSpec) -> list[Plain]:
         """Return the edges to the next turn of an agent."""

@@ -11,6 +11,8 @@ from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import GLOB, DeclaredTool, Offered
 
 ASK = "std.ask"
+NOT_THERE = "'no agent with this id runs in the background'"
+"""Why a call is refused that is about such an agent."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,22 @@ class ToolStep:
     """Further arguments of the adapter. None: the action is a flow or a question, whose result is
     plain data without an adapter."""
     given: Plain = "${{ call.args }}"
-    """The arguments of the action."""
+    """The arguments of the action. None: the action is no call."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """Inputs of a called flow, in addition to the arguments."""
     foreign: bool = True
     """Whether the result can contain untrusted content, to be marked for the model. Only used
     without an `adapter`, which otherwise decides about the mark."""
     waits: bool = False
-    """Whether it only waits for a person. Several such calls can wait in parallel."""
+    """Whether it only waits. Several such calls can wait in parallel."""
+    said: str = "result"
+    """An expression for the result that the model receives."""
+    only_if: str = ""
+    """A condition on the call, as the rest of a conjunction. Otherwise it is refused."""
+    sets: Mapping[str, Plain] = field(default_factory=dict)
+    """Changes of the state after a call."""
+    background: bool = False
+    """Whether a call starts a separate execution."""
 
 
 def declared_tool(tool: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
@@ -87,6 +97,7 @@ def declared_tool(tool: DeclaredTool, adapter: Mapping[str, Plain], called: str 
         adapter=None if runs_flow else limited(adapter, tool.declaration),
         inputs={"_context": "${{ state.context }}"} if asks else {},
         foreign=tool.declaration.get("effect") != "pure",
+        background="background" in tool.declaration,
     )
 
 

@@ -232,7 +232,7 @@ def resume_schedules(flow: str) -> ApiRequest[list[StartInfo]]:
 
 
 def trigger(flow: str, *, schedule: str | None = None) -> ApiRequest[str]:
-    """Record an execution of a deployed flow out of turn. See `Engine.flows.trigger`."""
+    """Record an execution of a deployed flow now. See `Engine.flows.trigger`."""
     path = f"/v1/schedules/{_part(flow)}/trigger"
     return ApiRequest("POST", path, _execution, {"schedule": schedule})
 

@@ -172,7 +172,7 @@ class DeployedFlows(Group):
         return self.starts(flow)
 
     def trigger(self, flow: str, *, schedule: str | None = None) -> str:
-        """Record an execution of a deployed flow out of turn, with the inputs of its schedule.
+        """Record an execution of a deployed flow now, with the inputs of its schedule.
 
         Args:
             flow: Its id.

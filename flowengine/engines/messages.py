@@ -12,8 +12,10 @@ from flowengine.engines.starting.deployed_flows import deploy
 from flowengine.engines.starting.separate import begin_separate, id_of_cause
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.journal.records import ENDED as ENDED_STATUSES
+from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_event, unpack_notice
+from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.kernel.events import STOPPABLE
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.view import View
@@ -253,7 +255,7 @@ def _meant(host: Host, name: str, key: str) -> tuple[str, str] | None:
     Only the newest executions are looked at.
     """
     newest = host.store.executions(ExecutionFilter(), None, _LOOKED_AT).items
-    flows = {record.hash for record in newest if record.status not in ENDED}
+    flows = {record.hash for record in newest if record.status not in ENDED_STATUSES}
     with suppress(FlowEngineError):  # no such key, or a flow of another version of flowengine
         names = {signal for hash in flows for signal in _declared(host.flows.by_hash(hash))}
         meant = nearest(name, names - {name})
@@ -397,10 +399,15 @@ def deliver(host: Host) -> None:
 
 
 def _is_moot(host: Host, outgoing: Outgoing) -> bool:
-    if outgoing.to != RECEIVER:
+    event = _event_of(outgoing)
+    if outgoing.to == RECEIVER:
+        return is_moot(host, event)
+    if event["signal"] not in (ENDED, CANCEL):
         return False
-
-    return is_moot(host, _event_of(outgoing))
+    try:
+        return host.store.execution(outgoing.to).status in ENDED_STATUSES
+    except NotFound:
+        return True
 
 
 def _event_of(outgoing: Outgoing) -> dict[str, Any]:
@@ -426,6 +433,10 @@ def delivered(host: Host, outgoing: Outgoing) -> str:
     if outgoing.to == "parent":
         raise NotFound("the sender has no parent")
     name = event["signal"]
+    if name == CANCEL:
+        event |= {"type": "cancel", "reason": event["data"], "now": False}
+        cancel = {key: event[key] for key in ("type", "at", "reason", "by", "now")}
+        return host.store.send(outgoing.to, pack(cancel), event["at"], event["id"]).execution
     event["data"] = check_for(host, outgoing.to, name, event["data"])
     message_id = f"{name} {event['id']}"
     return host.store.send(outgoing.to, pack(event), event["at"], message_id).execution

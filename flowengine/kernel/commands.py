@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
 
 
+ENDED, CANCEL = "agent.ended", "agent.cancel"
+"""Signals between an execution and those that it starts in the background. Names in a file have no
+dot."""
+
+
 class Run(NamedTuple):
     """Run one attempt of a task and report the result for the same unit and attempt.
 
@@ -53,6 +58,8 @@ class Run(NamedTuple):
     """Amounts granted by budgets: meter → amount in the budget's unit, for meters with a limit."""
     at: int = 0
     """When the attempt begins (ms), as in the observation of it."""
+    child: Mapping[str, Plain] | None = None
+    """The `state.records.Child` of the execution that it starts in the background."""
 
 
 class Stop(NamedTuple):
@@ -151,6 +158,8 @@ class Send(NamedTuple):
     data: Plain
     id: str
     """The same id on every replay."""
+    step: str | None = None
+    """Address of the subflow whose state receives it. None: any receiver."""
 
 
 class Claim(NamedTuple):

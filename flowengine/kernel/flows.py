@@ -60,7 +60,7 @@ def begin_execution(tx: Transition, event: Started) -> None:
     bound = tx.graph.flow.get("concurrency")
     scope = open_scope(tx, 0, None, queued=bound is not None)
     try:
-        if flow.shared_budgets:
+        if flow.shared_budgets or "background" in state["execution"]:
             from flowengine.kernel.limits.shared_budgets import declare
 
             declare(tx, names, 0)
@@ -282,9 +282,9 @@ def _given(tx: Transition, scope: Scope, output: Plain) -> dict[str, Plain]:
 
 
 def _outcome(tx: Transition, scope: Scope, past: int) -> str:
-    """Return the declared outcome of a subflow. The main flow always ends with `ok`."""
+    """Return the declared outcome of a flow that another one runs. Others end with `ok`."""
     expression = _flow(tx, scope).outcome
-    if expression is None or not scope["unit"]:
+    if expression is None or not (scope["unit"] or "background" in tx.state["execution"]):
         return "ok"
     outcome = evaluate(of_scope(tx, scope, past), expression)
     is_name = isinstance(outcome, str) and outcome != ""
@@ -326,7 +326,7 @@ def end(
         then = entries.main_flow_end(status, error, outputs)
         if clean_first(tx, "scope", scope, then, error):
             return
-    close(tx, status, error, outputs)
+    close(tx, status, error, outputs, outcome)
 
 
 def _end_subflow(
@@ -358,7 +358,13 @@ def _end_subflow(
     tx.agenda.append(then)
 
 
-def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = None) -> None:
+def close(
+    tx: Transition,
+    status: str,
+    error: ErrorData | None,
+    outputs: Any = None,
+    outcome: str = "ok",
+) -> None:
     """End the execution at once, and close everything that is open in it. See `end`."""
     state = tx.state
     scope = tx.root()
@@ -388,6 +394,10 @@ def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = N
     state["status"] = status
     state["outputs"] = outputs
     state["error"] = error
+    if "background" in state["execution"]:
+        from flowengine.kernel.limits.background import tell_parent
+
+        tell_parent(tx, status, outcome, error, outputs)
     notices = tx.graph.flow.get("end_notices", ())
     if flows := [notice["flow"] for notice in notices if status in notice["on"]]:
         tx.commands.append(Notify(0, "ended", [], flows, state["events"]))

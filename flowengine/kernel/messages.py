@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.commands import Send
+from flowengine.kernel.commands import ENDED, Send
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain
@@ -253,10 +253,16 @@ def arrived(tx: Transition, event: Message) -> None:
     Args:
         event: The event, as stored.
     """
+    data = event["data"]
+    if event["signal"] == ENDED:
+        from flowengine.kernel.limits.background import received
+
+        if (data := received(tx, event)) is None:
+            return
     message = {
         "signal": event["signal"],
         "key": event["key"],
-        "data": event["data"],
+        "data": data,
         "id": event["id"],
         "sent_at": format_time(event.get("sent", event["at"])),
         "sent_by": event["by"],

@@ -197,7 +197,7 @@ def resume(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def run_now(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Record an execution with the inputs of a schedule, out of turn, and show it."""
+    """Record an execution with the inputs of a schedule, and show it."""
     body = checked(TriggerBody, {"schedule": given.get("schedule") or None})
     started = deployed_flows.trigger(call._replace(body=body))
     return PageView("", {}, redirect=f"/executions/{quote(started['execution'])}")

@@ -240,7 +240,7 @@ def resume_schedules(call: ApiCall) -> Any:
 
 
 def trigger(call: ApiCall) -> Any:
-    """Record an execution of a deployed flow out of turn, with the inputs of its schedule."""
+    """Record an execution of a deployed flow now, with the inputs of its schedule."""
     flow = _flow(call, Right.START)
     return {"execution": call.engine.flows.trigger(flow, schedule=call.body.schedule)}
 

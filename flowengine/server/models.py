@@ -188,7 +188,7 @@ class FlowTextBody(JsonBody):
 
 
 class TriggerBody(JsonBody):
-    """A start out of turn."""
+    """A start at any time."""
 
     schedule: str | None = Field(None, description="its expression, if the flow has several")
 

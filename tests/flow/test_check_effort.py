@@ -136,7 +136,7 @@ def test_a_counting_join_that_could_not_be_played_out_is_told_of() -> None:
     assert told == [
         (
             "W209",
-            "whether 'j' gets the 30 tokens that it needs is not known: the scope is too "
+            "whether 'j' gets the 30 branches that it needs is not known: the scope is too "
             "large to explore fully",
         )
     ]

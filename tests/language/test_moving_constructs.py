@@ -88,7 +88,7 @@ def test_a_way_to_a_join_that_is_gone_is_told(stage: Stage, kind: str) -> None:
     faults = why_not(simulator, form(stage, text, ("value: 1}, next: meet", "value: 1}, next: c"),
                                      ("id: c,", "id: c, join: active,")))  # fmt: skip
     assert faults == {
-        "meet": "its join holds a token that came from 'a', and no such edge leads to it"
+        "meet": "its join holds a branch that came from 'a', and no such edge leads to it"
     }
 
 
@@ -98,7 +98,7 @@ def test_a_held_token_that_came_from_a_renamed_step_needs_its_new_name(stage: St
     graph = form(stage, text, ("id: a,", "id: aa,"), ("all: [a, b, c]", "all: [aa, b, c]"))
     [one] = obstacles(simulator.graph, graph, simulator.state, {})
     assert (one.name, one.write, one.fits) == ("a", {"steps": {"a": "NEW"}}, ["aa"])
-    assert one.why == "the join of 'meet' holds a token that came from it"
+    assert one.why == "the join of 'meet' holds a branch that came from it"
     move(simulator, graph, {"steps": {"a": "aa"}})
     assert ended(simulator) == {"came": ["aa", "b"]}
 

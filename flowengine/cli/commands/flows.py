@@ -294,7 +294,7 @@ class FlowsResume:
 
 
 class FlowsTrigger:
-    """`flowengine flows trigger`: run a scheduled flow out of turn."""
+    """`flowengine flows trigger`: run a scheduled flow now."""
 
     HELP = "run a deployed flow now, with the inputs of its schedule"
     EXAMPLE = """\

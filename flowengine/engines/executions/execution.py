@@ -92,6 +92,12 @@ class Preview(NamedTuple):
     step: int
 
 
+class DriveChild(NamedTuple):
+    """Drive an execution in the background in the process of the one that has started it."""
+
+    id: str
+
+
 class Execution:
     """An execution that is being driven.
 
@@ -105,7 +111,8 @@ class Execution:
         queue: Events to be applied by the next `take`.
         commands: Commands that result from applied events, to be carried out in order once these
             events are on disk.
-        work: Unit → the task that runs its attempt.
+        work: Unit → the task that runs its attempt, `-wait` → the task about a question, id → the
+            task that drives a started execution.
         printed: Unit → the output of its attempt.
         kept: Unit → the result of its attempt, until the event with the result is applied.
         waits: Number → record of each open wait.
@@ -202,8 +209,8 @@ class Execution:
         self.state: State = new_state()
         self.seq, self.queued = 0, False
         self.queue: list[Event] = []
-        self.commands: deque[Command | Preview] = deque()
-        self.work: dict[int, Any] = {}
+        self.commands: deque[Command | Preview | DriveChild] = deque()
+        self.work: dict[int | str, Any] = {}
         self.printed: dict[int, Printed] = {}
         self.kept: dict[int, StoredValue] = {}
         self.waits: dict[int, dict[str, Any]] = {}
@@ -219,7 +226,7 @@ class Execution:
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
         self._batch: list[Event] = []
-        self._left: list[Command | Preview] = []
+        self._left: list[Command | Preview | DriveChild] = []
         self._events: list[tuple[int, bytes]] = []
         self._opened: dict[int, dict[str, Any]] = {}
         self._closed: list[ClosedWait] = []
@@ -736,6 +743,8 @@ class Execution:
             "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
             "id": send.id, "by": f"execution:{self.id}",
         }  # fmt: skip
+        if send.step is not None:
+            event["step"] = send.step
         self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
         self.commands.append(send)
 

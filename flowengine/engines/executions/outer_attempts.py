@@ -147,6 +147,8 @@ class OuterAttempt:
 
         The count is on disk before the inner execution carries out its next commands.
         """
+        if inner.context.id != self.inner:
+            return  # its part of the budget counts for the one that started it
         budget = inner.state.get("budget")
         amounts = self._reported if budget is None else total(budget)
         if amounts != self._reported and (self._reported or any(amounts.values())):

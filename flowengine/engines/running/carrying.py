@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowengine.engines.executions.execution import Preview
+from flowengine.engines.executions.execution import DriveChild, Preview
 from flowengine.engines.executions.views import entry_view, wait_view
 from flowengine.engines.results import Update
 from flowengine.journal.shapes import unpack_message
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
             """Receive them in order."""
 
 
-Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
+Notice: TypeAlias = Consult | Preview | DriveChild | Send | ReleaseRegion | Notify
 """Commands without an outcome that the kernel waits for, or whose outcome is a separate event."""
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
-from flowengine.engines.executions.execution import Execution, Preview
+from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.running.carrying import Carrier, notification
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.notation.addresses import separate_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Append
     from flowengine.kernel.events import Event, Succeeded
 
-Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview]]
-"""Attempts, previews, and questions to policies that must be awaited, with their executions."""
+Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview | DriveChild]]
+"""Attempts, previews, started executions and questions to policies that must be awaited, with their
+executions."""
 PASSED_ON = frozenset({"succeeded", "failed", "warning"})
 """Types of events that another process can record, too."""
 
@@ -69,7 +71,10 @@ class HostCarrier(Carrier):
         if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
             from flowengine.engines.running.recovery import begin_detached
 
-            self.post(execution, begin_detached(self.host, execution, run))
+            begun = begin_detached(self.host, execution, run)
+            self.post(execution, begun)
+            if run.child is not None and begun["type"] == "succeeded":
+                execution.commands.append(DriveChild(separate_id(execution.id, run.address)))
         elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
             self.left.append((execution, run))
         elif is_open and not execution.queue and runner.ahead(run.step) is not None:
@@ -102,10 +107,14 @@ class HostCarrier(Carrier):
                 self.left.append((execution, command))
             else:
                 self.look(execution)  # it stayed for an answer, and may now be released
-        elif isinstance(command, Preview):
-            self.left.append((execution, command))
+        elif isinstance(command, Preview | DriveChild):
+            if execution.wanted is None or isinstance(command, Preview):  # workers find children
+                self.left.append((execution, command))
         elif isinstance(command, Send):
             self._deliver()
+            execution.commands.extend(  # a child that waited rests
+                DriveChild(id) for id in execution.state.get("children", ()) if id == command.to
+            )
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:

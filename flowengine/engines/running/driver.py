@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.execution import Execution, Preview
+from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
@@ -273,9 +273,11 @@ class Driver(HostCarrier):
         return not execution.context.flow.startswith(NOTIFIES)
 
     def _consults(self, execution: Execution) -> bool:
-        """Return whether this process must handle a question that was just opened."""
+        """Return whether this process must drive a child, or handle a question just opened."""
         if any(isinstance(command, Preview) for command in execution.commands):
             return True
+        if any(isinstance(command, DriveChild) for command in execution.commands):
+            return execution.wanted is None
         asked = [command for command in execution.commands if isinstance(command, Consult)]
         if not asked:
             return False

@@ -101,19 +101,10 @@ class Driving:
             driven = self._local.executions[id]
             self._bring(driven, resources)
             return driven
-        before = host.store.holder(id, 0)  # also one that gave no more sign of life
-        epoch = host.keeper.acquire(id)
-        try:
-            from flowengine.engines.running.recovery import recover
+        from flowengine.engines.running.recovery import taken
 
-            driven = host.stored(id, epoch)
-            self._bring(driven, resources)
-            recover(host, driven, before=before, asks=True)
-            _enter(driven)
-            driven.look_ahead()
-        except BaseException:
-            host.keeper.release([(id, epoch)])
-            raise
+        driven = taken(host, id, partial(self._bring, resources=resources))
+        _enter(driven)
         return driven
 
     def _refuse_while_draining(self) -> None:

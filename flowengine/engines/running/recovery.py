@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
-from flowengine.engines.executions.execution import Preview
+from flowengine.engines.executions.execution import DriveChild, Preview
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
@@ -20,7 +20,7 @@ from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.engines.executions.execution import Execution
@@ -29,6 +29,32 @@ if TYPE_CHECKING:
     from flowengine.journal.records import InboxMessage, Owner
     from flowengine.kernel.commands import Run
     from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
+
+
+def taken(
+    host: Host, id: str, bring: Callable[[Execution], None] = lambda execution: None
+) -> Execution:
+    """Return an execution with its lease and with what has happened since in its queue.
+
+    Args:
+        host: Shared context of the executions.
+        id: Its full id.
+        bring: Passes the caller's objects to it.
+
+    Raises:
+        Conflict: Another process drives it.
+    """
+    before = host.store.holder(id, 0)  # also one that gave no more sign of life
+    epoch = host.keeper.acquire(id)
+    try:
+        execution = host.stored(id, epoch)
+        bring(execution)
+        recover(host, execution, before=before, asks=True)
+        execution.look_ahead()
+    except BaseException:
+        host.keeper.release([(id, epoch)])
+        raise
+    return execution
 
 
 def recover(
@@ -74,6 +100,11 @@ def recover(
         fire(execution, timer, now)
     execution.queue.extend(tries_for_environments(execution, now))
     execution.queue.extend(_offered(execution, host.offers, now))
+    execution.commands.extend(
+        DriveChild(id)  # its process may have died with that of this execution
+        for id, child in execution.state.get("children", {}).items()
+        if "ended" not in child
+    )
     if has_died:
         execution.recovered = execution.seq + len(execution.queue)
 
@@ -274,9 +305,11 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     linked = execution.linked
     number: int = linked.compiled["steps"][run.step]["task"]["flow"]
     parent = {**execution.state["execution"], "workdir": execution.context.workdir}
+    id = separate_id(execution.id, run.address)
+    tool = linked.graph.node(run.step).tool
+    about = None if run.child is None else {**run.child, "tool": tool.rpartition(".")[2]}
     try:
-        id = separate_id(execution.id, run.address)
-        id = begin_separate(host, linked, number, id, parent, run.input or {})
+        id = begin_separate(host, linked, number, id, parent, run.input or {}, about)
     except InputError as error:
         failure = {"type": "ValidationError", "message": error.message, "data": None}
         return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]

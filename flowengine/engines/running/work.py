@@ -1,21 +1,23 @@
-"""The work of executions on an event loop: attempts, previews and consultations, each a task."""
+"""The work of executions on an event loop, each a task: attempts, questions, started executions."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.executions.execution import Preview
+from flowengine.engines.executions.execution import DriveChild, Preview
 from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import with_warning
 from flowengine.engines.running.commands import failed_or_asked
-from flowengine.errors import LeaseLost
+from flowengine.engines.running.recovery import taken
+from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.kernel.commands import Consult, Run
 from flowengine.sdk.user_code import CALLS, Calls, uncut
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.running.commands import Left
-    from flowengine.engines.running.driver import Driver
+    from flowengine.engines.running.local import Local
     from flowengine.kernel.commands import Stop
     from flowengine.kernel.events import Event
     from flowengine.sdk.user_code import Shown
@@ -42,7 +44,7 @@ class Work:
         driver: Drives the executions on the running event loop.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Local) -> None:
         self._driver, self._host = driver, driver.host
         self._loop = asyncio.get_running_loop()
         self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
@@ -69,6 +71,12 @@ class Work:
                 before = execution.work.get(command.unit)
                 attempt = self._attempt_in_task(execution, command, before, copy_context())
                 execution.work[command.unit] = self._loop.create_task(attempt)
+                continue
+            if isinstance(command, DriveChild):
+                if command.id not in execution.work:
+                    task = self._loop.create_task(self._drive_child(execution, command.id))
+                    execution.work[command.id] = task
+                    task.add_done_callback(partial(self._ended, execution, command.id))
                 continue
             task = self._loop.create_task(self._consult(execution, command))
             execution.work[-command.wait] = task
@@ -159,6 +167,18 @@ class Work:
         execution.kept[run.unit] = kept
         return succeeded(run, kept.value, self._driver.now(), kept.openings, kept.log)
 
+    async def _drive_child(self, execution: Execution, id: str) -> None:
+        """Drive an execution that another one has started, until it ends or only waits."""
+        self._host.woken.pop(id, None)
+        with suppress(Conflict, NotFound):  # another process drives it
+            child = self._driver.executions.get(id)
+            if child is None and not self._host.draining:
+                self._host.bring(id, self._host.resources_of(execution.id))
+                child = taken(self._host, id)
+                child.outer, child.depth = execution.outer, execution.depth
+            if child is not None:
+                await self._driver.drive(child)
+
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.
 
@@ -215,7 +235,7 @@ class Work:
                 del self._consulting[execution.id]
         self._ended(execution, -wait, task)
 
-    def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, execution: Execution, number: int | str, task: asyncio.Task[None]) -> None:
         """Process the end of a task unless done, as a withdrawn task may never have begun."""
         if execution.work.get(number) is task:
             error = None if task.cancelled() else task.exception()
@@ -224,7 +244,7 @@ class Work:
     def _over(
         self,
         execution: Execution,
-        unit: int,
+        unit: int | str,
         task: asyncio.Task[None] | None,
         outcome: Event | BaseException | None,
     ) -> None:
@@ -232,7 +252,7 @@ class Work:
         self._host.policies.look_again()
         if execution.work.get(unit) is task:
             del execution.work[unit]
-            execution.printed.pop(unit, None)
+            execution.printed.pop(unit, None)  # type: ignore[arg-type]
         if self._driver.executions.get(execution.id) is not execution:
             if isinstance(execution.error, LeaseLost) and isinstance(outcome, dict):
                 self._driver.pass_on(execution.id, [outcome])
@@ -240,7 +260,8 @@ class Work:
         if isinstance(outcome, Exception):  # an error of the engine or the store, not of the step
             self._driver.halt(execution, outcome)
         elif outcome is None or isinstance(outcome, BaseException):
-            self._tell_questions(execution, unit)
+            if isinstance(unit, int):
+                self._tell_questions(execution, unit)
             self._driver.look(execution)
         else:
             execution.queue += with_warning(execution, outcome)

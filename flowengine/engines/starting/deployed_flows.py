@@ -199,7 +199,7 @@ def resume(host: Host, flow: str) -> None:
 
 
 def trigger(host: Host, flow: str, schedule: str | None, user: str) -> str:
-    """Record an execution out of turn. See `Engine.flows.trigger`."""
+    """Record an execution now. See `Engine.flows.trigger`."""
     entries = _entries(host, flow, schedule)
     if len(entries) > 1:
         names = ", ".join(f"'{_name(start)}'" for _, start in entries)

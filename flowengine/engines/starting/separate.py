@@ -57,6 +57,7 @@ def begin_separate(
     id: str,
     parent: Mapping[str, Any],
     inputs: Mapping[str, Any],
+    background: Mapping[str, Any] | None = None,
 ) -> str:
     """Create an execution of one of the flows of a compiled flow, unless that was done before.
 
@@ -69,6 +70,8 @@ def begin_separate(
         id: The id that is derived from its cause.
         parent: `id`, `labels`, `started_by` and `workdir` of the execution that starts it.
         inputs: Its inputs.
+        background: If it belongs to a running flow of the other execution: its record there, and
+            the `tool` that started it.
 
     Returns:
         Its id.
@@ -82,8 +85,14 @@ def begin_separate(
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
+    if background is not None:
+        kept = {key: background[key] for key in ("step", "tool", "shared") if key in background}
+        data |= {"background": kept, "room": background["room"]}
     checked = check_inputs(separate.graph, inputs, data, now, workdir)
-    create(host, separate, {"type": "started", "at": now, "inputs": checked, "execution": data})
+    started = {"type": "started", "at": now, "inputs": checked, "execution": data}
+    if background is not None and "part" in background:
+        started["budget"] = background["part"]
+    create(host, separate, started)
     host.woken[id] = True
     return id
 

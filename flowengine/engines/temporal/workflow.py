@@ -568,7 +568,7 @@ class WorkflowDriver(Carrier):
     def _is_preparing(self) -> bool:
         """Whether others cannot reach it yet, or a question is not described yet."""
         execution = self.execution
-        if self.outgoing.busy or any(number < 0 for number in execution.work):
+        if self.outgoing.busy or any(isinstance(key, int) and key < 0 for key in execution.work):
             return True
         return any(map(_is_about_a_call, execution.commands))
 

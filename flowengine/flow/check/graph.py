@@ -132,7 +132,7 @@ class _Body:
         for number, component in enumerate(components):
             if number not in led_to:
                 step = steps[min(component)]
-                message = f"no token ever reaches {self.flow['steps'][step]['id']!r}"
+                message = f"no branch ever reaches {self.flow['steps'][step]['id']!r}"
                 hint = "lead to it with another step's 'next', or remove it"
                 yield Finding("E204", step, message, hint)
 
@@ -206,7 +206,7 @@ class _Body:
         first, second = self.ways.two(origin, ways)
         who = "the start of the scope" if origin < 0 else repr(self.ways.name(origin))
         message = (
-            f"two tokens can meet at {self.ways.name(place)!r}, which has no 'join': "
+            f"two branches can meet at {self.ways.name(place)!r}, which has no 'join': "
             f"{who} sends one by {first} and one by {second}"
         )
         related = () if origin < 0 else ((self.net.nodes[origin].step, "the split"),)
@@ -214,8 +214,8 @@ class _Body:
 
     def _outrun(self, place: Place) -> Finding:
         message = (
-            f"two tokens can meet at {self.ways.name(place)!r}, which has no 'join': it lies on a "
-            "cycle that can come round before a counting join on it has finished its round"
+            f"two branches can meet at {self.ways.name(place)!r}, which has no 'join': it lies on "
+            "a cycle that can come round before a counting join on it has finished its round"
         )
         return Finding("E202", self.net.nodes[place].step, message, JOIN_HINT)
 
@@ -227,7 +227,7 @@ class _Body:
             reported.add(meeting.place)
             first, second, origin = self._meeting(pairs, meeting)
             message = (
-                f"two tokens can arrive over the same edge {self._edge(edge)}, and late ones are "
+                f"two branches can arrive over the same edge {self._edge(edge)}, and late ones are "
                 f"ignored there: {origin} sends one by {first} and one by {second}"
             )
             hint = "use 'late: queue' for rounds by edge, or join them before"
@@ -252,8 +252,8 @@ class _Body:
             first, second, origin = self._meeting(pairs, meeting)
             name = self.ways.name(meeting.place)
             message = (
-                f"'join: all' of {name!r} can get two tokens over {self._edge(edge)} and one over "
-                f"the others: {origin} sends one by {first} and one by {second}"
+                f"'join: all' of {name!r} can get two branches over {self._edge(edge)} and one "
+                f"over the others: {origin} sends one by {first} and one by {second}"
                 f"{self._for_example(self.net.nodes[meeting.place].step)}"
             )
             hint = f"join the two before {name!r}"
@@ -275,13 +275,13 @@ class _Body:
         name = self.ways.name(broken.place)
         missing = self._edge(broken.missing[0])
         message = (
-            f"'join: all' of {name!r} can wait forever: a token that arrived over "
+            f"'join: all' of {name!r} can wait forever: a branch that arrived over "
             f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
             f"{self._for_example(node.step)}"
         )
-        hint = "use 'join: active': it waits only for tokens that can still come"
+        hint = "use 'join: active': it waits only for branches that can still come"
         if any(n.step in self.cancels.hit for n in self.net.nodes):
-            hint += ". A cancelled step sends no token"
+            hint += ". A cancelled step sends no branch"
         return Finding("E207", node.step, message, hint, ("join",))
 
     def _for_example(self, step: Step) -> str:
@@ -347,8 +347,8 @@ class _Body:
             least = ways - len(missing.get(place, ()))
             if node.too_few is None and node.need is not None and least < node.need:
                 message = (
-                    f"whether {self.ways.name(place)!r} gets the {node.need} tokens that it needs "
-                    "is not known: the scope is too large to explore fully"
+                    f"whether {self.ways.name(place)!r} gets the {node.need} branches that it "
+                    "needs is not known: the scope is too large to explore fully"
                 )
                 hint = "add 'on_error: [{type: TooFew, ...}]', or put parts into groups"
                 yield Finding("W209", node.step, message, hint, ("join",))
@@ -369,7 +369,7 @@ class _Body:
         edges = dict.fromkeys(e for hole in broken if hole.place == place for e in hole.missing)
         ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
-            f"{name!r} may get fewer tokens than it needs, since {ways} may not be taken: TooFew "
+            f"{name!r} may get fewer branches than it needs, since {ways} may not be taken: TooFew "
             "is then raised, and no handler catches it"
         )
         hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
@@ -441,7 +441,7 @@ class _Body:
             name = self.flow["steps"][group]["id"]
             for step in cancelling:
                 message = (
-                    f"this ends {name!r} and its token, and no other is live there, so "
+                    f"this ends {name!r} and its branch, and no other is live there, so "
                     f"the steps after {name!r} never run"
                 )
                 hint = "use 'as: succeeded' to continue, or 'as: failed' to raise Cancelled"

@@ -22,7 +22,7 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
         return
     starts = flow["bodies"][0]["start"]
     if not starts and "idle" not in flow["limits"]:
-        message = "every execution ends at once: it starts without a token, and is not kept open"
+        message = "every execution ends at once: it starts without a branch, and is not kept open"
         hint = "set how long it waits for messages: 'limits: {idle: 1h}'"
         yield Finding("W414", triggered[0], message, hint, ("trigger",))
     first = [*starts, *nets.restarted(flow, 0)]
@@ -47,7 +47,7 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
 
 def _may_wait(flow: CompiledFlow, step: Step, what: str) -> Finding:
     name = flow["steps"][step]["id"]
-    message = f"a token at {name!r} waits for {what}: until then the execution stays open"
+    message = f"a branch at {name!r} waits for {what}: until then the execution stays open"
     hint = "limit it with limits.duration, or use 'join: active'"
     return Finding("W412", step, message, hint, ("join",))
 
@@ -64,7 +64,7 @@ def _never_met(flow: CompiledFlow, step: Step, never: list[Step]) -> Finding:
     source = flow["steps"][never[0]] if never else spec
     key = source.get("trigger", {}).get("state")
     write = "a write to state" if key is None else f"a write to state {key!r}"
-    brings = f"a token from {source['id']!r}, which only {write} can bring" if never else write
+    brings = f"a branch from {source['id']!r}, which only {write} can bring" if never else write
     message = (
         f"'join: all' of {name!r} waits forever for {brings}: no step that can run before {name!r} "
         "writes it"

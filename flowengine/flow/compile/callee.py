@@ -11,6 +11,7 @@ from flowengine.flow.compile.types import Schema, VisibleNames
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
 from flowengine.kernel.graph.compiled import Plain, Value, holds_secret
+from flowengine.kernel.graph.specs import BackgroundSpec
 from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.step_kind import StepKind
 
@@ -85,6 +86,8 @@ class Callee:
     """Whether it is declared in the file. Tools of a kind find their environments at each use."""
     flow: Definition | None = None
     """The flow that it runs."""
+    background: BackgroundSpec | None = None
+    """The flow runs as a separate execution, within these bounds."""
     given: dict[str, TypedValue] = field(default_factory=dict)
     """For a generated flow: inputs with values from the place of its declaration."""
     description: str = ""

@@ -150,6 +150,9 @@ class CallCompiler:
             self.report.at("E103", message, (*call.loc, "needs"), hint, key=True)
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
+        detached = bool(call.model.detach or callee.background)
+        if callee.background is not None:
+            spec["background"] = callee.background
         bind = callee.bind or {}
         arguments = given.having(bind, bind)
         if callee.flow.generated is not None:
@@ -159,13 +162,15 @@ class CallCompiler:
                 spec["input"] = together({"_args": approved, **inputs}).value
             else:
                 arguments = together({"_args": arguments, **inputs})
-            spec["kind"] = callee.kind
-            spec["raises"] = dict(callee.step_kind.raises)
+            if not detached:
+                spec["kind"] = callee.kind
+                spec["raises"] = dict(callee.step_kind.raises)
             self.handed_on.append((call, callee.flow))
         values = arguments.value
-        if call.model.detach and callee.approval is not None:
-            spec["args"], values = values, self._approved(call, view).value
-        if call.model.detach:
+        if detached and callee.approval is not None:
+            spec["args"] = values
+            values = spec["input"] if "input" in spec else self._approved(call, view).value
+        if detached:
             # The new execution's id is derived from this one's and the address, so it starts only
             # once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"

@@ -133,7 +133,7 @@ class Edges:
 
     def _next(self, info: Info, given: Next) -> None:
         if not goes_on(info):
-            message = f"no token leaves {info.id!r}: {info.action!r} does not continue"
+            message = f"no branch leaves {info.id!r}: {info.action!r} does not continue"
             self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
             return
         if given.to is None and not (given.all or given.first or given.outcome):

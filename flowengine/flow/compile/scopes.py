@@ -44,9 +44,9 @@ NO_MESSAGE = -1
 """Used in place of a triggered step if no message started the token."""
 ABSENT = Note(
     "W305",
-    "a token that no message started may arrive here: 'signal' is then null",
+    "a branch that no message started may arrive here: 'signal' is then null",
     "test signal != null, or write default(signal.data.…, …)",
-    reason="a token that no message started may have come",
+    reason="a branch that no message started may have come",
 )
 
 
@@ -330,7 +330,7 @@ class Scopes:
             hint = "the steps of a 'parallel' see each other's results only after it"
         else:
             hint = (
-                "a token sees the steps that it has passed. Parallel branches share "
+                "a branch sees the steps that it has passed. Parallel branches share "
                 "values through state"
             )
         return Note("E304", message, hint)

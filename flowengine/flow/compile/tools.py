@@ -340,6 +340,9 @@ class Tools:
             callee.approval = self._approval(callee, model, model.approval)
         callee.effect, callee.retry, callee.timeout = model.effect, model.retry, model.timeout
         callee.on_crash, callee.needs = model.on_crash, model.needs
+        if model.background is not None:
+            bounds = model.background
+            callee.background = {"at_once": bounds.at_once, "total": bounds.total}
         if model.preview is not None:
             callee.preview = self._preview(model.preview, (*model.loc, "preview"))
         callee.identity = _version(callee, model)

@@ -254,7 +254,7 @@ class Limits(Part):
     idle: Duration = Field(
         default="0s",
         description="How long triggers keep the execution open after each time its last "
-        "token ended.",
+        "branch ended.",
         examples=["1h"],
     )
 

@@ -71,13 +71,13 @@ class Join(Part):
     ] = Field(
         description=(
             "When the step is activated: for `each` arrival, when one has arrived on `all` edges, "
-            "when no other token can still arrive (`active`), or at the N-th arrival."
+            "when no other branch can still arrive (`active`), or at the N-th arrival."
         ),
         examples=["all", 2],
     )
     late: Literal["ignore", "cancel", "queue"] = Field(
         default="ignore",
-        description="The treatment of tokens after the N-th. Only with a number.",
+        description="The treatment of branches after the N-th. Only with a number.",
         examples=["cancel"],
     )
     from_: list[StepName] | None = Field(
@@ -547,13 +547,13 @@ class Next(Part):
     all: list[Entry] | None = Field(
         default=None,
         min_length=1,
-        description="Sends a token along every entry whose condition holds.",
+        description="Sends a branch along every entry whose condition holds.",
         examples=[["left", "right"]],
     )
     first: list[FirstEntry] | None = Field(
         default=None,
         min_length=1,
-        description="Sends the token along the first entry whose condition holds.",
+        description="Sends the branch along the first entry whose condition holds.",
         examples=[[{"when": "${{ output.ok }}", "to": "go_on"}, {"else": "end"}]],
     )
     outcome: dict[RoutedOutcome, Target] | None = Field(

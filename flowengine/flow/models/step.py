@@ -132,7 +132,7 @@ class Trigger(Part):
     )
 
     signal: SignalName | None = Field(
-        default=None, description="Every matching message starts a token.", examples=["page_ready"]
+        default=None, description="Every matching message starts a branch.", examples=["page_ready"]
     )
     match: Condition | None = Field(
         default=None,
@@ -147,7 +147,7 @@ class Trigger(Part):
     any: list[SignalName] | None = Field(
         default=None,
         min_length=1,
-        description="Every matching message of one of them starts a token.",
+        description="Every matching message of one of them starts a branch.",
         examples=[["a", "b"]],
     )
     all: list[SignalName] | None = Field(
@@ -252,10 +252,10 @@ class Step(Pluggable):
         examples=[["gpu"]],
     )
     join: Join | None = Field(
-        default=None, description="How incoming tokens are joined.", examples=["all", 2]
+        default=None, description="How incoming branches are joined.", examples=["all", 2]
     )
     trigger: Trigger | None = Field(
-        default=None, description="A signal that starts a token here.", examples=["page_ready"]
+        default=None, description="A signal that starts a branch here.", examples=["page_ready"]
     )
     when: Condition | None = Field(
         default=None,
@@ -375,5 +375,5 @@ class ParallelStep(Step):
         yield from super().problems(given)
         for key in ("join", "trigger"):
             if key in given:
-                message = f"a step of 'parallel' has no {key!r}: it starts with its own token"
+                message = f"a step of 'parallel' has no {key!r}: it starts with its own branch"
                 yield MappingProblem(key, "E102", message, "leave it out")

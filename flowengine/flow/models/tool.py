@@ -88,6 +88,38 @@ class ToolLimits(Part):
     )
 
 
+def _places(value: Any) -> int:
+    if value is True:
+        return PLACES
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        wrong("true or a positive number", value)
+    return value
+
+
+PLACES = 10
+"""How many executions in the background may run at once, unless a tool says otherwise."""
+
+
+class Background(Part):
+    """The bounds on what a flow or an agent starts in the background by a tool."""
+
+    NOUN = "'background'"
+    MAIN = "at_once"
+
+    at_once: Annotated[
+        int,
+        CheckedType(_places),
+        AsSchema({"anyOf": [{"const": True}, {"type": "integer", "minimum": 1}]}),
+    ] = Field(
+        default=PLACES,
+        description=f"How many may run at the same time. `true` stands for {PLACES}.",
+        examples=[50],
+    )
+    total: Positive = Field(
+        default=100, description="How many may be started in all.", examples=[1000]
+    )
+
+
 class Tool(Pluggable):
     """A tool that steps can call."""
 
@@ -164,6 +196,12 @@ class Tool(Pluggable):
     limits: ToolLimits | None = Field(
         default=None, description="Limits on its calls.", examples=[{"output": "64KiB"}]
     )
+    background: Background | None = Field(
+        default=None,
+        description="Whether a call of a flow or an agent starts a separate execution, and "
+        "does not wait for it.",
+        examples=[True, {"at_once": 50}],
+    )
     parallel: bool = Field(
         default=False,
         description="Whether an agent's calls of it may run in parallel with other calls "
@@ -180,6 +218,9 @@ class Tool(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Require exactly one kind for a tool."""
         yield from super().problems(given)
+        if "background" in given and not {"flow", "agent"} & given.keys():
+            message = "'background' is about a tool that is a flow or an agent"
+            yield MappingProblem("background", "E103", message, "leave it out")
         yield from cls._needs_one_action(given)
 
 

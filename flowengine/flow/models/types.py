@@ -338,7 +338,7 @@ def _time(value: Any) -> str:
 def _target(value: Any) -> str:
     if isinstance(value, list):
         names = ", ".join(item if isinstance(item, str) else "…" for item in value)
-        hint = f"write 'all: [{names}]' for a token along each, or 'first' for one of them"
+        hint = f"write 'all: [{names}]' for a branch along each, or 'first' for one of them"
         fail("E103", "this leads to one step, but is a list", hint)
     if has_expression(value):
         hint = "choose with conditions: 'first: [{when: …, to: a}, {else: b}]'"

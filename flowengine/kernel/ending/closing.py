@@ -140,6 +140,10 @@ def _stop_run(tx: Transition, unit: Unit) -> None:
     from flowengine.kernel.limits.budgets import settle_unit
 
     tx.commands.append(Stop(unit["id"], unit["attempt"]))
+    if "children" in tx.state and tx.node(tx.act_of(unit)).background is not None:
+        from flowengine.kernel.limits.background import withdraw
+
+        withdraw(tx, unit)
     settle_unit(tx, unit)
     cut_off(tx, unit)
 
@@ -235,6 +239,10 @@ def remove_scope(tx: Transition, scope: Scope) -> None:
     """Remove an empty scope from the state. Its `finally` becomes due."""
     if "timer" in scope:
         tx.clear_timer(scope["timer"])
+    if "children" in tx.state and tx.graph.body(scope["body"]).kind == "flow":
+        from flowengine.kernel.limits.background import release
+
+        release(tx, scope.get("frame", 0))
     owner = tx.state["units"].get(scope["unit"])
     if owner is not None:
         if "finals" in scope:

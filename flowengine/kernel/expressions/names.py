@@ -288,11 +288,19 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
 
 
 def _given(names: Names, path: list[str]) -> Plain:
-    """Evaluate a part of the arguments or input of the step that runs the surrounding flow."""
+    """Evaluate a part of the arguments or input of the step that runs the surrounding flow.
+
+    A main flow has it in its inputs, as evaluated when another execution started it.
+    """
     view, act = names.view, names.act
     assert act is not None
     while (unit := group_around(view, act)) is not None:
         act = view.act_of(unit)
+    if not view.scope_of(act)["unit"]:
+        found: Plain = view.state["inputs"]
+        for name in path:
+            found = found[name]
+        return found
     unit = view.state["units"][view.scope_of(act)["unit"]]
     caller = view.act_of(unit)
     node = view.node(caller)

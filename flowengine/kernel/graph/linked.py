@@ -24,6 +24,7 @@ from flowengine.kernel.graph.compiled import (
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Evaluator
     from flowengine.kernel.graph.specs import (
+        BackgroundSpec,
         BodySpec,
         BudgetSpec,
         CancelSpec,
@@ -52,7 +53,8 @@ NONE = -1
 ENTERING = frozenset({"sources", "join", "trigger", "when", "map", "loop", "deadline"})
 """Keys of a step that are read before its first attempt."""
 ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit", "lock", "timeout",
-                        "asks", "approval", "policies", "environments", "reads"})  # fmt: skip
+                        "background", "asks", "approval", "policies", "environments",
+                        "reads"})  # fmt: skip
 """Keys that are read when an attempt of a task begins."""
 ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
                     "effect", "on_crash", "named", "forgets", "carries", "adapter"})  # fmt: skip
@@ -98,6 +100,7 @@ class Node:
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     chat = False
+    background: BackgroundSpec | None = None
     approval: Value | None = None
     about: Value | None = None
     adapter: dict[str, Plain] | None = None

@@ -47,6 +47,13 @@ class SharedBudgetSpec(TypedDict, total=False):
     cost_usd: float
 
 
+class BackgroundSpec(TypedDict):
+    """The bounds on the executions that a flow starts in the background."""
+
+    at_once: int
+    total: int
+
+
 class SplitEntry(TypedDict, total=False):
     """One target of a split, with `when`, with `otherwise`, or unconditional."""
 
@@ -284,6 +291,8 @@ class StepSpec(TypedDict, total=False):
     meters: dict[str, dict[str, Plain]]
     """The usage of budgets by a call: meter → `{"reserved": path, "used": [path]}`, with paths into
     its input and its result. Absent: one of `tool_calls`."""
+    background: BackgroundSpec
+    """The execution that it starts belongs to the flow, see `limits.background`."""
     reads: list[str]
     """State keys that a task may read. They are passed by reference and are not part of its
     input."""

@@ -198,7 +198,21 @@ def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) 
     """
     runs = unit.setdefault("runs", {})
     before, runs[run] = runs.get(run, {}), dict(amounts)
-    for _, budget in budgets_around(tx, tx.frame_of(tx.act_of(unit))):
+    count_inner(tx, tx.frame_of(tx.act_of(unit)), before, amounts)
+
+
+def count_inner(
+    tx: Transition, frame: int, before: Mapping[str, int], amounts: Mapping[str, int]
+) -> None:
+    """Count the usage of another execution in every budget around a flow.
+
+    Args:
+        tx: The transition.
+        frame: The frame of the flow that started it.
+        before: What was counted for it so far, by meter.
+        amounts: Meter → its total used or reserved amount.
+    """
+    for _, budget in budgets_around(tx, frame):
         for meter, amount in amounts.items():
             more = amount - before.get(meter, 0)
             if meter == "tool_calls":

@@ -15,7 +15,7 @@ new decision about it, such as that of a cut-off attempt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
@@ -54,7 +54,7 @@ def declare(tx: Transition, names: Names, frame: int) -> None:
     flow, budget = tx.flow_of(frame), budget_of(tx.state, frame)
     if budget is None:
         return
-    shared: list[list[Plain]] = []
+    shared = [*inherited(tx)] if not frame else []
     for spec in flow.shared_budgets:
         key = evaluate(names, spec["key"])
         is_text = isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool))
@@ -65,6 +65,12 @@ def declare(tx: Transition, names: Names, frame: int) -> None:
     budget.pop("shared", None)
     if shared:
         budget["shared"] = shared
+
+
+def inherited(tx: Transition) -> list[list[Plain]]:
+    """Return those of the flow that has started this execution in the background."""
+    background: Mapping[str, Any] | None = tx.state["execution"].get("background")
+    return [] if background is None else background.get("shared", [])
 
 
 def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
@@ -78,7 +84,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     number = unit["id"]
     held = tx.state.get("reserved", {}).get(number)
     if held is None:
-        if not tx.graph.shares_budgets:
+        if not (tx.graph.shares_budgets or inherited(tx)):
             return False
         act = tx.act_of(unit)
         asked = _needs(tx, number, tx.frame_of(act), act)
@@ -101,7 +107,7 @@ def cover(tx: Transition, number: int, frame: int, act: Activation | None) -> No
         frame: The frame of its flow.
         act: Its activation. None: a cut-off attempt that is being settled.
     """
-    if not tx.graph.shares_budgets or number in tx.state.get("reserved", ()):
+    if not (tx.graph.shares_budgets or inherited(tx)) or number in tx.state.get("reserved", ()):
         return
     asked = _needs(tx, number, frame, None)
     unit = tx.state["units"].get(number)

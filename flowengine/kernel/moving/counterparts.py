@@ -206,7 +206,7 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
     faults = [_unit(pairing, old, new, state["units"][number], state) for number in act["units"]]
     for source, _ in act["arrivals"]:
         if fault := _uncarried(pairing, source):
-            faults.append(f"it is running, and its token came {fault}")
+            faults.append(f"it is running, and its branch came {fault}")
     return next((fault for fault in faults if fault), None)
 
 
@@ -313,9 +313,9 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
     if source is not None and source not in new.sources:  # without a counterpart: see `obstacles`
         came = arrival["source"]
         name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
-        return f"its join holds a token that came {name}, and no such edge leads to it"
+        return f"its join holds a branch that came {name}, and no such edge leads to it"
     if fault := _uncarried(pairing, arrival["source"]):
-        return f"its join holds a token that came {fault}"
+        return f"its join holds a branch that came {fault}"
     return None
 
 
@@ -333,7 +333,7 @@ def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> st
         return None
     before, after = old.join or {}, new.join or {}
     if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):
-        return "its join holds tokens, and changed its kind"
+        return "its join holds branches, and changed its kind"
     faults = [_held(pairing, state, old, new, arrival) for arrival in waiting_arrivals(held)]
     return next((fault for fault in faults if fault), None)
 

@@ -137,6 +137,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "budget": ("one", "Budget"),
         **_plain("up", "depth", "inputs", "room", "steps", "bounds"),
     },
+    "Child": _plain("frame", "step", "room", "part", "shared", "ended"),
     "State": {
         "vars": "vars",
         "scopes": ("table", "Scope"),
@@ -150,6 +151,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "grants": ("table", "Grant"),
         "cleanups": ("table", "Cleanup"),
         "frames": ("table", "Frame"),
+        "children": ("table", "Child"),
         "keys": "signals",
         "layers": "layers",
         "listening": "channels",

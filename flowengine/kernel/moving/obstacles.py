@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 USED = {
     "live": "it is running",
-    "arrival": "its join holds a token",
-    "join": "its join holds tokens",
+    "arrival": "its join holds a branch",
+    "join": "its join holds branches",
     "done": "it has acted and can be undone",
     "cut": "it is not known whether it acted",
     "final": "its cleanup has not run yet",
@@ -136,7 +136,7 @@ class _Looker:
             name = p.step_name(source)
             sources = [step for step in p.new.node(new).sources if step >= 0]
             fits = [p.new_name(step) for step in sources if step not in p.steps.values()]
-            why = f"the join of '{p.step_name(join)}' holds a token that came from it"
+            why = f"the join of '{p.step_name(join)}' holds a branch that came from it"
             self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
 
     def body(self, number: int) -> int:

@@ -41,7 +41,7 @@ UNITS: States[Phase] = States(
     "has begun. It ends from `ready` only. Withdrawing one (its group is cancelled, a deadline, "
     "a branch that lost) first closes what is open in it, which makes it `ready`.",
     {
-        "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
+        "ready": "none of the others: it is about to begin, between two attempts, or about to end. "
         "a `finally` inside it may have to run before it continues",
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
@@ -109,7 +109,7 @@ WAITS: States[WaitState] = States(
     "closes it also clears its timers and stops it listening. Whatever comes later finds nothing "
     "and changes nothing: a second decision, a signal, an expiry. Example: a group with an open "
     "approval is cancelled. That event closes the approval as `withdrawn` and clears its timers. "
-    "Of an expiry and a cancel at the same moment, the first in the journal counts; for their "
+    "Of an expiry and a cancel at the same moment, the first in the journal counts. For their "
     "order see [Ties](../architecture.md#ties). An approval in the `finally` of that group no "
     "longer belongs to the group: it is open, and expires as any other.",
     {
@@ -124,7 +124,7 @@ WAITS: States[WaitState] = States(
         },
         "open": {
             "gone": (
-                "`decided`; `occurred`; `expired`, also by the `timeout` of its step; or "
+                "`decided`, `occurred`, `expired`, also by the `timeout` of its step, or "
                 "`withdrawn`: what is around it is closed"
             ),
         },
@@ -138,7 +138,7 @@ SCOPES: States[ScopeState] = States(
     "It is a body at work: the main flow, a subflow or a group. A group goes from `open` to its "
     "end. A flow is `over` first: its outputs, handlers and compensations are still to come. "
     "Withdrawing a scope closes what is inside it first, from the inside outwards, and evaluates "
-    "no expression; all of that is one event. Its `finally` outlives it and runs as hidden steps "
+    "no expression. All of that is one event. Its `finally` outlives it and runs as hidden steps "
     "of the main flow. Whatever continues in its place waits for that. If nothing does, the scope "
     "around it is *cleaning*, beside its state, and does not end before that is done.",
     {
@@ -191,10 +191,10 @@ JOINS: States[RoundState] = States(
     "enough, and lasts until no other can come. A join that holds nothing has no record, and those "
     "of a scope go with it.",
     {
-        "waiting": "no round is open; it may hold tokens",
+        "waiting": "no round is open. It may hold tokens",
         "open": "a round counts its tokens",
         "unknown": "as `open`, but `need` had no value: within a `retry` or a fork",
-        "fired": "the step was activated; `late` says what happens to tokens that still arrive",
+        "fired": "the step was activated. `late` determines what happens to tokens that still arrive",
     },
     "waiting",
     {
@@ -204,14 +204,14 @@ JOINS: States[RoundState] = States(
         },
         "open": {
             "fired": "as many have come as it needs",
-            "waiting": "no more can come, and they are too few; or they are withdrawn",
+            "waiting": "no more can come, and they are too few, or they are withdrawn",
         },
         "unknown": {
             "open": "`need` has a value now",
             "waiting": "its tokens are withdrawn",
         },
         "fired": {
-            "waiting": "every source has sent one, or no other can come; or its scope ends",
+            "waiting": "every source has sent one, or no other can come, or its scope ends",
         },
     },
 )
@@ -227,14 +227,14 @@ CUTS: States[CutPhase] = States(
         "open": "it is not known whether it took effect",
         "run": "it runs again, with the same input and key, to find out",
         "ask": "an operator is asked whether it took effect",
-        "settled": "it is known, or it stays unknown; if it took effect, it is undone",
+        "settled": "it is known, or it stays unknown. If it took effect, it is undone",
     },
     "open",
     {
         "open": {
             "run": "it may be repeated",
             "ask": "its step says `on_crash: ask`",
-            "settled": "its result came late; or it stays unknown, as its step says",
+            "settled": "its result came late, or it stays unknown, as its step declares",
             "gone": "a later attempt of its unit counts, or nothing compensates any more",
         },
         "run": {
@@ -244,7 +244,7 @@ CUTS: States[CutPhase] = States(
         },
         "ask": {
             "run": "the answer is to run it again",
-            "settled": "the answer is its result, or that it failed; or its result came late",
+            "settled": "the answer is its result, or that it failed, or its result came late",
             "open": "the compensation is withdrawn",
         },
         "settled": {
@@ -276,7 +276,7 @@ ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS, CUTS)
 Why = Literal["timeout", "deadline", "pause", "duration", "wall_time", "idle", "wait", "expire",
               "remind", "escalate"]  # fmt: skip
 TIMERS: dict[Why, tuple[str, str]] = {
-    "timeout": ("unit", "its attempt fails with `Timeout`; a wait ends with the outcome `timeout`"),
+    "timeout": ("unit", "its attempt fails with `Timeout`. A wait ends with the outcome `timeout`"),
     "deadline": ("activation", "it fails with `Deadline`, whatever its units do"),
     "pause": ("unit", "its next attempt or round begins"),
     "duration": ("scope", "its flow fails with `LimitExceeded`"),

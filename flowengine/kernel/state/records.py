@@ -513,6 +513,23 @@ class Frame(TypedDict, total=False):
     none."""
 
 
+class Child(TypedDict, total=False):
+    """An execution in the background that a flow has started."""
+
+    frame: int
+    """The frame of the flow, or 0 for the main flow."""
+    step: str
+    """Address of the step that runs the flow. Empty for the main flow."""
+    room: int
+    """How much deeper executions in the background may be nested inside it."""
+    part: dict[str, int]
+    """Meter → what it may use, reserved in the budgets around the flow. Absent without budgets."""
+    shared: list[list[Any]]
+    """The `Budget.shared` of all budgets around the flow, which count its calls. Absent: none."""
+    ended: bool
+    """Absent while it runs."""
+
+
 class State(TypedDict, total=False):
     """The state of one execution."""
 
@@ -571,6 +588,9 @@ class State(TypedDict, total=False):
     reading: dict[str, dict[int, bool]]
     """State key → units whose attempt reads it by reference and has read its present value.
     `frame/key` in a subflow. Absent while there are none."""
+    children: dict[str, Child]
+    """Id → an execution in the background that a running flow has started. Absent while there is
+    none."""
     kept: dict[str, list[Plain]]
     """Signal → messages that have not been taken yet."""
     triggered: int

@@ -168,6 +168,10 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
 
     act = tx.act_of(unit)
     forget_needs(unit)
+    if "children" in tx.state and tx.node(act).background is not None:
+        from flowengine.kernel.limits.background import withdraw
+
+        withdraw(tx, unit, failure)
     if isinstance(failure, dict):
         whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": None}
         error: ErrorData = {**whose, **failure}

@@ -96,6 +96,10 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
             # Otherwise it keeps the input that was approved, or that its needs were computed from.
             if "shown" not in unit and "needs" not in unit:
                 _prepare(tx, node, unit)
+            if node.background is not None:
+                from flowengine.kernel.limits.background import begin
+
+                begin(tx, unit, node)
             run(tx, unit)
         else:
             _act(tx, node, unit)
@@ -312,6 +316,11 @@ def run(tx: Transition, unit: Unit) -> None:
         from flowengine.kernel.waiting.call_questions import permission
 
         given_by = permission(tx, unit)
+    child = None
+    if node.background is not None:
+        from flowengine.kernel.limits.background import child_of
+
+        child = child_of(tx, unit)
     tx.commands.append(
         Run(
             unit["id"],
@@ -329,6 +338,7 @@ def run(tx: Transition, unit: Unit) -> None:
             measures,
             unit.get("granted"),
             tx.now,
+            child,
         )
     )
 
