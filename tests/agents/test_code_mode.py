@@ -156,16 +156,14 @@ def test_time_and_chance_are_the_same_when_it_runs_again(tmp_path: Path, moment:
     )
     made = case(tmp_path, code, AGENT.replace("[add", "[keep"), head)
 
-    [wait] = made.run().waits
-    for _ in range(2):
+    result = made.run()
+    while result.waits:
+        [wait] = result.waits
         with made.engine_open() as engine:
             result = engine.approvals.approve(wait["id"]).result
-            assert result is not None
-            if result.waits:
-                [wait] = result.waits
-    assert result is not None
+
     assert result.status == "succeeded"
-    assert made.answers(1) == ["null"] or made.answers(1) == [""]
+    assert not made.answers(1)[0].startswith("Error: ")
     assert len(made.called) == 2
 
 
