@@ -1,0 +1,188 @@
+"""`flowengine eval`: run cases with variants of a flow, and judge the results."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from secrets import token_hex
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, out, out_json, paint, table
+from flowengine.cli.views.case_results import write_trials
+from flowengine.errors import NotFound
+from flowengine.sdk.visible_text import printable
+
+if TYPE_CHECKING:
+    from flowengine.testing.eval_report import Comparison, Shortfall, VariantReport
+    from flowengine.testing.eval_statistics import Estimate
+    from flowengine.testing.evaluation import Trial
+
+FAILED = 1
+WAITING = 4
+_COLOURS = {"passed": "green", "failed": "red", "error": "red"}
+
+
+class Eval:
+    """`flowengine eval`: run cases with variants of a flow, and judge the results."""
+
+    HELP = "evaluate a flow: cases, models or versions to compare, judges, required scores"
+    EXAMPLE = """\
+flowengine eval support.eval.yaml
+flowengine eval support.eval.yaml --id monday --junit results.xml
+flowengine eval support.eval.yaml --against monday"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        codes = (
+            "0 if all required scores are reached, 1 if not, 3 if a file is invalid, 4 if trials "
+            "wait"
+        )
+        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
+        parser.add_argument("file", metavar="FILE", help="the evaluation, such as NAME.eval.yaml")
+        parser.add_argument(
+            "--id",
+            metavar="ID",
+            help="id of the evaluation: the same id continues it, and shows it again once it has "
+            "ended",
+        )
+        parser.add_argument(
+            "--against", metavar="ID", help="compare each variant with an earlier evaluation"
+        )
+        parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this")
+        parser.add_argument(
+            "--junit", metavar="FILE", type=Path, help="also write the trials as JUnit XML"
+        )
+        read.add_workdir(parser)
+        read.add_linger(parser)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Run the evaluation.
+
+        Returns:
+            0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
+
+        Raises:
+            NotFound: There is no earlier evaluation with the id of `--against`.
+        """
+        from flowengine.flow.evaluations import load_evaluation
+        from flowengine.testing import eval_report as reporting
+        from flowengine.testing.evaluation import Evaluation
+        from flowengine.util.blocking import run_on_new_loop
+
+        plan = load_evaluation(arguments.file)
+        id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
+        with CliSession(arguments, make=plan.variants[0][1]) as session:
+            evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
+            earlier = None
+            if arguments.against is not None:
+                before = Evaluation(session.engine, plan, arguments.against, only=arguments.case)
+                earlier = before.read()
+                if not earlier:
+                    raise NotFound(f"no trial of these cases belongs to '{arguments.against}'")
+            trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+        reports = reporting.report_on(trials)
+        compared = reporting.comparisons(trials)
+        if earlier is not None:
+            compared += reporting.against(earlier, trials, arguments.against)
+        short = reporting.shortfalls(reports, plan.model.require)
+        if arguments.junit is not None:
+            write_trials(arguments.junit, arguments.file, trials)
+        if arguments.json:
+            out_json(_as_data(id, trials, reports, compared, short))
+        else:
+            _show(arguments, id, trials, reports, compared, short)
+        if any(trial.status == "waiting" for trial in trials):
+            return WAITING
+        return FAILED if short or any(trial.status == "not run" for trial in trials) else 0
+
+
+def _tell(arguments: Namespace, trial: Trial) -> None:
+    """Report a trial that has its result, with the reasons if it has not passed."""
+    if arguments.json or (trial.passed and not arguments.verbose):
+        return
+    word = paint(trial.status, _COLOURS.get(trial.status, "yellow"))
+    err(printable(f"{word}  {trial.variant}: {trial.case} ({trial.number})  {trial.execution}"))
+    for problem in trial.problems:
+        for line in problem.split("\n"):
+            err(f"  {printable(line)}")
+
+
+def _show(
+    arguments: Namespace,
+    id: str,
+    trials: list[Trial],
+    reports: list[VariantReport],
+    compared: list[Comparison],
+    short: list[Shortfall],
+) -> None:
+    repeats = max((trial.number for trial in trials), default=1)
+    names = list(dict.fromkeys(name for report in reports for name in report.scores))
+    again = [f"ALL OF {repeats}", f"ANY OF {repeats}"] if repeats > 1 else []
+    head = ["VARIANT", *(name.upper() for name in names), *again, "COST", "TOKENS", "TIME"]
+    rows = []
+    for report in reports:
+        scores = [_interval(report.scores.get(name)) for name in names]
+        shares = [f"{share:.0%}" for share in (report.always, report.ever)] if again else []
+        used = [f"${report.cost_usd:.4f}", str(report.tokens), f"{report.seconds:.1f}s"]
+        rows.append([printable(cell) for cell in (report.name, *scores, *shares, *used)])
+    for line in table(rows, head) if rows else []:
+        out(line)
+    for each in compared:
+        low, high = each.difference.low * 100, each.difference.high * 100
+        out(
+            printable(
+                f"{each.variant} against {each.baseline}: {each.score} "
+                f"{each.difference.mean * 100:+.0f} points ({low:+.0f} to {high:+.0f}), "
+                f"{each.better} cases better, {each.worse} worse, {each.same} the same"
+            )
+        )
+    for fall in short:
+        reached = "there is no such score" if fall.reached is None else f"{fall.reached:.0%}"
+        text = f"{fall.variant}: {fall.score} must be at least {fall.required:.0%}: {reached}"
+        out(printable(f"{paint('too low', 'red')}  {text}"))
+    if arguments.quiet:
+        return
+    cost = sum(trial.cost_usd + trial.judge_cost_usd for trial in trials)
+    judges = sum(trial.judge_cost_usd for trial in trials)
+    left = [
+        f"{count} {status}"
+        for status in ("waiting", "not run")
+        if (count := _count(trials, status))
+    ]
+    err(
+        f"evaluation {id}: {len(trials)} trials{''.join(f', {each}' for each in left)}, "
+        f"${cost:.4f}, of this ${judges:.4f} for judges"
+    )
+
+
+def _count(trials: list[Trial], status: str) -> int:
+    return sum(trial.status == status for trial in trials)
+
+
+def _interval(score: Estimate | None) -> str:
+    if score is None:
+        return "-"
+    return f"{score.mean:.0%} ({score.low * 100:.0f} to {score.high:.0%})"
+
+
+def _as_data(
+    id: str,
+    trials: list[Trial],
+    reports: list[VariantReport],
+    compared: list[Comparison],
+    short: list[Shortfall],
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "evaluation": id,
+        "variants": [report.as_data() for report in reports],
+        "comparisons": [each.as_data() for each in compared],
+        "too_low": [each._asdict() for each in short],
+        "trials": [asdict(trial) for trial in trials],
+    }

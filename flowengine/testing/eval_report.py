@@ -1,0 +1,162 @@
+"""The report on an evaluation: scores of each variant, comparisons, and what falls short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.testing.eval_statistics import Estimate, difference, rate
+
+if TYPE_CHECKING:
+    from flowengine.testing.evaluation import Trial
+
+PASSED = "passed"
+"""The score that every evaluation has: 1 for a trial that has passed."""
+
+
+class VariantReport(NamedTuple):
+    """The results of one variant."""
+
+    name: str
+    trials: int
+    """Those that were run."""
+    cases: int
+    errors: int
+    scores: dict[str, Estimate]
+    """`passed` and the verdicts of the judge, by name."""
+    always: float
+    """The share of cases in which all trials have passed: pass^k of tau-bench (Yao et al., 2024)
+    with k trials of each case."""
+    ever: float
+    """The share of cases in which any trial has passed: pass@k (Chen et al., 2021)."""
+    tokens: int
+    cost_usd: float
+    seconds: float
+    """Median of the trials."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        scores = {name: score._asdict() for name, score in self.scores.items()}
+        return {**self._asdict(), "scores": scores}
+
+
+class Comparison(NamedTuple):
+    """One score of a variant against that of the baseline, over the same cases."""
+
+    variant: str
+    baseline: str
+    score: str
+    difference: Estimate
+    better: int
+    worse: int
+    same: int
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {**self._asdict(), "difference": self.difference._asdict()}
+
+
+class Shortfall(NamedTuple):
+    """A required score that a variant does not reach."""
+
+    variant: str
+    score: str
+    required: float
+    reached: float | None
+    """None: it has no such score."""
+
+
+def report_on(trials: Iterable[Trial]) -> list[VariantReport]:
+    """Return the results of each variant with at least one trial that was run."""
+    reports = []
+    for name, own in _by_variant(trials).items():
+        by_case = by_cases(own, PASSED)
+        names = dict.fromkeys(name for trial in own for name in trial.scores)
+        scores = {name: rate(list(by_cases(own, name).values())) for name in (PASSED, *names)}
+        reports.append(
+            VariantReport(
+                name,
+                len(own),
+                len(by_case),
+                sum(trial.status == "error" for trial in own),
+                scores,
+                mean(float(score == 1) for score in by_case.values()),
+                mean(float(score > 0) for score in by_case.values()),
+                sum(trial.tokens for trial in own),
+                sum(trial.cost_usd for trial in own),
+                median(trial.seconds for trial in own),
+            )
+        )
+    return reports
+
+
+def by_cases(trials: Iterable[Trial], name: str) -> dict[str, float]:
+    """Return the mean score of each case that has this score."""
+    scores: dict[str, list[float]] = {}
+    for trial in trials:
+        value = float(trial.passed) if name == PASSED else trial.scores.get(name)
+        if value is not None:
+            scores.setdefault(trial.case, []).append(value)
+    return {case: mean(values) for case, values in scores.items()}
+
+
+def comparisons(trials: Iterable[Trial]) -> list[Comparison]:
+    """Compare each variant with the first one."""
+    first, *others = _by_variant(trials).items() or [("", [])]
+    return [each for name, own in others for each in _compared(first, (name, own))]
+
+
+def against(earlier: Iterable[Trial], trials: Iterable[Trial], id: str) -> list[Comparison]:
+    """Compare each variant with the same one in an earlier evaluation.
+
+    Args:
+        earlier: The trials of the earlier evaluation.
+        trials: Those of this one.
+        id: Id of the earlier evaluation.
+
+    Returns:
+        The comparisons. A variant that the earlier evaluation lacks has none.
+    """
+    before = _by_variant(earlier)
+    return [
+        each
+        for name, own in _by_variant(trials).items()
+        if name in before
+        for each in _compared((f"{name} of {id}", before[name]), (name, own))
+    ]
+
+
+def shortfalls(reports: Iterable[VariantReport], required: Mapping[str, float]) -> list[Shortfall]:
+    """Return the required scores that are not reached."""
+    found = []
+    for report in reports:
+        for name, least in required.items():
+            score = report.scores.get(name)
+            if score is None or score.mean < least:
+                reached = None if score is None else score.mean
+                found.append(Shortfall(report.name, name, least, reached))
+    return found
+
+
+def _by_variant(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.status not in {"not run", "waiting"}:
+            found.setdefault(trial.variant, []).append(trial)
+    return found
+
+
+def _compared(
+    baseline: tuple[str, list[Trial]], variant: tuple[str, list[Trial]]
+) -> Iterable[Comparison]:
+    names = dict.fromkeys(name for trial in variant[1] for name in trial.scores)
+    for name in (PASSED, *names):
+        before, after = by_cases(baseline[1], name), by_cases(variant[1], name)
+        pairs = [(before[case], after[case]) for case in after if case in before]
+        if pairs:
+            better = sum(new > old for old, new in pairs)
+            worse = sum(new < old for old, new in pairs)
+            same = len(pairs) - better - worse
+            estimate = difference(pairs)
+            yield Comparison(variant[0], baseline[0], name, estimate, better, worse, same)
