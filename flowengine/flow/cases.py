@@ -153,9 +153,23 @@ def parse_cases(text: str) -> CaseFile:
     Returns:
         The model.
     """
-    source = read_text(text, "cases.test.yaml")
+    return parsed(CaseFile, text, "cases.test.yaml")
+
+
+def parsed(kind: type[File], text: str, name: str) -> File:
+    """Return the model of a file with cases from its text.
+
+    Args:
+        kind: The model of the file.
+        text: The content of the file. Errors in it raise `FlowFileError`.
+        name: Name of the file in messages.
+
+    Returns:
+        The model.
+    """
+    source = read_text(text, name)
     diagnostics = Diagnostics()
-    model = model_of(CaseFile, source, Faults(source, diagnostics))
+    model = model_of(kind, source, Faults(source, diagnostics))
     if model is None or diagnostics.errors:
         refuse(diagnostics, source)
     return model

@@ -7,8 +7,9 @@ of the trial. An evaluation that is run again under its id therefore continues, 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.agents.actions import usage_of
 from flowengine.agents.first_messages import answered_by
 from flowengine.errors import FlowEngineError, InputError, NotFound
+from flowengine.sdk.json_values import plain
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.eval_cases import cases_of
 from flowengine.testing.expectations import Happened, agent_calls, unmet
@@ -65,6 +67,11 @@ class Trial:
     def passed(self) -> bool:
         """Whether it meets every expectation and no verdict is false."""
         return self.status == "passed"
+
+    def fail(self, error: FlowEngineError) -> None:
+        """Record that it or its judge could not run."""
+        self.status = "error"
+        self.problems.append(error.message)
 
 
 class Evaluation:
@@ -127,35 +134,41 @@ class Evaluation:
 
         async def one(variant: Variant, case: EvalCase, trial: Trial) -> None:
             async with places:
-                if not self._is_spent([each for *_, each in trials]):
+                found = self._recorded(trial)
+                if found is not None or not self._is_spent([each for *_, each in trials]):
                     await self._run_trial(variant, case, trial)
                 tell(trial)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for entry in trials:
-                    group.create_task(one(*entry))
-        except* FlowEngineError as errors:
-            raise errors.exceptions[0] from None
+        await asyncio.gather(*(one(*entry) for entry in trials))
         return [trial for *_, trial in trials]
 
-    def read(self) -> list[Trial]:
-        """Return the trials that have ended, as they are in the store, without running any."""
-        found = []
+    async def judge_again(self) -> list[Trial]:
+        """Judge the trials that are in the store, without running any.
+
+        Returns:
+            These trials. A judgment that the same judge has made before is not repeated.
+        """
+        trials = []
         for _, case, trial in self.trials():
-            try:
-                result = self.engine.executions.result(trial.execution)
-            except NotFound:
-                continue
-            self._read_trial(case, trial, result)
-            if self.judge is not None and trial.status in {"passed", "failed"}:
-                trial.judged_by = f"{trial.execution}-judge"
-                try:
-                    self._read_judgment(trial, self.engine.executions.result(trial.judged_by))
-                except NotFound:
-                    continue
-            found.append(trial)
-        return found
+            if (result := self._recorded(trial)) is not None:
+                await self._judge(case, trial, result)
+                trials.append(trial)
+        return trials
+
+    def outdated(self) -> int:
+        """Return how many trials ran another version of their flow, whose results are kept."""
+        count = 0
+        for variant, _, trial in self.trials():
+            with suppress(NotFound):
+                record = self.engine.store.execution(trial.execution)
+                count += record.hash != self.flows[variant.name].form
+        return count
+
+    def _recorded(self, trial: Trial) -> ExecutionResult | None:
+        try:
+            return self.engine.executions.result(trial.execution)
+        except NotFound:
+            return None
 
     def _is_spent(self, trials: list[Trial]) -> bool:
         budget = self.plan.model.budget
@@ -171,28 +184,36 @@ class Evaluation:
         labels["trial"] = str(trial.number)
         if variant.model is not None:
             labels["model"] = variant.model
-        flow = self.flows[variant.name]
         try:
             with _model(variant):
                 result = await self.engine.run_async(
-                    flow, case.inputs, id=trial.execution, labels=labels
+                    self.flows[variant.name], case.inputs, id=trial.execution, labels=labels
                 )
         except InputError as error:
-            trial.status = "error"
-            trial.problems.append(error.message)
-            return
+            trial.fail(error)
+        else:
+            await self._judge(case, trial, result)
+
+    async def _judge(self, case: EvalCase, trial: Trial, result: ExecutionResult) -> None:
+        """Compare a trial with its case, and have the judge run if it has ended.
+
+        The id of the judgment follows from the judge and its inputs, so a changed judge judges
+        again.
+        """
         self._read_trial(case, trial, result)
         if self.judge is None or trial.status not in {"passed", "failed"}:
             return
-        trial.judged_by = f"{trial.execution}-judge"
-        labels = {key: label for key, label in labels.items() if key != "model"}
-        judged = await self.engine.run_async(
-            self.judge,
-            self._given(self.judge, case, trial, result),
-            id=trial.judged_by,
-            labels={**labels, "judges": trial.execution},
-        )
-        self._read_judgment(trial, judged)
+        given = self._given(self.judge, case, trial, result)
+        text = json.dumps([self.judge.form, given], sort_keys=True, default=plain)
+        trial.judged_by = f"{trial.execution}-judge-{sha256(text.encode()).hexdigest()[:8]}"
+        labels = {"eval": self.id, "variant": trial.variant, "case": case.name}
+        try:
+            judged = await self.engine.run_async(
+                self.judge, given, id=trial.judged_by, labels={**labels, "judges": trial.execution}
+            )
+            self._read_judgment(trial, judged)
+        except InputError as error:
+            trial.fail(error)
 
     def _given(
         self, judge: LoadedFlow, case: EvalCase, trial: Trial, result: ExecutionResult
@@ -251,11 +272,7 @@ class Evaluation:
             trial.problems.append(f"its judge has {judged.status}{message}")
             return
         for name, value in all_unmarked(judged.outputs).items():
-            try:
-                self._add_verdict(trial, name, value)
-            except InputError as error:
-                trial.status = "error"
-                trial.problems.append(error.message)
+            self._add_verdict(trial, name, value)
 
     def _add_verdict(self, trial: Trial, name: str, value: Any) -> None:
         """Add one output of a judge. `null` is no verdict.

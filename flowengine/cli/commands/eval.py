@@ -12,10 +12,12 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint, table
 from flowengine.cli.views.case_results import write_trials
-from flowengine.errors import NotFound
+from flowengine.errors import NotFound, UsageError
+from flowengine.sdk.untrusted import all_unmarked
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
+    from flowengine.flow.evaluations import EvalPlan
     from flowengine.testing.eval_report import Comparison, Shortfall, VariantReport
     from flowengine.testing.eval_statistics import Estimate
     from flowengine.testing.evaluation import Trial
@@ -32,7 +34,8 @@ class Eval:
     EXAMPLE = """\
 flowengine eval support.eval.yaml
 flowengine eval support.eval.yaml --id monday --junit results.xml
-flowengine eval support.eval.yaml --against monday"""
+flowengine eval support.eval.yaml --against monday
+flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -53,6 +56,14 @@ flowengine eval support.eval.yaml --against monday"""
             "--against", metavar="ID", help="compare each variant with an earlier evaluation"
         )
         parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this")
+        parser.add_argument(
+            "--from",
+            dest="execution",
+            metavar="ID",
+            help="instead of running it: add the inputs and outputs of an execution to FILE as a "
+            "case",
+        )
+        parser.add_argument("--name", metavar="NAME", help="name of the case that --from adds")
         parser.add_argument(
             "--junit", metavar="FILE", type=Path, help="also write the trials as JUnit XML"
         )
@@ -75,16 +86,30 @@ flowengine eval support.eval.yaml --against monday"""
         from flowengine.util.blocking import run_on_new_loop
 
         plan = load_evaluation(arguments.file)
+        if arguments.execution is not None:
+            return _add_case(arguments, plan)
         id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
         with CliSession(arguments, make=plan.variants[0][1]) as session:
             evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
             earlier = None
             if arguments.against is not None:
                 before = Evaluation(session.engine, plan, arguments.against, only=arguments.case)
-                earlier = before.read()
+                earlier = run_on_new_loop(before.judge_again())
                 if not earlier:
                     raise NotFound(f"no trial of these cases belongs to '{arguments.against}'")
-            trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+            if not arguments.quiet:
+                err(f"evaluation {id}")
+            if count := evaluation.outdated():
+                those = "1 trial" if count == 1 else f"{count} trials"
+                err(
+                    f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed; "
+                    "to run the changed flow, choose another --id"
+                )
+            again = session.command("eval", arguments.file, "--id", id)
+            try:
+                trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"to continue: {again}") from None
         reports = reporting.report_on(trials)
         compared = reporting.comparisons(trials)
         if earlier is not None:
@@ -95,10 +120,48 @@ flowengine eval support.eval.yaml --against monday"""
         if arguments.json:
             out_json(_as_data(id, trials, reports, compared, short))
         else:
-            _show(arguments, id, trials, reports, compared, short)
-        if any(trial.status == "waiting" for trial in trials):
+            _show(arguments, trials, reports, compared, short)
+        if _count(trials, "waiting"):
+            if not arguments.quiet:
+                err(f"to continue once nothing waits: {again}")
             return WAITING
-        return FAILED if short or any(trial.status == "not run" for trial in trials) else 0
+        return FAILED if short or _count(trials, "not run") else 0
+
+
+def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
+    """Add the inputs and outputs of an execution to the file, as a case.
+
+    Its outputs are the reference answer of the judge, or are expected exactly if there is none. A
+    single output is the answer itself.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: The execution has not succeeded.
+    """
+    from flowengine.cli.case_recording import add_case
+    from flowengine.flow.cases import parsed
+    from flowengine.flow.models.evaluations import EvalFile
+
+    with CliSession(arguments) as session:
+        info = session.engine.executions.show(arguments.execution)
+        short = session.short(info["execution"])
+    if info["outputs"] is None:
+        raise UsageError(f"execution {short} is {info['status']}: it has no outputs")
+    name = arguments.name or f"recorded from {short}"
+    outputs: dict[str, Any] = {"expect": {"outputs": info["outputs"]}}
+    if plan.judge is not None:
+        values = list(info["outputs"].values())
+        outputs = {"expected": values[0] if len(values) == 1 else info["outputs"]}
+    case = all_unmarked({"name": name, "inputs": info["inputs"], **outputs})
+    path = arguments.file
+    case = add_case(path, case, "eval", lambda text: parsed(EvalFile, text, path))
+    if arguments.json:
+        out_json({"file": path, "case": case})
+    elif not arguments.quiet:
+        err(f"written to {path}: {case['name']}")
+    return 0
 
 
 def _tell(arguments: Namespace, trial: Trial) -> None:
@@ -114,7 +177,6 @@ def _tell(arguments: Namespace, trial: Trial) -> None:
 
 def _show(
     arguments: Namespace,
-    id: str,
     trials: list[Trial],
     reports: list[VariantReport],
     compared: list[Comparison],
@@ -149,15 +211,13 @@ def _show(
         return
     cost = sum(trial.cost_usd + trial.judge_cost_usd for trial in trials)
     judges = sum(trial.judge_cost_usd for trial in trials)
-    left = [
-        f"{count} {status}"
-        for status in ("waiting", "not run")
-        if (count := _count(trials, status))
+    left = {status: _count(trials, status) for status in ("waiting", "not run")}
+    counts = [
+        "1 trial" if len(trials) == 1 else f"{len(trials)} trials",
+        *(f"{left[key]} {key}" for key in left if left[key]),
     ]
-    err(
-        f"evaluation {id}: {len(trials)} trials{''.join(f', {each}' for each in left)}, "
-        f"${cost:.4f}, of this ${judges:.4f} for judges"
-    )
+    share = f", of which ${judges:.4f} for the judge" if judges else ""
+    err(f"{', '.join(counts)}, ${cost:.4f}{share}")
 
 
 def _count(trials: list[Trial], status: str) -> int:

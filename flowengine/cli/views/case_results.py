@@ -77,7 +77,7 @@ _TRIALS = {"failed": "failure", "error": "error", "waiting": "skipped", "not run
 def _trial(file: str, trial: Trial) -> Element:
     inner = []
     if trial.status in _TRIALS:
-        message = trial.problems[0].partition("\n")[0] if trial.problems else trial.status
+        message = " ".join((trial.problems or [trial.status])[0].split("\n"))
         kind = _TRIALS[trial.status]
         inner = [_element(kind, {"message": message, "type": trial.status})]
         inner[0].text = _xml("\n".join([trial.execution, *trial.problems]))
