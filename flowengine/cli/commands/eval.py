@@ -18,8 +18,7 @@ from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.flow.evaluations import EvalPlan
-    from flowengine.testing.eval_report import Comparison, Shortfall, VariantReport
-    from flowengine.testing.eval_statistics import Estimate
+    from flowengine.testing.eval_report import Comparison, Estimate, Shortfall, VariantReport
     from flowengine.testing.evaluation import Trial
 
 FAILED = 1
@@ -200,7 +199,7 @@ def _show(
             printable(
                 f"{each.variant} against {each.baseline}: {each.score} "
                 f"{each.difference.mean * 100:+.0f} points ({low:+.0f} to {high:+.0f}), "
-                f"{each.better} cases better, {each.worse} worse, {each.same} the same"
+                f"{each.better} better, {each.worse} worse, {each.same} the same"
             )
         )
     for fall in short:
