@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowengine.testing.evaluation import Trial
@@ -18,7 +19,8 @@ Z = 1.959964
 """The 97.5% quantile of the normal distribution, for intervals of 95%."""
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A mean with its interval of 95%."""
 
     mean: float
@@ -67,7 +69,8 @@ def difference(pairs: Sequence[tuple[float, float]]) -> Estimate:
     return Estimate(mean(differences), max(-1.0, middle - half), min(1.0, middle + half))
 
 
-class VariantReport(NamedTuple):
+@dataclass(frozen=True)
+class VariantReport:
     """The results of one variant."""
 
     name: str
@@ -87,13 +90,9 @@ class VariantReport(NamedTuple):
     seconds: float
     """Median of the trials."""
 
-    def as_data(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        scores = {name: score._asdict() for name, score in self.scores.items()}
-        return {**self._asdict(), "scores": scores}
 
-
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """One score of a variant against that of the baseline, over the same cases."""
 
     variant: str
@@ -104,12 +103,9 @@ class Comparison(NamedTuple):
     worse: int
     same: int
 
-    def as_data(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {**self._asdict(), "difference": self.difference._asdict()}
 
-
-class Shortfall(NamedTuple):
+@dataclass(frozen=True)
+class Shortfall:
     """A required score that a variant does not reach."""
 
     variant: str
@@ -119,28 +115,70 @@ class Shortfall(NamedTuple):
     """None: it has no such score."""
 
 
-def report_on(trials: Iterable[Trial]) -> list[VariantReport]:
-    """Return the results of each variant with at least one trial that was run."""
-    reports = []
-    for name, own in _by_variant(trials).items():
-        by_case = by_cases(own, PASSED)
-        names = dict.fromkeys(name for trial in own for name in trial.scores)
-        scores = {name: rate(list(by_cases(own, name).values())) for name in (PASSED, *names)}
-        reports.append(
-            VariantReport(
-                name,
-                len(own),
-                len(by_case),
-                sum(trial.status == "error" for trial in own),
-                scores,
-                mean(float(score == 1) for score in by_case.values()),
-                mean(float(score > 0) for score in by_case.values()),
-                sum(trial.tokens for trial in own),
-                sum(trial.cost_usd for trial in own),
-                median(trial.seconds for trial in own),
-            )
-        )
-    return reports
+@dataclass(frozen=True)
+class Report:
+    """The results of an evaluation."""
+
+    variants: list[VariantReport]
+    comparisons: list[Comparison]
+    """Of each variant with the first one, then of each with itself in an earlier evaluation."""
+    too_low: list[Shortfall]
+
+
+def report_on(
+    trials: Iterable[Trial],
+    required: Mapping[str, float],
+    earlier: Iterable[Trial] = (),
+    earlier_id: str = "",
+) -> Report:
+    """Return the results of an evaluation.
+
+    Args:
+        trials: Its trials. Those that wait or were not run are left out.
+        required: The mean score that each variant must reach, by name.
+        earlier: Trials of an earlier evaluation.
+        earlier_id: Id of the earlier evaluation.
+
+    Returns:
+        The report.
+    """
+    own, before = _by_variant(trials), _by_variant(earlier)
+    first, *others = own.items() or [("", [])]
+    compared = [each for other in others for each in _compared(first, other)]
+    for name in own:
+        if name in before:
+            baseline = f"{name} of {earlier_id}", before[name]
+            compared += _compared(baseline, (name, own[name]))
+    reports = [_variant(name, ran) for name, ran in own.items()]
+    missed = []
+    for report in reports:
+        for name, least in required.items():
+            score = report.scores.get(name)
+            if score is None or score.mean < least:
+                reached = None if score is None else score.mean
+                missed.append(Shortfall(report.name, name, least, reached))
+    return Report(reports, compared, missed)
+
+
+def _variant(name: str, trials: list[Trial]) -> VariantReport:
+    cases = by_cases(trials, PASSED)
+    return VariantReport(
+        name,
+        len(trials),
+        len(cases),
+        sum(trial.status == "error" for trial in trials),
+        {name: rate(list(by_cases(trials, name).values())) for name in _names(trials)},
+        mean(float(score == 1) for score in cases.values()),
+        mean(float(score > 0) for score in cases.values()),
+        sum(trial.tokens for trial in trials),
+        sum(trial.cost_usd for trial in trials),
+        median(trial.seconds for trial in trials),
+    )
+
+
+def _names(trials: list[Trial]) -> Iterable[str]:
+    """Return the names of the scores of trials, without repetition."""
+    return dict.fromkeys((PASSED, *(name for trial in trials for name in trial.scores)))
 
 
 def by_cases(trials: Iterable[Trial], name: str) -> dict[str, float]:
@@ -151,44 +189,6 @@ def by_cases(trials: Iterable[Trial], name: str) -> dict[str, float]:
         if value is not None:
             scores.setdefault(trial.case, []).append(value)
     return {case: mean(values) for case, values in scores.items()}
-
-
-def comparisons(trials: Iterable[Trial]) -> list[Comparison]:
-    """Compare each variant with the first one."""
-    first, *others = _by_variant(trials).items() or [("", [])]
-    return [each for name, own in others for each in _compared(first, (name, own))]
-
-
-def against(earlier: Iterable[Trial], trials: Iterable[Trial], id: str) -> list[Comparison]:
-    """Compare each variant with the same one in an earlier evaluation.
-
-    Args:
-        earlier: The trials of the earlier evaluation.
-        trials: Those of this one.
-        id: Id of the earlier evaluation.
-
-    Returns:
-        The comparisons. A variant that the earlier evaluation lacks has none.
-    """
-    before = _by_variant(earlier)
-    return [
-        each
-        for name, own in _by_variant(trials).items()
-        if name in before
-        for each in _compared((f"{name} of {id}", before[name]), (name, own))
-    ]
-
-
-def shortfalls(reports: Iterable[VariantReport], required: Mapping[str, float]) -> list[Shortfall]:
-    """Return the required scores that are not reached."""
-    found = []
-    for report in reports:
-        for name, least in required.items():
-            score = report.scores.get(name)
-            if score is None or score.mean < least:
-                reached = None if score is None else score.mean
-                found.append(Shortfall(report.name, name, least, reached))
-    return found
 
 
 def _by_variant(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
@@ -202,8 +202,7 @@ def _by_variant(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 def _compared(
     baseline: tuple[str, list[Trial]], variant: tuple[str, list[Trial]]
 ) -> Iterable[Comparison]:
-    names = dict.fromkeys(name for trial in variant[1] for name in trial.scores)
-    for name in (PASSED, *names):
+    for name in _names(variant[1]):
         before, after = by_cases(baseline[1], name), by_cases(variant[1], name)
         pairs = [(before[case], after[case]) for case in after if case in before]
         if pairs:

@@ -1,4 +1,4 @@
-"""Runs an evaluation: each trial is an execution of its own, and so is its judgment.
+"""Runs an evaluation: each trial is an execution, and so is its judgment.
 
 The ids of the executions follow from that of the evaluation, the variant, the case and the number
 of the trial. An evaluation that is run again under its id therefore continues, and repeats nothing.
@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import usage_of
 from flowengine.agents.first_messages import answered_by
-from flowengine.errors import FlowEngineError, InputError, NotFound
+from flowengine.errors import InputError, NotFound
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.eval_cases import cases_of
 from flowengine.testing.expectations import Happened, agent_calls, unmet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import ExecutionResult
@@ -55,6 +53,8 @@ class Trial:
     reasons: dict[str, str] = field(default_factory=dict)
     """The reasons that the judge states, by name."""
     outputs: Any = None
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """The calls that its models have requested: `{name, arguments}`."""
     tokens: int = 0
     cost_usd: float = 0.0
     seconds: float = 0.0
@@ -67,11 +67,6 @@ class Trial:
     def passed(self) -> bool:
         """Whether it meets every expectation and no verdict is false."""
         return self.status == "passed"
-
-    def fail(self, error: FlowEngineError) -> None:
-        """Record that it or its judge could not run."""
-        self.status = "error"
-        self.problems.append(error.message)
 
 
 class Evaluation:
@@ -94,7 +89,7 @@ class Evaluation:
         self.id = id
         self.flows: dict[str, LoadedFlow] = {}
         for variant, path in plan.variants:
-            with _model(variant):
+            with answered_by(variant.model):
                 self.flows[variant.name] = engine.load(path)
         first = next(iter(self.flows.values()))
         cases = cases_of(plan, first.compiled.get("inputs", {}))
@@ -136,7 +131,7 @@ class Evaluation:
             async with places:
                 found = self._recorded(trial)
                 if found is not None or not self._is_spent([each for *_, each in trials]):
-                    await self._run_trial(variant, case, trial)
+                    await _settled(trial, self._run_trial(variant, case, trial))
                 tell(trial)
 
         await asyncio.gather(*(one(*entry) for entry in trials))
@@ -151,7 +146,7 @@ class Evaluation:
         trials = []
         for _, case, trial in self.trials():
             if (result := self._recorded(trial)) is not None:
-                await self._judge(case, trial, result)
+                await _settled(trial, self._judge(case, trial, result))
                 trials.append(trial)
         return trials
 
@@ -184,15 +179,11 @@ class Evaluation:
         labels["trial"] = str(trial.number)
         if variant.model is not None:
             labels["model"] = variant.model
-        try:
-            with _model(variant):
-                result = await self.engine.run_async(
-                    self.flows[variant.name], case.inputs, id=trial.execution, labels=labels
-                )
-        except InputError as error:
-            trial.fail(error)
-        else:
-            await self._judge(case, trial, result)
+        with answered_by(variant.model):
+            result = await self.engine.run_async(
+                self.flows[variant.name], case.inputs, id=trial.execution, labels=labels
+            )
+        await self._judge(case, trial, result)
 
     async def _judge(self, case: EvalCase, trial: Trial, result: ExecutionResult) -> None:
         """Compare a trial with its case, and have the judge run if it has ended.
@@ -207,13 +198,10 @@ class Evaluation:
         text = json.dumps([self.judge.form, given], sort_keys=True, default=plain)
         trial.judged_by = f"{trial.execution}-judge-{sha256(text.encode()).hexdigest()[:8]}"
         labels = {"eval": self.id, "variant": trial.variant, "case": case.name}
-        try:
-            judged = await self.engine.run_async(
-                self.judge, given, id=trial.judged_by, labels={**labels, "judges": trial.execution}
-            )
-            self._read_judgment(trial, judged)
-        except InputError as error:
-            trial.fail(error)
+        judged = await self.engine.run_async(
+            self.judge, given, id=trial.judged_by, labels={**labels, "judges": trial.execution}
+        )
+        self._read_judgment(trial, judged)
 
     def _given(
         self, judge: LoadedFlow, case: EvalCase, trial: Trial, result: ExecutionResult
@@ -226,7 +214,7 @@ class Evaluation:
             "expected": case.expected,
             "status": result.status,
             "error": result.error and all_unmarked(dict(result.error)),
-            "calls": list(agent_calls(self._observations(trial.execution))),
+            "calls": trial.calls,
             "usage": {"tokens": trial.tokens, "cost_usd": trial.cost_usd},
             "seconds": trial.seconds,
         }
@@ -239,19 +227,18 @@ class Evaluation:
 
     def _read_trial(self, case: EvalCase, trial: Trial, result: ExecutionResult) -> None:
         """Compare the execution of a trial with its case."""
-        engine = self.engine
-        observations = self._observations(trial.execution)
+        engine, id = self.engine, trial.execution
+        flow = engine.executions.flow_of(id).compiled
+        happened = Happened(engine.executions._read(id), self._observations(id), flow)
         trial.outputs = all_unmarked(result.outputs)
-        trial.tokens, trial.cost_usd = _used(observations)
-        record = engine.store.execution(trial.execution)
+        trial.calls = list(agent_calls(happened))
+        trial.tokens, trial.cost_usd = _used(happened.observations)
+        record = engine.store.execution(id)
         trial.seconds = ((record.ended_at or record.created_at) - record.created_at) / 1000
         if not result.ended and case.expected_status != result.status:
             trial.status = "waiting"
             trial.problems += [f"waits for {wait['address']}" for wait in result.waits]
             return
-        flow = engine.executions.flow_of(trial.execution).compiled
-        execution = engine.executions._read(trial.execution)
-        happened = Happened(execution, observations, flow)
         trial.problems += [problem.message for problem in unmet(case, happened)]
         trial.status = "failed" if trial.problems else "passed"
         if result.status not in {"succeeded", case.expected_status}:
@@ -301,6 +288,15 @@ class Evaluation:
                 trial.status = "failed"
 
 
+async def _settled(trial: Trial, work: Awaitable[None]) -> None:
+    """Await the result of a trial. Invalid inputs or verdicts are its result."""
+    try:
+        await work
+    except InputError as error:
+        trial.status = "error"
+        trial.problems.append(error.message)
+
+
 def _used(observations: list[Observation]) -> tuple[int, float]:
     """Return the tokens of all model calls and their cost, as far as it is known."""
     usage, _ = usage_of(seen.output for seen in observations if seen.status == "succeeded")
@@ -319,13 +315,3 @@ def _check_inputs(judge: LoadedFlow) -> None:
                 f"the judge '{judge.id}' has the input '{name}', which evaluations do not provide",
                 hint=f"they provide: {', '.join(GIVEN)}",
             )
-
-
-@contextmanager
-def _model(variant: Variant) -> Iterator[None]:
-    """Let files pass the check for a model, if the variant names one."""
-    if variant.model is None:
-        yield
-        return
-    with answered_by(variant.model):
-        yield

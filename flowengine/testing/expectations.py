@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import InputError
@@ -67,21 +67,20 @@ class Happened(NamedTuple):
     """Addresses of the steps that are still running."""
 
 
-def agent_calls(observations: Iterable[Observation]) -> Iterator[dict[str, Any]]:
+def agent_calls(happened: Happened) -> Iterator[dict[str, Any]]:
     """Yield the calls that models request, handoffs included, as `{name, arguments}`.
 
     Calls that an approver rejects or a policy denies are among them.
 
     Args:
-        observations: The observations of an execution.
+        happened: The execution.
     """
-    for seen in observations:
-        if seen.status != "succeeded" or not isinstance(seen.output, dict):
+    steps = happened.flow["steps"]
+    for seen in happened.observations:
+        if seen.status != "succeeded" or steps[seen.step].get("kind") != "agent_turn":
             continue
-        message = seen.output.get("message")
-        if not isinstance(message, dict) or not isinstance(seen.output.get("calls"), list):
-            continue
-        for call in seen.output["calls"]:
+        turn: Any = seen.output
+        for call in turn.get("calls", ()):
             if "name" in call:
                 yield {"name": call["name"], "arguments": all_unmarked(call["args"])}
             elif call["handoff"]:
@@ -196,25 +195,32 @@ def _calls(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     expected = case.expect.calls
     if expected is None:
         return
-    made = list(agent_calls(happened.observations))
+    made = list(agent_calls(happened))
     key, wanted = next((key, calls) for key, calls in expected if calls is not None)
-    left = list(made)
-    missing = []
-    for call in wanted:
-        found = next((n for n, entry in enumerate(left) if _is_call(call, entry)), None)
-        if found is None or (key == "exactly" and found > 0):
-            missing.append(call)
-        elif key == "including":
-            del left[: found + 1]
-        else:
-            del left[found]
-    if missing or (left and key != "including"):
-        shown_calls = [[_call_text(c.name, c.with_) for c in wanted]]
-        shown_calls += [[_call_text(c["name"], c["arguments"]) for c in made]]
-        if key == "in_any_order":
-            shown_calls = [sorted(calls) for calls in shown_calls]
-        lines = "\n".join(ways_apart(*shown_calls))
+    if not _fit(key, wanted, made):
+        with_arguments = {call.name for call in wanted if call.with_ is not None}
+        bare = {call.name for call in wanted} - with_arguments
+        expects = [_call_text(call.name, call.with_) for call in wanted]
+        requested = [
+            _call_text(call["name"], None if call["name"] in bare else call["arguments"])
+            for call in made
+        ]
+        lines = "\n".join(ways_apart(expects, requested))
         yield Problem(f"calls\n{lines}", (*case.expect.loc, "calls"))
+
+
+def _fit(key: str, wanted: list[ExpectedCall], made: list[dict[str, Any]]) -> bool:
+    if key == "exactly":
+        return len(wanted) == len(made) and all(map(_is_call, wanted, made))
+    if key == "including":
+        rest = iter(made)
+        return all(any(_is_call(call, entry) for entry in rest) for call in wanted)
+    left = list(made)
+    for call in sorted(wanted, key=lambda call: call.with_ is None):  # those fit fewer calls
+        if (found := next((entry for entry in left if _is_call(call, entry)), None)) is None:
+            return False
+        left.remove(found)
+    return not left
 
 
 def _is_call(wanted: ExpectedCall, made: dict[str, Any]) -> bool:

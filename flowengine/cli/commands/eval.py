@@ -18,7 +18,7 @@ from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.flow.evaluations import EvalPlan
-    from flowengine.testing.eval_report import Comparison, Estimate, Shortfall, VariantReport
+    from flowengine.testing.eval_report import Estimate, Report
     from flowengine.testing.evaluation import Trial
 
 FAILED = 1
@@ -40,8 +40,7 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
     def configure(parser: ArgumentParser) -> None:
         """Add the arguments."""
         codes = (
-            "0 if all required scores are reached, 1 if not, 3 if a file is invalid, 4 if trials "
-            "wait"
+            "0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"
         )
         parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
         parser.add_argument("file", metavar="FILE", help="the evaluation, such as NAME.eval.yaml")
@@ -79,8 +78,11 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
         Raises:
             NotFound: There is no earlier evaluation with the id of `--against`.
         """
+        from dataclasses import asdict
+
+        from flowengine.agents.first_messages import answered_by
         from flowengine.flow.evaluations import load_evaluation
-        from flowengine.testing import eval_report as reporting
+        from flowengine.testing.eval_report import report_on
         from flowengine.testing.evaluation import Evaluation
         from flowengine.util.blocking import run_on_new_loop
 
@@ -88,43 +90,45 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
         if arguments.execution is not None:
             return _add_case(arguments, plan)
         id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
-        with CliSession(arguments, make=plan.variants[0][1]) as session:
+        first, path = plan.variants[0]
+        with answered_by(first.model), CliSession(arguments, make=path) as session:
             evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
-            earlier = None
-            if arguments.against is not None:
-                before = Evaluation(session.engine, plan, arguments.against, only=arguments.case)
-                earlier = run_on_new_loop(before.judge_again())
-                if not earlier:
-                    raise NotFound(f"no trial of these cases belongs to '{arguments.against}'")
-            if not arguments.quiet:
-                err(f"evaluation {id}")
-            if count := evaluation.outdated():
-                those = "1 trial" if count == 1 else f"{count} trials"
-                err(
-                    f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed; "
-                    "to run the changed flow, choose another --id"
-                )
+            before, earlier = arguments.against, []
+            if before is not None:
+                old = Evaluation(session.engine, plan, before, only=arguments.case)
+                if not (earlier := run_on_new_loop(old.judge_again())):
+                    raise NotFound(f"no trial of these cases belongs to '{before}'")
             again = session.command("eval", arguments.file, "--id", id)
+            _introduce(arguments, id, evaluation.outdated())
             try:
                 trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(f"to continue: {again}") from None
-        reports = reporting.report_on(trials)
-        compared = reporting.comparisons(trials)
-        if earlier is not None:
-            compared += reporting.against(earlier, trials, arguments.against)
-        short = reporting.shortfalls(reports, plan.model.require)
+        report = report_on(trials, plan.model.require, earlier, before or "")
         if arguments.junit is not None:
             write_trials(arguments.junit, arguments.file, trials)
         if arguments.json:
-            out_json(_as_data(id, trials, reports, compared, short))
+            data = [asdict(trial) for trial in trials]
+            out_json({"evaluation": id, **asdict(report), "trials": data})
         else:
-            _show(arguments, trials, reports, compared, short)
+            _show(arguments, trials, report)
         if _count(trials, "waiting"):
             if not arguments.quiet:
                 err(f"to continue once nothing waits: {again}")
             return WAITING
-        return FAILED if short or _count(trials, "not run") else 0
+        return FAILED if report.too_low or _count(trials, "not run") else 0
+
+
+def _introduce(arguments: Namespace, id: str, outdated: int) -> None:
+    """Report the id of the evaluation, and how many trials ran another version of the flow."""
+    if not arguments.quiet:
+        err(f"evaluation {id}")
+    if outdated:
+        those = "1 trial" if outdated == 1 else f"{outdated} trials"
+        err(
+            f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed. To run "
+            "the changed flow, choose another --id"
+        )
 
 
 def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
@@ -174,26 +178,20 @@ def _tell(arguments: Namespace, trial: Trial) -> None:
             err(f"  {printable(line)}")
 
 
-def _show(
-    arguments: Namespace,
-    trials: list[Trial],
-    reports: list[VariantReport],
-    compared: list[Comparison],
-    short: list[Shortfall],
-) -> None:
+def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
     repeats = max((trial.number for trial in trials), default=1)
-    names = list(dict.fromkeys(name for report in reports for name in report.scores))
+    names = list(dict.fromkeys(name for variant in report.variants for name in variant.scores))
     again = [f"ALL OF {repeats}", f"ANY OF {repeats}"] if repeats > 1 else []
     head = ["VARIANT", *(name.upper() for name in names), *again, "COST", "TOKENS", "TIME"]
     rows = []
-    for report in reports:
-        scores = [_interval(report.scores.get(name)) for name in names]
-        shares = [f"{share:.0%}" for share in (report.always, report.ever)] if again else []
-        used = [f"${report.cost_usd:.4f}", str(report.tokens), f"{report.seconds:.1f}s"]
-        rows.append([printable(cell) for cell in (report.name, *scores, *shares, *used)])
+    for variant in report.variants:
+        scores = [_interval(variant.scores.get(name)) for name in names]
+        shares = [f"{share:.0%}" for share in (variant.always, variant.ever)] if again else []
+        used = [f"${variant.cost_usd:.4f}", str(variant.tokens), f"{variant.seconds:.1f}s"]
+        rows.append([printable(cell) for cell in (variant.name, *scores, *shares, *used)])
     for line in table(rows, head) if rows else []:
         out(line)
-    for each in compared:
+    for each in report.comparisons:
         low, high = each.difference.low * 100, each.difference.high * 100
         out(
             printable(
@@ -202,7 +200,7 @@ def _show(
                 f"{each.better} better, {each.worse} worse, {each.same} the same"
             )
         )
-    for fall in short:
+    for fall in report.too_low:
         reached = "there is no such score" if fall.reached is None else f"{fall.reached:.0%}"
         text = f"{fall.variant}: {fall.score} must be at least {fall.required:.0%}: {reached}"
         out(printable(f"{paint('too low', 'red')}  {text}"))
@@ -227,21 +225,3 @@ def _interval(score: Estimate | None) -> str:
     if score is None:
         return "-"
     return f"{score.mean:.0%} ({score.low * 100:.0f} to {score.high:.0%})"
-
-
-def _as_data(
-    id: str,
-    trials: list[Trial],
-    reports: list[VariantReport],
-    compared: list[Comparison],
-    short: list[Shortfall],
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {
-        "evaluation": id,
-        "variants": [report.as_data() for report in reports],
-        "comparisons": [each.as_data() for each in compared],
-        "too_low": [each._asdict() for each in short],
-        "trials": [asdict(trial) for trial in trials],
-    }

@@ -4,8 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from flowengine.flow.models.agent import ModelName
 from flowengine.flow.models.base import Part
 from flowengine.flow.models.expected import ExpectingCase, Words
+from flowengine.flow.models.flow import Amount
 from flowengine.flow.models.types import AsSchema, CheckedType, Positive, Value, wrong
 
 
@@ -15,20 +17,13 @@ def _share(value: Any) -> float:
     return float(value)
 
 
-def _limit(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        wrong("a number above 0", value)
-    return float(value)
-
-
 Share = Annotated[
     float, CheckedType(_share), AsSchema({"type": "number", "minimum": 0, "maximum": 1})
 ]
-Amount = Annotated[float, CheckedType(_limit), AsSchema({"type": "number", "exclusiveMinimum": 0})]
 
 
 class EvalCase(ExpectingCase):
-    """One case of an evaluation. Each variant runs it, as often as `repeat` says."""
+    """One case of an evaluation. Each variant runs it `repeat` times."""
 
     expected: Value = Field(
         default=None,
@@ -73,7 +68,7 @@ class Variant(Part):
     NAMED = "name"
 
     name: Words = Field(description="Its name in the results.", examples=["small"])
-    model: Words | None = Field(
+    model: ModelName | None = Field(
         default=None,
         description="The model of every agent, as with `flowengine run --model`.",
         examples=["openai/gpt-5-mini"],
@@ -93,7 +88,7 @@ class EvalBudget(Part):
     cost_usd: Amount | None = Field(
         default=None, description="The cost of all model calls, in US dollars.", examples=[5]
     )
-    tokens: Amount | None = Field(
+    tokens: Positive | None = Field(
         default=None, description="The tokens of all model calls.", examples=[200000]
     )
 
