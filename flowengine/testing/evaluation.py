@@ -2,6 +2,8 @@
 
 The ids of the executions follow from that of the evaluation, the variant, the case and the number
 of the trial. An evaluation that is run again under its id therefore continues, and repeats nothing.
+Trials are not items of one flow that maps over the cases: the label `model` chooses the model of a
+whole execution, `expect` compares whole executions, and cost, time, files and forks belong to one.
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ class Evaluation:
         cases = cases_of(plan, first.compiled.get("inputs", {}))
         self.cases = [case for case in cases if only is None or only in case.name]
         if not self.cases:
-            raise NotFound(f"no case has '{only}' in its name")
+            named = "" if only is None else f" with '{only}' in its name"
+            raise NotFound(f"{plan.path} has no case{named}")
         self.judge = None if plan.judge is None else engine.load(plan.judge)
         if self.judge is not None:
             _check_inputs(self.judge)

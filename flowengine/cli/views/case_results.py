@@ -63,8 +63,9 @@ def write_trials(path: Path, file: str, trials: Sequence[Trial]) -> None:
     for variant in dict.fromkeys(trial.variant for trial in trials):
         own = [trial for trial in trials if trial.variant == variant]
         states = [_TRIALS.get(trial.status) for trial in own]
-        counts = [states.count(state) for state in ("failure", "error", "skipped")]
-        total = _counts(file, len(own), *counts, seconds=sum(trial.seconds for trial in own))
+        failed, errors, skipped = map(states.count, ("failure", "error", "skipped"))
+        seconds = sum(trial.seconds for trial in own)
+        total = _counts(file, len(own), failed, errors, seconds, skipped)
         cases = [_trial(file, trial) for trial in own]
         suites.append(_element("testsuite", {**total, "name": f"{file}: {variant}"}, cases))
     _write(path, "flowengine eval", suites)
@@ -100,7 +101,7 @@ def _suite(report: SuiteReport) -> Element:
     cases = [_case(report, outcome) for outcome in report.outcomes]
     failures = sum(not outcome.passed for outcome in report.outcomes)
     seconds = sum(outcome.seconds for outcome in report.outcomes)
-    return _element("testsuite", _counts(file, len(cases), failures, 0, seconds=seconds), cases)
+    return _element("testsuite", _counts(file, len(cases), failures, 0, seconds), cases)
 
 
 def _case(report: SuiteReport, outcome: CaseOutcome) -> Element:
@@ -121,13 +122,11 @@ def _broken(file: str, error: FlowFileError) -> Element:
     reason = _element("error", {"message": error.message.splitlines()[0], "type": "error"})
     reason.text = _xml(error.message)
     given = {"name": "the file is valid", "classname": _class(file), "file": file, "time": _time(0)}
-    return _element(
-        "testsuite", _counts(file, 1, 0, 1, seconds=0), [_element("testcase", given, [reason])]
-    )
+    return _element("testsuite", _counts(file, 1, 0, 1, 0), [_element("testcase", given, [reason])])
 
 
 def _counts(
-    file: str, tests: int, failures: int, errors: int, skipped: int = 0, *, seconds: float
+    file: str, tests: int, failures: int, errors: int, seconds: float, skipped: int = 0
 ) -> dict[str, str]:
     counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
     texts = {name: str(count) for name, count in counts.items()}
