@@ -40,11 +40,11 @@ _ANSWERS: ContextVar[str | None] = ContextVar("answers", default=None)
 
 
 @contextmanager
-def answered_by(model: str) -> Iterator[None]:
+def answered_by(model: str | None) -> Iterator[None]:
     """Check flows as if one model replied for all agents of the execution.
 
     Args:
-        model: The model. The execution itself carries it as a label.
+        model: The model, or None. The execution itself carries it as a label.
     """
     token = _ANSWERS.set(model)
     try:

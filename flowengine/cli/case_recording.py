@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import CliSession
@@ -44,7 +45,7 @@ def record_case(arguments: Namespace) -> int:
     if arguments.files and not recorded.differences:
         path = arguments.files[0]
         path = path if path.endswith(SUFFIX) else cases_beside(path)
-        case = _write(path, recorded.case)
+        case = add_case(path, recorded.case)
         message = f"written to {path}: {case['name']}"
     else:
         path, message = None, ""
@@ -102,10 +103,28 @@ def _tell(recorded: RecordedCase, *, kept: bool) -> int:
     return FAILED
 
 
-def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
-    """Add a case to a file, which is created if necessary. Return the case with its final name."""
+def add_case(
+    path: str,
+    case: dict[str, Any],
+    command: str = "test",
+    check: Callable[[str], object] = parse_cases,
+) -> dict[str, Any]:
+    """Add a case at the end of a file.
+
+    Args:
+        path: The file, which is created if it does not exist.
+        case: The case.
+        command: Name of the command that reads such files.
+        check: Reads the text of such a file.
+
+    Returns:
+        The case, with a name that is new in the file.
+
+    Raises:
+        UsageError: No case can be added to the file.
+    """
     if not os.path.exists(path):
-        _save(path, f"cases:\n{text_of(case)}")
+        _save(path, f"cases:\n{text_of(case)}", check)
         return case
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -113,7 +132,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
     cases = source.data.get("cases") if isinstance(source.data, dict) else None
     if not isinstance(cases, list) or not cases or source.problems:
         raise UsageError(
-            f"{path} is not a file of test cases", hint=f"show its errors: flowengine test {path}"
+            f"{path} is not a file with cases", hint=f"show its errors: flowengine {command} {path}"
         )
     names = {case.get("name") for case in cases if isinstance(case, dict)}
     name, number = case["name"], 1
@@ -131,7 +150,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
             hint="write 'cases:' as the last key, each case with a dash, or leave FILE out and"
             " paste the printed case",
         )
-    _save(path, longer)
+    _save(path, longer, check)
     return named
 
 
@@ -142,7 +161,7 @@ def _indent(source: Source) -> int | None:
     return len(line) - len(line.lstrip(" ")) if dash == "- " else None
 
 
-def _save(path: str, text: str) -> None:
-    parse_cases(text)
+def _save(path: str, text: str, check: Callable[[str], object]) -> None:
+    check(text)
     with writing(path), open(path, "w", encoding="utf-8") as file:
         file.write(text)

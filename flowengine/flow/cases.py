@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.loading.load import FileValidator, locate
 from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.models import Loc
+from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
 from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
@@ -18,6 +18,8 @@ from flowengine.flow.source.yaml_source import Source, read, read_text, says
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.sdk.near_words import did_you_mean
+
+File = TypeVar("File", bound=Part)
 
 # Search of directories for flow files and for test case files.
 
@@ -122,23 +124,23 @@ def load_cases(path: str) -> Cases:
         message = f"{path} is not a test case file: 'cases:' is missing"
         raise FlowFileError(message, [])
     faults = Faults(source, diagnostics)
-    model = _model(source, faults)
+    model = model_of(CaseFile, source, faults)
     if model is None:
-        _refuse(diagnostics, source)
+        refuse(diagnostics, source)
     flow_path = _flow_path(path, model)
     if flow_path is None or not os.path.isfile(flow_path):
         named = model.flow or flow_path or "'flow'"
         hint = "give the path of the flow file, relative to this file"
         faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
-        _refuse(diagnostics, source)
+        refuse(diagnostics, source)
     if not read(flow_path).says("flowengine"):
         message = f"{model.flow or flow_path!r} is not a flow file"
         faults.add("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
-        _refuse(diagnostics, source)
+        refuse(diagnostics, source)
     compiled = compile_file(flow_path)
     _Names(faults, compiled.flow).check(model)
     if diagnostics.errors:
-        _refuse(diagnostics, source)
+        refuse(diagnostics, source)
     return Cases(path, source, model, compiled, flow_path)
 
 
@@ -151,11 +153,25 @@ def parse_cases(text: str) -> CaseFile:
     Returns:
         The model.
     """
-    source = read_text(text, "cases.test.yaml")
+    return parsed(CaseFile, text, "cases.test.yaml")
+
+
+def parsed(kind: type[File], text: str, name: str) -> File:
+    """Return the model of a file with cases from its text.
+
+    Args:
+        kind: The model of the file.
+        text: The content of the file. Errors in it raise `FlowFileError`.
+        name: Name of the file in messages.
+
+    Returns:
+        The model.
+    """
+    source = read_text(text, name)
     diagnostics = Diagnostics()
-    model = _model(source, Faults(source, diagnostics))
+    model = model_of(kind, source, Faults(source, diagnostics))
     if model is None or diagnostics.errors:
-        _refuse(diagnostics, source)
+        refuse(diagnostics, source)
     return model
 
 
@@ -169,17 +185,17 @@ def flow_beside(cases: str) -> str:
     return f"{cases.removesuffix(SUFFIX)}.yaml"
 
 
-def _model(source: Source, faults: Faults) -> CaseFile | None:
-    """Return the model of the file, or None if nothing is left to check."""
+def model_of(kind: type[File], source: Source, faults: Faults) -> File | None:
+    """Return the model of a file with cases, or None if nothing is left to check."""
     if source.root is None:
         return None
     if not isinstance(source.data, dict):
-        message = f"{CaseFile.NOUN} is a mapping, this is {shown(source.data)}"
+        message = f"{kind.NOUN} is a mapping, this is {shown(source.data)}"
         faults.add("E103", message, (), "start with 'cases:'")
         return None
     expander = Expander(faults)
-    expanded = expander.part(CaseFile, dict(source.data), ())
-    model = FileValidator(expander, CaseFile).validate(expanded)
+    expanded = expander.part(kind, dict(source.data), ())
+    model = FileValidator(expander, kind).validate(expanded)
     if model is not None:
         locate(model, ())
     return model
@@ -192,7 +208,7 @@ def _flow_path(path: str, model: CaseFile) -> str | None:
     return flow_beside(path) if path.endswith(SUFFIX) else None
 
 
-def _refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
+def refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
     """Refuse the file.
 
     Raises:

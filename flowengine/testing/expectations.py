@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.json_values import same
 from flowengine.sdk.untrusted import all_unmarked
+from flowengine.sdk.validation import shared
 from flowengine.testing.scripts import differences, shown, ways_apart
 
 if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
     from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Case, ExpectedError
+    from flowengine.flow.models.cases import Case
+    from flowengine.flow.models.expected import (
+        Expected,
+        ExpectedCall,
+        ExpectedError,
+        ExpectingCase,
+    )
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.testing.player import Player
@@ -48,8 +57,38 @@ def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
     return [way for way in path if tuple(steps_in(way)) not in plumbing]
 
 
+class Happened(NamedTuple):
+    """An execution that is compared with a case."""
+
+    execution: Execution
+    observations: list[Observation]
+    flow: CompiledFlow
+    at_work: Sequence[str] = ()
+    """Addresses of the steps that are still running."""
+
+
+def agent_calls(happened: Happened) -> Iterator[dict[str, Any]]:
+    """Yield the calls that models request, handoffs included, as `{name, arguments}`.
+
+    Calls that an approver rejects or a policy denies are among them.
+
+    Args:
+        happened: The execution.
+    """
+    steps = happened.flow["steps"]
+    for seen in happened.observations:
+        if seen.status != "succeeded" or steps[seen.step].get("kind") != "agent_turn":
+            continue
+        turn: Any = seen.output
+        for call in turn.get("calls", ()):
+            if "name" in call:
+                yield {"name": call["name"], "arguments": all_unmarked(call["args"])}
+            elif call["handoff"]:
+                yield {"name": call["messages"][0]["name"], "arguments": {}}
+
+
 def problems(case: Case, player: Player) -> Iterator[Problem]:
-    """Yield the differences between a case and its execution.
+    """Yield the differences between a case and the execution of its player.
 
     Args:
         case: The case.
@@ -61,29 +100,47 @@ def problems(case: Case, player: Player) -> Iterator[Problem]:
     if player.problem is not None:
         yield Problem(player.problem.message, player.problem.loc or case.loc)
         return
-    yield from _status(case, player)
-    yield from _path(case, player)
-    yield from _steps(case, player)
-    state = player.execution.state
+    at_work = player.at_work()
+    seen = player.observations
+    yield from unmet(case, Happened(player.execution, seen, player.flow.compiled, at_work))
+    for message, loc in player.scripts.left():
+        yield Problem(message, loc)
+
+
+def unmet(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
+    """Yield the expectations of a case that an execution does not meet.
+
+    Args:
+        case: The case.
+        happened: The execution.
+
+    Yields:
+        The problems, none if it meets all of them.
+    """
+    yield from _status(case, happened)
+    yield from _path(case, happened)
+    yield from _steps(case, happened)
+    yield from _calls(case, happened)
+    state = happened.execution.state
     expect = case.expect
-    if expect.outputs is not None and state["outputs"] is not None:
-        yield from _named("outputs", expect.outputs, all_unmarked(state["outputs"]), case)
+    if state["outputs"] is not None:
+        outputs = all_unmarked(state["outputs"])
+        yield from _named("outputs", expect.outputs or {}, outputs, case)
+        yield from _matches(expect, outputs)
     if expect.state is not None:
         variables = {key: all_unmarked(value[0]) for key, value in state["vars"].items()}
         yield from _named("state", expect.state, variables, case)
     if expect.error is not None and state["error"] is not None:
         yield from _error(expect.error, all_unmarked(dict(state["error"])))
     if expect.waits is not None:
-        waits = [record["address"] for record in player.execution.waits.values()]
+        waits = [record["address"] for record in happened.execution.waits.values()]
         if sorted(waits) != sorted(expect.waits):
             lines = "\n".join(ways_apart(sorted(expect.waits), sorted(waits)))
             yield Problem(f"waits\n{lines}", (*expect.loc, "waits"))
-    for message, loc in player.scripts.left():
-        yield Problem(message, loc)
 
 
-def _status(case: Case, player: Player) -> Iterator[Problem]:
-    execution = player.execution
+def _status(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
+    execution = happened.execution
     status, wanted = execution.state["status"], case.expected_status
     if status == wanted:
         return
@@ -98,7 +155,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
         if record["kind"] in DECIDABLE:
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
             message += f", add: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
-    for address in player.at_work():
+    for address in happened.at_work:
         message += f"\nstill running: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
 
@@ -107,11 +164,11 @@ def _is(status: str) -> str:
     return {"failed": "failed", "succeeded": "succeeded"}.get(status, f"is {status}")
 
 
-def _path(case: Case, player: Player) -> Iterator[Problem]:
+def _path(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
     wanted = case.expect.path
     if wanted is None:
         return
-    path = path_of(player.observations, player.flow.compiled)
+    path = path_of(happened.observations, happened.flow)
     if not any(map(is_part, wanted)):
         path = [address for address in path if not is_part(address)]
     if all(address == without_repetition(address) for address in wanted):
@@ -121,8 +178,8 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
         yield Problem(f"path\n{lines}", (*case.expect.loc, "path"))
 
 
-def _steps(case: Case, player: Player) -> Iterator[Problem]:
-    ends = {seen.address: seen for seen in player.observations}
+def _steps(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
+    ends = {seen.address: seen for seen in happened.observations}
     for address, wanted in (case.expect.steps or {}).items():
         seen = ends.get(address)
         for name in ("status", "outcome", "output"):
@@ -133,8 +190,65 @@ def _steps(case: Case, player: Player) -> Iterator[Problem]:
                 yield Problem(f"steps\n{address}: {lines}", (*case.expect.loc, "steps", address))
 
 
+def _calls(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
+    """Compare the calls that models have requested."""
+    expected = case.expect.calls
+    if expected is None:
+        return
+    made = list(agent_calls(happened))
+    key, wanted = next((key, calls) for key, calls in expected if calls is not None)
+    if not _fit(key, wanted, made):
+        with_arguments = {call.name for call in wanted if call.with_ is not None}
+        bare = {call.name for call in wanted} - with_arguments
+        expects = [_call_text(call.name, call.with_) for call in wanted]
+        requested = [
+            _call_text(call["name"], None if call["name"] in bare else call["arguments"])
+            for call in made
+        ]
+        lines = "\n".join(ways_apart(expects, requested))
+        yield Problem(f"calls\n{lines}", (*case.expect.loc, "calls"))
+
+
+def _fit(key: str, wanted: list[ExpectedCall], made: list[dict[str, Any]]) -> bool:
+    if key == "exactly":
+        return len(wanted) == len(made) and all(map(_is_call, wanted, made))
+    if key == "including":
+        rest = iter(made)
+        return all(any(_is_call(call, entry) for entry in rest) for call in wanted)
+    left = list(made)
+    for call in sorted(wanted, key=lambda call: call.with_ is None):  # those fit fewer calls
+        if (found := next((entry for entry in left if _is_call(call, entry)), None)) is None:
+            return False
+        left.remove(found)
+    return not left
+
+
+def _is_call(wanted: ExpectedCall, made: dict[str, Any]) -> bool:
+    return wanted.name == made["name"] and (
+        wanted.with_ is None or same(as_data(wanted.with_), made["arguments"])
+    )
+
+
+def _call_text(name: str, arguments: dict[str, Any] | None) -> str:
+    given = ", ".join(f"{key}={shown(value)}" for key, value in (arguments or {}).items())
+    return name if arguments is None else f"{name}({given})"
+
+
+def _matches(expect: Expected, outputs: dict[str, Any]) -> Iterator[Problem]:
+    """Compare outputs with JSON Schemas."""
+    for name, schema in (expect.matches or {}).items():
+        loc = (*expect.loc, "matches", name)
+        if name not in outputs:
+            yield Problem(f"matches\nthere is no output '{name}'", loc)
+            continue
+        try:
+            shared(schema).check(outputs[name], name)
+        except InputError as error:
+            yield Problem(f"matches\n{error.message}", loc)
+
+
 def _named(
-    what: str, wanted: dict[str, Any], actual: dict[str, Any], case: Case
+    what: str, wanted: dict[str, Any], actual: dict[str, Any], case: ExpectingCase
 ) -> Iterator[Problem]:
     """Compare the expected values by name, ignoring other names."""
     for name, value in wanted.items():

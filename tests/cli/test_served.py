@@ -133,7 +133,8 @@ def _needed(name: str) -> list[str]:
         return ["ana", "bob"]
     if name.startswith("sessions ") and name != "sessions list":
         return ["ana"]
-    return {"envs shell": ["flow.yaml"], "migrate": ["--to", "store"]}.get(name, [])
+    needed = {"envs shell": ["flow.yaml"], "eval": ["a.eval.yaml"], "migrate": ["--to", "store"]}
+    return needed.get(name, [])
 
 
 def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) -> None:

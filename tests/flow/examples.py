@@ -8,7 +8,9 @@ from pathlib import Path
 from flowengine.flow.compile import Compiled, compile_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = [path for path in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in path.suffixes]
+FILES = [
+    path for path in sorted(EXAMPLES.glob("**/*.yaml")) if not {".test", ".eval"} & {*path.suffixes}
+]
 
 
 @cache

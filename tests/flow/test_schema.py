@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
 from flowengine.flow.export.definition import expanded, to_yaml
-from flowengine.flow.export.file_schema import case_schema, flow_schema, schema_for
+from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema, schema_for
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.yaml_source import read, read_text
@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = flow_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 CASES = sorted((ROOT / "examples").rglob("*.test.yaml"))
+EVALUATIONS = sorted((ROOT / "examples").rglob("*.eval.yaml"))
 
 EVERYTHING = """\
 flowengine: 1
@@ -155,6 +156,24 @@ def test_the_schema_of_test_cases_is_current_and_fits_the_examples() -> None:
     assert not validator.is_valid(
         {"cases": [{"name": "a", "tools": {"x": {"return": 1, "raise": "A"}}}]}
     )
+
+
+def test_the_schema_of_evaluations_is_current_and_fits_the_examples() -> None:
+    """`flowengine schema --evals -o schemas/eval-1.schema.json` writes it."""
+    path = ROOT / "schemas" / "eval-1.schema.json"
+    schema = eval_schema()
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+    validator = Draft202012Validator(schema)
+    assert len(EVALUATIONS) >= 3
+    for one in EVALUATIONS:
+        assert [error.message for error in validator.iter_errors(read(one).data)] == [], one
+    assert validator.is_valid({"cases": [{"name": "a", "expect": {"calls": ["find"]}}]})
+    assert not validator.is_valid({"cases": [], "require": {"passed": 2}})
+    assert not validator.is_valid({"cases": [], "repeat": 0})
 
 
 def test_it_is_a_schema_of_draft_2020_12() -> None:

@@ -116,10 +116,11 @@ def _first_line(text: str) -> str:
 class Schema:
     """`flowengine schema`: the JSON Schema of flow files."""
 
-    HELP = "print the JSON Schema of flow files or of their test cases, for editors"
+    HELP = "print the JSON Schema of flow files, test cases or evaluations, for editors"
     EXAMPLE = """\
 flowengine schema -o flow-1.schema.json
 flowengine schema --tests -o test-1.schema.json
+flowengine schema --evals -o eval-1.schema.json
 flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
 
     @staticmethod
@@ -127,6 +128,7 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
         """Add the arguments."""
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--tests", action="store_true", help="the schema of test case files")
+        which.add_argument("--evals", action="store_true", help="the schema of evaluation files")
         which.add_argument(
             "--for",
             dest="file",
@@ -147,10 +149,12 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:
-    from flowengine.flow.export.file_schema import case_schema, flow_schema
+    from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema
 
     if arguments.tests:
         return case_schema()
+    if arguments.evals:
+        return eval_schema()
     return flow_schema() if arguments.file is None else _schema_for(arguments.file)
 
 

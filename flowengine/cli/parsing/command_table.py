@@ -95,6 +95,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "check": "check:Check",
         "explain": "check:Explain",
         "test": "test:Test",
+        "eval": "eval:Eval",
         "schema": "init:Schema",
     },
     "Maintenance": {
@@ -105,6 +106,7 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 STORE_COMMANDS = {
     "chat": "a worker runs the agent: run its flow, and continue the conversation on the page",
+    "eval": "it runs the flows on this machine",
     "migrate": "it needs both stores",
     "worker": "it needs the store",
     "serve": "it needs the store",
@@ -133,7 +135,7 @@ STORE_OPTIONS = {
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
-STORELESS = frozenset({*GROUPS["Authoring"], "init", "completion", "doctor"})
+STORELESS = frozenset({*GROUPS["Authoring"], "init", "completion", "doctor"} - {"eval"})
 """Commands that need neither a store nor a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module and class."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from flowengine.errors import FlowFileError
+    from flowengine.testing.evaluation import Trial
     from flowengine.testing.expectations import Problem
     from flowengine.testing.suite import CaseOutcome, SuiteReport
 
@@ -42,11 +43,54 @@ def write_junit(
     Raises:
         UsageError: The file cannot be written.
     """
-    from xml.etree.ElementTree import ElementTree, indent
-
     suites = [_suite(report) for report in reports]
     suites += [_broken(file, error) for file, error in broken]
-    root = _element("testsuites", {"name": "flowengine test", **_totals(suites)}, suites)
+    _write(path, "flowengine test", suites)
+
+
+def write_trials(path: Path, file: str, trials: Sequence[Trial]) -> None:
+    """Write the trials of an evaluation as JUnit XML, with a suite for each variant.
+
+    Args:
+        path: The file, which is replaced.
+        file: The evaluation file.
+        trials: Its trials.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    suites = []
+    for variant in dict.fromkeys(trial.variant for trial in trials):
+        own = [trial for trial in trials if trial.variant == variant]
+        states = [_TRIALS.get(trial.status) for trial in own]
+        failed, errors, skipped = map(states.count, ("failure", "error", "skipped"))
+        seconds = sum(trial.seconds for trial in own)
+        total = _counts(file, len(own), failed, errors, seconds, skipped)
+        cases = [_trial(file, trial) for trial in own]
+        suites.append(_element("testsuite", {**total, "name": f"{file}: {variant}"}, cases))
+    _write(path, "flowengine eval", suites)
+
+
+_TRIALS = {"failed": "failure", "error": "error", "waiting": "skipped", "not run": "skipped"}
+"""Status of a trial that has not passed → its element."""
+
+
+def _trial(file: str, trial: Trial) -> Element:
+    inner = []
+    if trial.status in _TRIALS:
+        message = " ".join((trial.problems or [trial.status])[0].split("\n"))
+        kind = _TRIALS[trial.status]
+        inner = [_element(kind, {"message": message, "type": trial.status})]
+        inner[0].text = _xml("\n".join([trial.execution, *trial.problems]))
+    name = f"{trial.case} ({trial.number})"
+    given = {"name": name, "classname": f"{_class(file)}.{trial.variant}", "file": file}
+    return _element("testcase", {**given, "time": _time(trial.seconds)}, inner)
+
+
+def _write(path: Path, name: str, suites: Sequence[Element]) -> None:
+    from xml.etree.ElementTree import ElementTree, indent
+
+    root = _element("testsuites", {"name": name, **_totals(suites)}, suites)
     indent(root)
     with writing(path):
         ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
@@ -81,9 +125,12 @@ def _broken(file: str, error: FlowFileError) -> Element:
     return _element("testsuite", _counts(file, 1, 0, 1, 0), [_element("testcase", given, [reason])])
 
 
-def _counts(file: str, tests: int, failures: int, errors: int, seconds: float) -> dict[str, str]:
-    counts = {"tests": str(tests), "failures": str(failures), "errors": str(errors)}
-    return {"name": file, "file": file, **counts, "skipped": "0", "time": _time(seconds)}
+def _counts(
+    file: str, tests: int, failures: int, errors: int, seconds: float, skipped: int = 0
+) -> dict[str, str]:
+    counts = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
+    texts = {name: str(count) for name, count in counts.items()}
+    return {"name": file, "file": file, **texts, "time": _time(seconds)}
 
 
 def _totals(suites: Sequence[Element]) -> dict[str, str]:
@@ -94,7 +141,9 @@ def _totals(suites: Sequence[Element]) -> dict[str, str]:
 
 def _class(file: str) -> str:
     """Return a test file as the dotted name by which CI systems group cases."""
-    return ".".join(Path(file.removesuffix(".yaml").removesuffix(".test")).parts).lstrip("/.")
+    return ".".join(
+        Path(file.removesuffix(".yaml").removesuffix(".test").removesuffix(".eval")).parts
+    ).lstrip("/.")
 
 
 def _time(seconds: float) -> str:

@@ -41,6 +41,7 @@ from flowengine.flow.models import (
 from flowengine.flow.models.agent import InlineAgent
 from flowengine.flow.models.base import ExclusiveKeys, refused_keys
 from flowengine.flow.models.cases import CaseFile
+from flowengine.flow.models.evaluations import EvalFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
 
@@ -82,12 +83,24 @@ def flow_schema() -> Schema:
 
 def case_schema() -> Schema:
     """Return the JSON Schema of test case files, draft 2020-12."""
-    definitions: dict[str, Schema] = {"Duration": copy.deepcopy(DEFINITIONS["Duration"])}
-    definitions["SignalName"] = copy.deepcopy(DEFINITIONS["SignalName"])
-    _define(CaseFile, definitions)
-    top = definitions.pop("CaseFile")
-    head = {"$schema": DIALECT, "title": "Test cases of a flow of flowengine, version 1"}
-    return {**head, **top, "$defs": dict(sorted(definitions.items()))}
+    return _schema_of(CaseFile, "Test cases of a flow of flowengine, version 1")
+
+
+def eval_schema() -> Schema:
+    """Return the JSON Schema of evaluation files, draft 2020-12."""
+    return _schema_of(EvalFile, "An evaluation of a flow of flowengine, version 1")
+
+
+def _schema_of(file: type[Part], title: str) -> Schema:
+    """Return the JSON Schema of a file with cases, with the shared definitions that it uses."""
+    definitions: dict[str, Schema] = {}
+    if file is CaseFile:
+        definitions |= copy.deepcopy(
+            {name: DEFINITIONS[name] for name in ("Duration", "SignalName")}
+        )
+    _define(file, definitions)
+    top = definitions.pop(file.__name__)
+    return {"$schema": DIALECT, "title": title, **top, "$defs": dict(sorted(definitions.items()))}
 
 
 def schema_for(model: FlowModel, imported: Mapping[str, FlowModel] | None = None) -> Schema:

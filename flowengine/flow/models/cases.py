@@ -8,14 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from flowengine.flow.models.base import ExclusiveKeys, Part
+from flowengine.flow.models.expected import ExpectingCase, Words
 from flowengine.flow.models.types import AsSchema, CheckedType, Duration, SignalName, Value, wrong
 from flowengine.kernel.notation.times import parse_time
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        wrong("text", value)
-    return str(value)
 
 
 def _time(value: Any) -> str:
@@ -38,12 +33,9 @@ def _true(value: Any) -> bool:
     return True
 
 
-Words = Annotated[str, CheckedType(_text), AsSchema({"type": "string", "minLength": 1})]
-"""Text that is not empty."""
 Time = Annotated[str, CheckedType(_time), AsSchema({"type": "string", "minLength": 1})]
 User = Annotated[str, CheckedType(_user), AsSchema({"type": "string", "minLength": 1})]
 Yes = Annotated[bool, CheckedType(_true), AsSchema({"const": True})]
-Status = Literal["running", "succeeded", "failed", "cancelled", "waiting", "stalled"]
 
 
 class Raised(Part):
@@ -288,89 +280,13 @@ class Operating(Part):
     by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
 
 
-class ExpectedError(Part):
-    """The error with which the execution fails. Omitted properties are not checked."""
-
-    NOUN = "an error"
-    MAIN = "type"
-
-    type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
-    message: Words | None = Field(
-        default=None, description="A substring of its message.", examples=["was rejected"]
-    )
-    step: Words | None = Field(
-        default=None, description="Address of the step that raised it.", examples=["book"]
-    )
-    data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
-
-
-class ExpectedStep(Part):
-    """How a step is expected to have ended. Omitted properties are not checked."""
-
-    NOUN = "a step"
-    MAIN = "status"
-
-    status: Words | None = Field(default=None, description="Its status.", examples=["skipped"])
-    outcome: Words | None = Field(default=None, description="Its outcome.", examples=["approve"])
-    output: Value = Field(default=None, description="Its output.", examples=[{"id": 7}])
-
-
-class Expected(Part):
-    """The expected result of a case. Omitted properties are not checked."""
-
-    NOUN = "'expect'"
-
-    status: Status | None = Field(
-        default=None,
-        description=(
-            "Default: `failed` with `error`, `waiting` with `waits`, otherwise "
-            "`succeeded`. With `waiting`, time advances only to the end of the script, "
-            "or to `until`."
-        ),
-        examples=["succeeded"],
-    )
-    path: list[Words] | None = Field(
-        default=None,
-        description=(
-            "The steps in the order in which they start: only those of the flow itself, "
-            "or all if an address such as `each[a]/check` is among them. Skipped steps "
-            "are omitted."
-        ),
-        examples=[["route", "book"]],
-    )
-    steps: dict[str, ExpectedStep] | None = Field(
-        default=None,
-        description="How steps ended, by address: a status, or `{status, outcome, output}`.",
-        examples=[{"notify": "skipped"}],
-    )
-    outputs: dict[str, Value] | None = Field(
-        default=None, description="Outputs by name.", examples=[{"booked": True}]
-    )
-    error: ExpectedError | None = Field(
-        default=None, description="The error.", examples=["Rejected"]
-    )
-    state: dict[str, Value] | None = Field(
-        default=None, description="State at the end, by key.", examples=[{"count": 3}]
-    )
-    waits: list[Words] | None = Field(
-        default=None, description="Addresses of the waiting steps.", examples=[["manager"]]
-    )
-
-
-class Case(Part):
+class Case(ExpectingCase):
     """One execution of the flow, with all scripted results."""
 
-    NOUN = "a case"
-    NAMED = "name"
-
-    name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
         default={},
         description="The groups of users, in addition to those of the file.",
         examples=[{"managers": ["user:ben"]}],
-    )
-    inputs: dict[str, Value] = Field(
-        default={}, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )
     by: User = Field(
         default="user:test", description="The user who starts the execution.", examples=["user:ana"]
@@ -422,21 +338,6 @@ class Case(Part):
         "it still waits.",
         examples=["3d"],
     )
-    expect: Expected = Field(
-        default_factory=lambda: Expected.model_validate({}),
-        description="The expected result. Default: the execution succeeds.",
-        examples=[{"path": ["route", "book"]}],
-    )
-
-    @property
-    def expected_status(self) -> str:
-        """The status at the end."""
-        expect = self.expect
-        if expect.status is not None:
-            return expect.status
-        if expect.error is not None:
-            return "failed"
-        return "waiting" if expect.waits is not None else "succeeded"
 
 
 class CaseFile(Part):

@@ -1,0 +1,227 @@
+"""`flowengine eval`: run cases with variants of a flow, and judge the results."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from secrets import token_hex
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.output import err, out, out_json, paint, table
+from flowengine.cli.views.case_results import write_trials
+from flowengine.errors import NotFound, UsageError
+from flowengine.sdk.untrusted import all_unmarked
+from flowengine.sdk.visible_text import printable
+
+if TYPE_CHECKING:
+    from flowengine.flow.evaluations import EvalPlan
+    from flowengine.testing.eval_report import Estimate, Report
+    from flowengine.testing.evaluation import Trial
+
+FAILED = 1
+WAITING = 4
+_COLOURS = {"passed": "green", "failed": "red", "error": "red"}
+
+
+class Eval:
+    """`flowengine eval`: run cases with variants of a flow, and judge the results."""
+
+    HELP = "evaluate a flow: cases, models or versions to compare, judges, required scores"
+    EXAMPLE = """\
+flowengine eval support.eval.yaml
+flowengine eval support.eval.yaml --id monday --junit results.xml
+flowengine eval support.eval.yaml --against monday
+flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
+
+    @staticmethod
+    def configure(parser: ArgumentParser) -> None:
+        """Add the arguments."""
+        codes = (
+            "0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"
+        )
+        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
+        parser.add_argument("file", metavar="FILE", help="the evaluation, such as NAME.eval.yaml")
+        parser.add_argument(
+            "--id",
+            metavar="ID",
+            help="id of the evaluation: the same id continues it, and shows it again once it has "
+            "ended",
+        )
+        parser.add_argument(
+            "--against", metavar="ID", help="compare each variant with an earlier evaluation"
+        )
+        parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this")
+        parser.add_argument(
+            "--from",
+            dest="execution",
+            metavar="ID",
+            help="instead of running it: add the inputs and outputs of an execution to FILE as a "
+            "case",
+        )
+        parser.add_argument("--name", metavar="NAME", help="name of the case that --from adds")
+        parser.add_argument(
+            "--junit", metavar="FILE", type=Path, help="also write the trials as JUnit XML"
+        )
+        read.add_workdir(parser)
+        read.add_linger(parser)
+
+    @staticmethod
+    def run(arguments: Namespace) -> int:
+        """Run the evaluation.
+
+        Returns:
+            0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
+
+        Raises:
+            NotFound: There is no earlier evaluation with the id of `--against`.
+        """
+        from dataclasses import asdict
+
+        from flowengine.agents.first_messages import answered_by
+        from flowengine.flow.evaluations import load_evaluation
+        from flowengine.testing.eval_report import report_on
+        from flowengine.testing.evaluation import Evaluation
+        from flowengine.util.blocking import run_on_new_loop
+
+        plan = load_evaluation(arguments.file)
+        if arguments.execution is not None:
+            return _add_case(arguments, plan)
+        id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
+        first, path = plan.variants[0]
+        with answered_by(first.model), CliSession(arguments, make=path) as session:
+            evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
+            before, earlier = arguments.against, []
+            if before is not None:
+                old = Evaluation(session.engine, plan, before, only=arguments.case)
+                if not (earlier := run_on_new_loop(old.judge_again())):
+                    raise NotFound(f"no trial of these cases belongs to '{before}'")
+            again = session.command("eval", arguments.file, "--id", id)
+            _introduce(arguments, id, evaluation.outdated())
+            try:
+                trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"to continue: {again}") from None
+        report = report_on(trials, plan.model.require, earlier, before or "")
+        if arguments.junit is not None:
+            write_trials(arguments.junit, arguments.file, trials)
+        if arguments.json:
+            data = [asdict(trial) for trial in trials]
+            out_json({"evaluation": id, **asdict(report), "trials": data})
+        else:
+            _show(arguments, trials, report)
+        if _count(trials, "waiting"):
+            if not arguments.quiet:
+                err(f"to continue once nothing waits: {again}")
+            return WAITING
+        return FAILED if report.too_low or _count(trials, "not run") else 0
+
+
+def _introduce(arguments: Namespace, id: str, outdated: int) -> None:
+    """Report the id of the evaluation, and how many trials ran another version of the flow."""
+    if not arguments.quiet:
+        err(f"evaluation {id}")
+    if outdated:
+        those = "1 trial" if outdated == 1 else f"{outdated} trials"
+        err(
+            f"{paint('warning:', 'yellow')} {those} of '{id}' ran before the flow changed. To run "
+            "the changed flow, choose another --id"
+        )
+
+
+def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
+    """Add the inputs and outputs of an execution to the file, as a case.
+
+    Its outputs are the reference answer of the judge, or are expected exactly if there is none. A
+    single output is the answer itself.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: The execution has not succeeded.
+    """
+    from flowengine.cli.case_recording import add_case
+    from flowengine.flow.cases import parsed
+    from flowengine.flow.models.evaluations import EvalFile
+
+    with CliSession(arguments) as session:
+        info = session.engine.executions.show(arguments.execution)
+        short = session.short(info["execution"])
+    if info["outputs"] is None:
+        raise UsageError(f"execution {short} is {info['status']}: it has no outputs")
+    name = arguments.name or f"recorded from {short}"
+    outputs: dict[str, Any] = {"expect": {"outputs": info["outputs"]}}
+    if plan.judge is not None:
+        values = list(info["outputs"].values())
+        outputs = {"expected": values[0] if len(values) == 1 else info["outputs"]}
+    case = all_unmarked({"name": name, "inputs": info["inputs"], **outputs})
+    path = arguments.file
+    case = add_case(path, case, "eval", lambda text: parsed(EvalFile, text, path))
+    if arguments.json:
+        out_json({"file": path, "case": case})
+    elif not arguments.quiet:
+        err(f"written to {path}: {case['name']}")
+    return 0
+
+
+def _tell(arguments: Namespace, trial: Trial) -> None:
+    """Report a trial that has its result, with the reasons if it has not passed."""
+    if arguments.json or (trial.passed and not arguments.verbose):
+        return
+    word = paint(trial.status, _COLOURS.get(trial.status, "yellow"))
+    err(printable(f"{word}  {trial.variant}: {trial.case} ({trial.number})  {trial.execution}"))
+    for problem in trial.problems:
+        for line in problem.split("\n"):
+            err(f"  {printable(line)}")
+
+
+def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
+    repeats = max((trial.number for trial in trials), default=1)
+    names = list(dict.fromkeys(name for variant in report.variants for name in variant.scores))
+    again = [f"ALL OF {repeats}", f"ANY OF {repeats}"] if repeats > 1 else []
+    head = ["VARIANT", *(name.upper() for name in names), *again, "COST", "TOKENS", "TIME"]
+    rows = []
+    for variant in report.variants:
+        scores = [_interval(variant.scores.get(name)) for name in names]
+        shares = [f"{share:.0%}" for share in (variant.always, variant.ever)] if again else []
+        used = [f"${variant.cost_usd:.4f}", str(variant.tokens), f"{variant.seconds:.1f}s"]
+        rows.append([printable(cell) for cell in (variant.name, *scores, *shares, *used)])
+    for line in table(rows, head) if rows else []:
+        out(line)
+    for each in report.comparisons:
+        low, high = each.difference.low * 100, each.difference.high * 100
+        out(
+            printable(
+                f"{each.variant} against {each.baseline}: {each.score} "
+                f"{each.difference.mean * 100:+.0f} points ({low:+.0f} to {high:+.0f}), "
+                f"{each.better} better, {each.worse} worse, {each.same} the same"
+            )
+        )
+    for fall in report.too_low:
+        reached = "there is no such score" if fall.reached is None else f"{fall.reached:.0%}"
+        text = f"{fall.variant}: {fall.score} must be at least {fall.required:.0%}: {reached}"
+        out(printable(f"{paint('too low', 'red')}  {text}"))
+    if arguments.quiet:
+        return
+    cost = sum(trial.cost_usd + trial.judge_cost_usd for trial in trials)
+    judges = sum(trial.judge_cost_usd for trial in trials)
+    left = {status: _count(trials, status) for status in ("waiting", "not run")}
+    counts = [
+        "1 trial" if len(trials) == 1 else f"{len(trials)} trials",
+        *(f"{left[key]} {key}" for key in left if left[key]),
+    ]
+    share = f", of which ${judges:.4f} for the judge" if judges else ""
+    err(f"{', '.join(counts)}, ${cost:.4f}{share}")
+
+
+def _count(trials: list[Trial], status: str) -> int:
+    return sum(trial.status == status for trial in trials)
+
+
+def _interval(score: Estimate | None) -> str:
+    if score is None:
+        return "-"
+    return f"{score.mean:.0%} ({score.low * 100:.0f} to {score.high:.0%})"

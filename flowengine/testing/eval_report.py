@@ -1,0 +1,213 @@
+"""The report on an evaluation: scores with intervals, comparisons, and what falls short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import mean, median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowengine.testing.evaluation import Trial
+
+PASSED = "passed"
+"""The score that every evaluation has: 1 for a trial that has passed."""
+
+
+Z = 1.959964
+"""The 97.5% quantile of the normal distribution, for intervals of 95%."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval of 95%."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def rate(scores: Sequence[float]) -> Estimate:
+    """Return the mean score with the interval of Wilson.
+
+    The interval is (p + z²/2n ± z√(p(1-p)/n + z²/4n²)) / (1 + z²/n): E. B. Wilson, Probable
+    inference, the law of succession, and statistical inference, JASA 22 (1927). No score from 0 to
+    1 varies more than a rate with the same mean, so the interval is never too narrow for scores.
+
+    Args:
+        scores: One score from 0 to 1 for each case, at least one. Repetitions of a case are not
+            independent, so the score of a repeated case is the mean of its trials.
+
+    Returns:
+        The estimate.
+    """
+    n, p = len(scores), mean(scores)
+    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    return Estimate(p, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def difference(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """Return the mean difference of paired scores with the interval of Agresti and Min.
+
+    Two cases are added: half a case each with a difference of 1 and -1, and one without. The
+    interval is then Wald's: A. Agresti and Y. Min, Simple improved confidence intervals for
+    comparing matched proportions, Statistics in Medicine 24 (2005).
+
+    Args:
+        pairs: The scores of each case, before and after, at least one.
+
+    Returns:
+        After minus before. The interval is around the mean of the enlarged sample.
+    """
+    differences = [after - before for before, after in pairs]
+    n = len(differences) + 2
+    middle = sum(differences) / n
+    variance = (sum(d * d for d in differences) + 1) / n - middle**2
+    half = Z * sqrt(variance / n)
+    return Estimate(mean(differences), max(-1.0, middle - half), min(1.0, middle + half))
+
+
+@dataclass(frozen=True)
+class VariantReport:
+    """The results of one variant."""
+
+    name: str
+    trials: int
+    """Those that were run."""
+    cases: int
+    errors: int
+    scores: dict[str, Estimate]
+    """`passed` and the verdicts of the judge, by name."""
+    always: float
+    """The share of cases in which all trials have passed: pass^k of tau-bench (Yao et al., 2024)
+    with k trials of each case."""
+    ever: float
+    """The share of cases in which any trial has passed: pass@k (Chen et al., 2021)."""
+    tokens: int
+    cost_usd: float
+    seconds: float
+    """Median of the trials."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One score of a variant against that of the baseline, over the same cases."""
+
+    variant: str
+    baseline: str
+    score: str
+    difference: Estimate
+    better: int
+    worse: int
+    same: int
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A required score that a variant does not reach."""
+
+    variant: str
+    score: str
+    required: float
+    reached: float | None
+    """None: it has no such score."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of an evaluation."""
+
+    variants: list[VariantReport]
+    comparisons: list[Comparison]
+    """Of each variant with the first one, then of each with itself in an earlier evaluation."""
+    too_low: list[Shortfall]
+
+
+def report_on(
+    trials: Iterable[Trial],
+    required: Mapping[str, float],
+    earlier: Iterable[Trial] = (),
+    earlier_id: str = "",
+) -> Report:
+    """Return the results of an evaluation.
+
+    Args:
+        trials: Its trials. Those that wait or were not run are left out.
+        required: The mean score that each variant must reach, by name.
+        earlier: Trials of an earlier evaluation.
+        earlier_id: Id of the earlier evaluation.
+
+    Returns:
+        The report.
+    """
+    own, before = _by_variant(trials), _by_variant(earlier)
+    first, *others = own.items() or [("", [])]
+    compared = [each for other in others for each in _compared(first, other)]
+    for name in own:
+        if name in before:
+            baseline = f"{name} of {earlier_id}", before[name]
+            compared += _compared(baseline, (name, own[name]))
+    reports = [_variant(name, ran) for name, ran in own.items()]
+    missed = []
+    for report in reports:
+        for name, least in required.items():
+            score = report.scores.get(name)
+            if score is None or score.mean < least:
+                reached = None if score is None else score.mean
+                missed.append(Shortfall(report.name, name, least, reached))
+    return Report(reports, compared, missed)
+
+
+def _variant(name: str, trials: list[Trial]) -> VariantReport:
+    cases = by_cases(trials, PASSED)
+    return VariantReport(
+        name,
+        len(trials),
+        len(cases),
+        sum(trial.status == "error" for trial in trials),
+        {name: rate(list(by_cases(trials, name).values())) for name in _names(trials)},
+        mean(float(score == 1) for score in cases.values()),
+        mean(float(score > 0) for score in cases.values()),
+        sum(trial.tokens for trial in trials),
+        sum(trial.cost_usd for trial in trials),
+        median(trial.seconds for trial in trials),
+    )
+
+
+def _names(trials: list[Trial]) -> Iterable[str]:
+    """Return the names of the scores of trials, without repetition."""
+    return dict.fromkeys((PASSED, *(name for trial in trials for name in trial.scores)))
+
+
+def by_cases(trials: Iterable[Trial], name: str) -> dict[str, float]:
+    """Return the mean score of each case that has this score."""
+    scores: dict[str, list[float]] = {}
+    for trial in trials:
+        value = float(trial.passed) if name == PASSED else trial.scores.get(name)
+        if value is not None:
+            scores.setdefault(trial.case, []).append(value)
+    return {case: mean(values) for case, values in scores.items()}
+
+
+def _by_variant(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.status not in {"not run", "waiting"}:
+            found.setdefault(trial.variant, []).append(trial)
+    return found
+
+
+def _compared(
+    baseline: tuple[str, list[Trial]], variant: tuple[str, list[Trial]]
+) -> Iterable[Comparison]:
+    for name in _names(variant[1]):
+        before, after = by_cases(baseline[1], name), by_cases(variant[1], name)
+        pairs = [(before[case], after[case]) for case in after if case in before]
+        if pairs:
+            better = sum(new > old for old, new in pairs)
+            worse = sum(new < old for old, new in pairs)
+            same = len(pairs) - better - worse
+            estimate = difference(pairs)
+            yield Comparison(variant[0], baseline[0], name, estimate, better, worse, same)
