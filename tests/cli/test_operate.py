@@ -254,3 +254,19 @@ def test_maps_and_loops_take_as_long_as_their_parts(flowengine: CommandLine) -> 
     drawn = flowengine("graph", flowengine.newest()).out
     assert "3 succeeded" in drawn
     assert "2 succeeded" in drawn
+
+
+def test_a_failure_whose_notification_is_not_sent_is_still_that_failure(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write("telling.py", "def tell(execution: dict) -> None: raise ConnectionError")
+    flow = flowengine.write(
+        "failing.yaml",
+        "flowengine: 1\nid: failing\ntools: {tell: {python: 'telling:tell'}}\nnotify: [tell]\n"
+        "steps: [{id: a, fail: {type: Broken, message: too much}}]\n",
+    )
+    done = flowengine("run", flow, "--id", "f1", code=1)
+
+    assert "error: Broken at a: too much" in done.err
+    assert flowengine("--json", "run", flow, code=1).json()["error"]["type"] == "Broken"
+    assert "the notification by 'tell' is not sent yet" in flowengine("why", "f1").out

@@ -53,7 +53,7 @@ def as_object(session: CliSession, result: ExecutionResult) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     data = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
-        [reason] = session.engine.executions.why(result.execution)
+        reason, *_ = session.engine.executions.why(result.execution)  # then notifications
         data |= {key: reason[key] for key in ("not_undone", "undone_by") if key in reason}
         session.make_pasted(reason)
         if "command" in reason:

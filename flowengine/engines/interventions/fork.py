@@ -19,6 +19,7 @@ from flowengine.engines.interventions.fork_points import (
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
 from flowengine.engines.starting.beginning import execution_data, new_record
+from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.notation.addresses import COMPENSATION
@@ -81,6 +82,7 @@ def fork(
     linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
         check_same_past(host.flows, before, linked, past, at)
+        past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0])}
     values = _checked_state(linked, values)
     now = host.clock.now()
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
@@ -108,6 +110,26 @@ def fork(
         late += _warnings(record, found, now)
     execution.queue += [written, again, *late]
     return execution
+
+
+def _with_new_inputs(linked: LinkedFlow, started: Any) -> dict[str, Any]:
+    """Return the inputs of an execution, with the defaults of those that a changed flow has added.
+
+    Raises:
+        InputError: One of them has no default.
+    """
+    given, declared = started["inputs"], linked.compiled.get("inputs", {})
+    if declared.keys() <= given.keys():
+        return dict(given)
+    kept = {name: given[name] for name in declared if name in given}
+    complete = with_defaults(linked.graph, kept, started["execution"], started["at"])
+    for name in declared.keys() - complete.keys():
+        raise InputError(
+            f"the changed flow needs the input '{name}', which the execution does not have",
+            field=name,
+            hint="give it a default",
+        )
+    return {**complete, **given}
 
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
