@@ -372,18 +372,33 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            beside = entry.get("beside", False)
-            if beside and (why := _not_beside(agent, when, tells=tells)):
+            beside, arriving = entry.get("beside", False), None
+            if beside and (why := _not_beside(agent, tool, when, tells=tells)):
                 agent.home.refuse("E103", why, (*loc[:-1], "beside"), "leave it out")
+            elif beside and when == "after":
+                beside, arriving = False, _function(agent, tool, loc)
             checked = declared_tool(tool, {"agents": {}})
-            agent_checks.append(AgentCheck(checked, when, tells, known, beside))
+            agent_checks.append(AgentCheck(checked, when, tells, known, beside, arriving))
     return agent_checks
 
 
-def _not_beside(agent: Declared, when: str, *, tells: bool) -> str:
-    """Return why a check cannot run beside the first request, or the empty text."""
+def _function(agent: Declared, tool: DeclaredTool, loc: Loc) -> Plain:
+    """Return the location of the Python function that a tool calls, or None."""
+    if "agent_function" in tool.declaration:
+        return tool.declaration["agent_function"]["function"]
+    named = tool.declaration.get("python", {}).get("function")
+    return None if named is None else {**agent.home.function(named, loc)}
+
+
+def _not_beside(agent: Declared, tool: DeclaredTool, when: str, *, tells: bool) -> str:
+    """Return why a check cannot run beside a request, or the empty text."""
     if when == "after":
-        return "a check of the answer cannot run beside the request for it"
+        more = {"approval", "bind", "environments", "in"} & {*tool.declaration, *tool.modifiers}
+        if more or not {"python", "agent_function"} & set(tool.declaration):
+            return "only a Python function, without approval and environment, judges arriving text"
+        if "returns" in agent.content or agent.content.get("finish") == "tools":
+            return "with 'returns' or 'finish: tools', arriving text is not the answer"
+        return ""
     if tells:
         return "'then' sends the error to the model, which must know the error before it answers"
     if any("before_turn" in hook for hook in agent.content.get("hooks", [])):

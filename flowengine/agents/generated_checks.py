@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flowengine.agents.termination import IDLE, NO_END
@@ -50,7 +50,9 @@ class AgentCheck:
     arguments: Sequence[str]
     """The arguments that it takes, from `GIVEN`."""
     beside: bool = False
-    """Whether it runs beside the request to the model."""
+    """Whether it checks a prompt beside the request to the model."""
+    arriving: Plain = None
+    """The function that also checks an answer while it arrives."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,39 @@ def ahead(agent: str) -> str:
 def run_beside(checks: Sequence[AgentCheck]) -> bool:
     """Return whether checks run beside the request to the model."""
     return any(check.beside for check in checks)
+
+
+def arriving(checks: Sequence[AgentCheck]) -> list[Plain]:
+    """Return the checks of text that arrives, as a constant of the turn."""
+    return [
+        {"check": check.tool.name, "function": check.arriving, "arguments": [*check.arguments]}
+        for check in checks
+        if check.arriving
+    ]
+
+
+def closed(checks: Sequence[AgentCheck], around: Around) -> list[Plain]:
+    """Return the error handlers of a turn whose request a check of arriving text has closed.
+
+    They act as after a whole answer. The turn counts, and the next request is measured anew.
+    """
+    # The turn has failed, so it is not yet counted when it is decided whether one is left.
+    around = replace(around, over=around.over.replace("state.turns", "state.turns + 1"))
+    said = "[{'role': 'assistant', 'content': error.data.text}] + "
+    handlers: list[Plain] = []
+    for check in checks:
+        stopped = f"default(error.data.check, '') == {json.dumps(check.tool.name)}"
+        for handler in _after(check, around.end, around, said) if check.arriving else ():
+            when = handler.get("when", "${{ true }}")[4:-3]
+            turn = {"active": around.agent, "turns": 1, "last": {}}
+            handlers.append(
+                {
+                    **handler,
+                    "when": f"${{{{ {stopped} && ({when}) }}}}",
+                    "set": {**handler["set"], **turn},
+                }
+            )
+    return handlers
 
 
 def ids(agent: str, checks: Sequence[AgentCheck]) -> list[str]:
@@ -209,20 +244,22 @@ def _before(check: AgentCheck, to: str, around: Around) -> list[Plain]:
     return [{"set": {"messages": _message(text, held)}, "next": to}]
 
 
-def _after(check: AgentCheck, to: str, around: Around) -> list[Plain]:
+def _after(check: AgentCheck, to: str, around: Around, said: str = "") -> list[Plain]:
     """Return the error handlers of a check of the answer.
+
+    `said` adds the answer to the conversation, if it is not part of it.
 
     The refused answer is always followed by the reason. In a chat, for example, the model can see
     both later, and must not assume that the user has read that answer.
     """
     reason = _reason(check, "the answer")
     why = "'A check refused your answer: ' + call_reason(error)"
-    refused = {"messages": _message(why)}
+    refused = {"messages": _message(why, said)}
     if not check.tells:
         return [_ends(around, reason, refused)]
     over = {**refused, "end": {**NO_END, "reason": reason}, "text": ""}
     again: Plain = {
-        "messages": _message(f"{why} + '\\nAnswer again.'"),
+        "messages": _message(f"{why} + '\\nAnswer again.'", said),
         "end": NO_END,
         "text": "",
         "refused": "${{ state.refused + 1 }}",

@@ -379,18 +379,22 @@ class FlowWriter:
             self.marks |= marks
             yield from steps
         if agent.checks:
-            refused = self.person or "end"
-            enters = self._enter(agent)
-            begins = self.passed if agent is self.agents[0] and self.passed else enters
-            around = Around(
-                agent.name, self._end(agent), self.over, self._spent(), enters, begins, refused
-            )
+            around = self._around_checks(agent)
             if _runs_beside(agent):
                 taken = {"ahead": "${{ output }}", "last": self._used(agent)}
                 around = replace(around, ahead=self._ahead(agent), taken=taken)
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps
+
+    def _around_checks(self, agent: AgentSpec) -> Around:
+        """Return the parts of the flow that an agent's checks refer to."""
+        enters = self._enter(agent)
+        begins = self.passed if agent is self.agents[0] and self.passed else enters
+        return Around(
+            agent.name, self._end(agent), self.over, self._spent(), enters, begins,
+            self.person or "end",
+        )  # fmt: skip
 
     def _hooked(self, agent: AgentSpec) -> HookedFlow:
         """Return the parts of the flow that an agent's hooks refer to."""
@@ -455,7 +459,8 @@ class FlowWriter:
             step["set"]["answers"] = ""  # a handoff to the first agent stays with it
         if checked:
             step["set"]["text"] = ""  # output no text that has not passed the checks
-        step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
+        closed = generated_checks.closed(agent.checks, self._around_checks(agent))
+        step["on_error"] = [self._spent(), *closed, *reduces, *self._fallbacks(agent)]
         yield step
 
     def _asked(self, agent: AgentSpec) -> Plain:
@@ -515,6 +520,7 @@ class FlowWriter:
             for tool in agent.tools
             if tool.served is None
         ]  # fmt: skip
+        arriving = generated_checks.arriving(agent.checks)
         others = {
             other.name: other.description for other in self.agents if other.name in agent.handoffs
         }
@@ -527,6 +533,7 @@ class FlowWriter:
             "context": None if agent.context is None else {"max_tokens": agent.context.max_tokens},
             **agent.constants,
             **({"beside": True} if _runs_beside(agent) else {}),
+            **({"arriving": arriving} if arriving else {}),
             **({"hooked": True} if generated_hooks.of(agent.hooks, "before_turn") else {}),
         }
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from flowengine.agents.arriving import ArrivingText
 from flowengine.agents.generated_checks import AgentCheck
 from flowengine.agents.generated_hooks import AgentHook
 from flowengine.agents.generated_reductions import HandoffFilter, Reducer
@@ -58,7 +59,7 @@ async def ask_model(
     context: StepContext,
     request: ModelRequest,
     last: Mapping[str, Any],
-    listen: Listener | None = None,
+    listen: Listener | ArrivingText | None = None,
 ) -> ModelReply:
     """Request a reply from a model, no longer than budgets allow.
 
@@ -66,7 +67,8 @@ async def ask_model(
         context: The attempt. Script files are resolved in its working directory.
         request: The request.
         last: As for `bounds_of`.
-        listen: Receives the reply in parts. None: the reply is not streamed.
+        listen: Receives the reply in parts, and may close the request. None: the reply is not
+            streamed.
 
     Raises:
         StepError: The model did not reply. If its provider may charge for the request, the data of
@@ -76,18 +78,25 @@ async def ask_model(
     images = illustrated(request.messages, context.execution.artifacts.path)
     shown = request if images is request.messages else replace(request, messages=images)
     if granted is None:
-        return await model.complete(shown, listen)
+        return await _reply(model, shown, listen)
     bounds = await bounds_of(model, request, last)
     longest = bounds.reply(granted)
     # Otherwise the model or a setting already limits the reply.
     if longest < bounds.longest or bounds.facts.longest_reply is None:
         shown = replace(shown, longest_reply=longest)
     try:
-        return await model.complete(shown, listen)
+        return await _reply(model, shown, listen)
     except StepError as error:
         if isinstance(error.data, Mapping) and error.data.get("unfinished"):
             error.data = {**error.data, "usage": bounds.used(granted)}
         raise
+
+
+async def _reply(
+    model: Model, request: ModelRequest, listen: Listener | ArrivingText | None
+) -> ModelReply:
+    asked = model.complete(request, listen)
+    return await (listen.watch(asked) if isinstance(listen, ArrivingText) else asked)
 
 
 async def model_needs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent_declarations import converter
+from flowengine.agents.arriving import ArrivingText, Judges
 from flowengine.agents.context_window import (
     READ_RESULT,
     RequestSize,
@@ -20,7 +21,7 @@ from flowengine.agents.context_window import (
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
-from flowengine.agents.models.port import Message, ModelReply, ModelRequest, ReplyPart
+from flowengine.agents.models.port import Listener, Message, ModelReply, ModelRequest, ReplyPart
 from flowengine.agents.reply_reading import ReplyReading
 from flowengine.agents.skills import listing
 from flowengine.agents.text_calls.marked_form import ToolOffer
@@ -97,6 +98,8 @@ class AgentTurn:
             self.tools.setdefault(READ_RESULT, TurnTool(result_reader(), ""))
         self.convert: Callable[[Plain], object] | None = None
         """Converts an answer to the type that the agent returns, or raises."""
+        self.judges: Judges | None = None
+        """Calls the checks of arriving text."""
 
     async def ask(self, context: StepContext) -> ModelReply:
         """Call the model. If the attempt is followed, pass the reply on in parts.
@@ -105,13 +108,36 @@ class AgentTurn:
             context: The attempt. Script files are resolved in its working directory.
         """
         request = self._checked_request()
-        shown = context.followed and self.held is None
-        listen = partial(_pass_on, context, self.called) if shown else None
+        listen = None if self.held is not None else self._listener(context)
         try:
             return await ask_model(context, request, self._last, listen)
         except ContextWindowExceeded as error:
             reduces = self.agent["context"] is not None
             raise self.size(request).refused(error, reduces=reduces) from error
+
+    async def show(self, context: StepContext, output: Mapping[str, Any]) -> None:
+        """Pass a reply from beside the checks on to the followers of the attempt that takes it.
+
+        Args:
+            context: The attempt.
+            output: The output of the turn.
+        """
+        listen = self._listener(context)
+        if listen is not None:
+            for part in parts_of(output):
+                listen(part)
+        if isinstance(listen, ArrivingText):
+            await listen.show_rest()
+
+    def _listener(self, context: StepContext) -> Listener | ArrivingText | None:
+        """Return the receiver of an arriving reply. Checks of its text need it, too."""
+        pass_on = partial(_pass_on, context, self.called) if context.followed else None
+        if "arriving" not in self.agent:
+            return pass_on
+        asked = self.state["asked"]
+        prompt = "" if asked < 0 else plain(self.messages[asked])["content"]
+        assert self.judges is not None
+        return ArrivingText(self.agent["arriving"], self.judges, prompt, pass_on)
 
     async def needs(self, context: StepContext) -> Mapping[str, Need]:
         """Return the possible use of budgets by the model call."""
@@ -286,7 +312,10 @@ def _hand_over(name: str, what: str) -> str:
 
 
 async def take_turn(
-    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    context: StepContext,
+    task: Mapping[str, Plain],
+    input: Mapping[str, Plain],
+    judges: Judges | None = None,
 ) -> Plain:
     """Take one turn.
 
@@ -294,11 +323,13 @@ async def take_turn(
         context: The attempt, with the state of the flow.
         task: `agent`, from the generated flow.
         input: `instructions` and `settings`, and `held` beside checks.
+        judges: Calls the checks of arriving text.
 
     Returns:
         The output of the step.
     """
     turn = turn_of(context, task, input)
+    turn.judges = judges
     reply = await turn.ask(context)
     if turn.convert is None:
         return turn.output(reply)
@@ -321,24 +352,21 @@ def reply_ahead(context: StepContext, task: Mapping[str, Plain]) -> dict[str, Pl
     return {name: part for name, part in reply.items() if name != "usage"} if reply else None
 
 
-def show(context: StepContext, agent: Mapping[str, Any], output: Mapping[str, Any]) -> None:
-    """Pass a reply on to the followers of the attempt that takes it.
+def parts_of(output: Mapping[str, Any]) -> Iterator[ReplyPart]:
+    """Yield the parts of a reply, as if it arrived.
 
     Args:
-        context: The attempt.
-        agent: Constants of the agent from the generated flow.
         output: The output of the turn.
     """
     reply = Reply.of(output)
-    pass_on = partial(_pass_on, context, agent.get("called", agent["name"]))
-    pass_on(ReplyPart("start"))
+    yield ReplyPart("start")
     if reply.reasoning:
-        pass_on(ReplyPart("reasoning", reply.reasoning))
+        yield ReplyPart("reasoning", reply.reasoning)
     if reply.text:
-        pass_on(ReplyPart("text", reply.text))
+        yield ReplyPart("text", reply.text)
     for call in reply.calls:
-        pass_on(ReplyPart("call", call.sent, call.id, call.tool))
-    pass_on(ReplyPart("end"))
+        yield ReplyPart("call", call.sent, call.id, call.tool)
+    yield ReplyPart("end")
 
 
 def turn_of(

@@ -8,7 +8,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from flowengine.agents.actions import TURN, Reply, answering_message
+from flowengine.agents.actions import AHEAD, TURN, Reply, answering_message
 from flowengine.kernel.notation.times import parse_time
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class ExecutionTracer:
 
     def _observed(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
         """Note what happened to an activation, and yield the spans that end with it."""
-        if spec.get("plumbing"):
+        if spec.get("plumbing") and spec.get("kind") != AHEAD:
             return
         whole = seen.address.rpartition("/")[2]
         for sign in re.finditer(r"[\[@]", whole):  # a map has begun with its first item
@@ -290,7 +290,7 @@ class ExecutionTracer:
         step.attempt = None
         attributes: dict[str, Value] = {ADDRESS: seen.address, ATTEMPT: number}
         name, client = "attempt", False
-        if step.spec.get("kind") == TURN:
+        if _asks(seen, step.spec):
             name, client = self._model_call(seen, step.spec, attributes), True
         elif "caller" in step.spec:
             name = self._tool_call(seen, step.spec, given, attributes)
@@ -304,7 +304,8 @@ class ExecutionTracer:
     def _model_call(self, seen: Observation, spec: StepSpec, attributes: dict[str, Value]) -> str:
         reply = Reply.of(seen.output)
         provider, _, model = reply.model.partition("/")
-        attributes |= {OPERATION: "chat", AGENT: spec["id"], CONVERSATION: self.record.id}
+        agent = spec["task"]["agent"]["name"]
+        attributes |= {OPERATION: "chat", AGENT: agent, CONVERSATION: self.record.id}
         if reply.model:
             attributes |= {PROVIDER: provider, REQUEST_MODEL: model or provider}
         attributes |= _usage(reply.usage)
@@ -386,6 +387,14 @@ class ExecutionTracer:
 
     def _id(self, what: str, address: str, at: int) -> str:
         return span_of(what, self.record.id, address, at)
+
+
+def _asks(seen: Observation, spec: StepSpec) -> bool:
+    """Return whether an attempt asks a model. A turn can take the reply of a request before it."""
+    if spec.get("kind") != TURN:
+        return spec.get("kind") == AHEAD
+    reply = Reply.of(seen.output)
+    return not reply.message or bool(reply.usage)
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
 
@@ -383,21 +384,23 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the model, and return its reply and the following calls."""
-        from flowengine.agents.turns import reply_ahead, show, take_turn
+        from flowengine.agents.turns import reply_ahead, take_turn, turn_of
 
         reply = reply_ahead(context, task)
         if reply is not None:
-            show(context, task["agent"], reply)
+            turn = turn_of(context, task, {**input, "instructions": ""})
+            turn.judges = partial(_judge, context)
+            await turn.show(context, reply)
             return reply
         given = await _with_instructions(context, task, input)
-        output = await take_turn(context, task, given)
+        output = await take_turn(context, task, given, partial(_judge, context))
         if given is not input:  # nothing else records what a function returned
             output["instructions"] = given["instructions"]
         return output
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether functions or types of the program take part in a turn."""
-        return not {"instructions", "returns_type"}.isdisjoint(task["agent"])
+        return not {"instructions", "returns_type", "arriving"}.isdisjoint(task["agent"])
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -439,6 +442,18 @@ class Ahead(Turn):
         schema = super().configuration()
         schema["properties"]["held"] = {"type": "array"}
         return schema
+
+
+async def _judge(
+    context: StepContext, check: Mapping[str, Any], arguments: Mapping[str, Plain]
+) -> object:
+    """Call the function of a check of arriving text."""
+    from flowengine.agents.agent_declarations import function_of
+    from flowengine_nodes.python import Python, look_at
+
+    function = look_at(await context.on_thread(lambda: function_of(context, check["function"])))
+    given = function.arguments(context, {"args": arguments})
+    return await Python().called(context, function, given)
 
 
 async def _with_instructions(

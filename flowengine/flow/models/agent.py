@@ -279,8 +279,10 @@ class Check(Part):
     )
     beside: bool = Field(
         default=False,
-        description="Whether the model is asked while the check of the prompt runs. Nothing of its "
-        "reply is used or shown before the check has passed, and an error ends the request.",
+        description="Before: whether the model is asked while the check of the prompt runs. "
+        "Nothing of its reply is used or shown before the check has passed. After: whether the "
+        "check also judges text that arrives, and nothing is shown before it has passed. An error "
+        "closes the request.",
         examples=[True],
     )
 
