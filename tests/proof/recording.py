@@ -279,7 +279,7 @@ def record(block: str, folder: Path) -> None:
     (folder / STORE).mkdir(parents=True)
     SOURCES[block](folder)
     for path in sorted(folder.rglob("*.yaml")):
-        if path.name.endswith(".test.yaml") or path.name == "lib.yaml":
+        if path.name.endswith((".test.yaml", ".eval.yaml")) or path.name == "lib.yaml":
             continue
         cases = path.with_suffix(".test.yaml")
         if cases.exists():

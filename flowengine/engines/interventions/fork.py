@@ -82,7 +82,6 @@ def fork(
     linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
         check_same_past(host.flows, before, linked, past, at)
-        past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0])}
     values = _checked_state(linked, values)
     now = host.clock.now()
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
@@ -93,7 +92,7 @@ def fork(
     if brought := {*began.get("resources", ()), *(resources or ())}:
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
-    past[0] = {**past[0], "execution": data}
+    past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0]), "execution": data}
     execution = host.execution(data["id"], linked, 1)
     origin = record.forked_from if id == old else f"{old} at {at}"
     new = new_record(linked, data, past[0], host.keeper.owner.id, origin, files_of=old)
