@@ -13,6 +13,7 @@ from typing import Any
 
 from flowengine.agents.models.port import Listener, ModelReply, ReplyPart
 from flowengine.sdk import Plain, StepError
+from flowengine.sdk.errors import type_of
 from flowengine.sdk.exception_text import message_of
 
 Judges = Callable[[Mapping[str, Any], Mapping[str, Plain]], Awaitable[object]]
@@ -58,7 +59,7 @@ class ArrivingText:
             self._withdraw()
         else:
             self._waiting.append(part)
-        if len(self._unjudged) >= PORTION:
+        if not self._new.is_set() and len(self._unjudged) >= PORTION:
             self._new.set()
 
     @property
@@ -143,12 +144,7 @@ class ArrivingText:
         except Exception as error:
             raise StepError(
                 message_of(error),
-                type=getattr(error, "name", None) or _name(type(error)),
+                type=type_of(error),
                 data={"check": check["check"], "text": text, "unfinished": True},
                 retryable=False,
             ) from error
-
-
-def _name(kind: type[BaseException]) -> str:
-    built_in = kind.__module__ == "builtins"
-    return kind.__name__ if built_in else f"{kind.__module__}.{kind.__qualname__}"

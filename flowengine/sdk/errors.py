@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from flowengine.errors import without_addresses
+from flowengine.errors import FlowEngineError, InputError, without_addresses
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
@@ -49,6 +49,24 @@ class StepError(Exception):
         """Origin of text by third parties that the message may quote, if it is for a model."""
         self.environment: str | None = None
         """Id of the spec of the unavailable environment, if the manager reported one."""
+
+
+def class_name(error: BaseException) -> str:
+    """Return `module.Class` of an exception, and only the name if it is a built-in one."""
+    from flowengine.sdk.python_modules import public_name
+
+    kind = type(error)
+    module = public_name(str(kind.__module__))
+    return kind.__qualname__ if module in {"builtins", "None"} else f"{module}.{kind.__qualname__}"
+
+
+def type_of(error: BaseException) -> str:
+    """Return the type by which a flow knows an exception that an attempt has raised."""
+    if isinstance(error, StepError) and error.name:
+        return error.name
+    if isinstance(error, InputError):
+        return "ValidationError"
+    return type(error).__name__ if isinstance(error, FlowEngineError) else class_name(error)
 
 
 class Timeout(StepError):

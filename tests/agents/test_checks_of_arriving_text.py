@@ -93,6 +93,18 @@ def test_the_work_ends_as_after_a_whole_answer(
     assert len(wire.requests) == asked
 
 
+def test_the_error_has_the_type_that_it_has_after_a_whole_answer(
+    wire: Wire, tmp_path: Path
+) -> None:
+    """A `NameError` has a `name` of its own, which is no type."""
+    one = case(tmp_path, agent("[{after: polite, beside: true, then: end}]"))
+    raised = 'NameError("mind your words", name="word")'
+    (tmp_path / "tools.py").write_text(TOOLS.replace('ValueError("mind your words")', raised))
+    wire.answer(arriving(FINE, RUDE))
+
+    assert REFUSED.replace("ValueError", "NameError") in one.run().error["message"]
+
+
 def test_followers_see_what_has_passed_until_the_request_is_closed(wire: Wire) -> None:
     passed = threading.Event()
 

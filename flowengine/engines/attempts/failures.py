@@ -12,6 +12,7 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
+from flowengine.sdk.errors import class_name, type_of
 from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import public_name
@@ -167,14 +168,7 @@ def _has_users(error: BaseException) -> bool:
 def _error_line(error: BaseException, mask: Mask) -> str:
     """Return an exception on one line."""
     text = public_name(message_of(error))
-    return cut(" ".join(f"{_class_name(error)}: {text}".split()), _LINE, mask)
-
-
-def _class_name(error: BaseException) -> str:
-    """Return `module.Class` of an exception, and only the name if it is a built-in one."""
-    kind = type(error)
-    module = public_name(str(kind.__module__))
-    return kind.__qualname__ if module in {"builtins", "None"} else f"{module}.{kind.__qualname__}"
+    return cut(" ".join(f"{class_name(error)}: {text}".split()), _LINE, mask)
 
 
 # Conversion of exceptions raised by steps into the errors that a flow sees.
@@ -245,7 +239,7 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
 
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
 
-    data: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
+    data: dict[str, Any] = {"type": type_of(error), "message": _message_of(error, mask)}
     data["data"] = _data_of(error, mask)
     members: list[Any] = [_as_data(each, mask, 0) for each in leaves_of(error, _MEMBERS)]
     if members and isinstance(data["data"], dict):
@@ -264,14 +258,6 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
     if cause is not None and causes:
         data["cause"] = _as_data(cause, mask, causes - 1)
     return data
-
-
-def _type_of(error: BaseException) -> str:
-    if isinstance(error, StepError) and error.name:
-        return error.name
-    if isinstance(error, InputError):
-        return "ValidationError"
-    return type(error).__name__ if isinstance(error, FlowEngineError) else _class_name(error)
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:
