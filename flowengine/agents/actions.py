@@ -16,9 +16,9 @@ from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import text_of, without_notes
 from flowengine.sdk.untrusted import unmarked
 
-OFFER, TURN, REDUCTION = "agent_offer", "agent_turn", "agent_reduction"
 AHEAD = "agent_ahead"
 """The kind of a request beside checks of the prompt."""
+OFFER, TURN, REDUCTION = "agent_offer", "agent_turn", "agent_reduction"
 """Kinds of the steps that begin a conversation, call a model, and shorten a conversation."""
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""

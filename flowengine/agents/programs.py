@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import keyword
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +145,9 @@ class ProgramRound:
         state = plain(context.state)
         known = state["program"]
         step = step_of(turn.name)
-        self.call = known["call"] if known else _call_of(state["calls"], step)
+        self.call: Mapping[str, Any] = (
+            known["call"] if known else next(one for one in state["calls"] if one["step"] == step)
+        )
         self.began = known.get("began") or time.time()
         begun = known["begun"] if known else len(state["program_calls"])
         made = zip(state["program_calls"][begun:], state["program_answers"][begun:], strict=True)
@@ -240,10 +242,6 @@ class ProgramRound:
         made: Any = envelope(self.context, task, f"{text}{said}", lambda *_: None)["envelope"]
         content = f"{ERROR if fault else ''}{made['content']}"
         return {"messages": [tool_message(self.call["id"], RUN, content)]}
-
-
-def _call_of(calls: Sequence[Mapping[str, Any]], step: str) -> Mapping[str, Any]:
-    return next(call for call in calls if call["step"] == step)
 
 
 def _fault(result: Any) -> str:

@@ -6,6 +6,7 @@ python -m flowengine.cli.reference docs/cli.md
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -25,7 +26,8 @@ def reference() -> str:
     os.environ["COLUMNS"] = "100"
     parts = [MARK, "", "## All commands", "", _block(help_of_program())]
     for words in COMMANDS:
-        text = parser_of(words, load(words)).format_help().replace(f"{COMMON_OPTIONS}\n\n", "")
+        text = parser_of(words, load(words)).format_help()
+        text = re.sub(rf"{re.escape(COMMON_OPTIONS)}\n.*\n\n", "", text)
         parts += ["", f"### flowengine {words}", "", _block(text)]
     return "\n".join(parts) + "\n"
 

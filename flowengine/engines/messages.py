@@ -399,12 +399,13 @@ def deliver(host: Host) -> None:
 
 
 def _is_moot(host: Host, outgoing: Outgoing) -> bool:
+    """Return whether a message is obsolete: its approval is closed, or its receiver has ended."""
     event = _event_of(outgoing)
-    if outgoing.to == RECEIVER:
-        return is_moot(host, event)
-    if event["signal"] not in (ENDED, CANCEL):
-        return False
     try:
+        if outgoing.to == RECEIVER:
+            return "approval" in event and not host.store.wait(event["approval"]["id"]).open
+        if event["signal"] not in (ENDED, CANCEL):
+            return False
         return host.store.execution(outgoing.to).status in ENDED_STATUSES
     except NotFound:
         return True
@@ -494,16 +495,6 @@ def begin(host: Host, event: Mapping[str, Any]) -> str:
     about = event[name]
     link = None if url is None else f"{url}/{place}/{about['id']}"
     return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
-
-
-def is_moot(host: Host, event: Mapping[str, Any]) -> bool:
-    """Return whether the approval is closed or decided, so there is nothing to notify about."""
-    if "approval" not in event:
-        return False
-    try:
-        return not host.store.wait(event["approval"]["id"]).open
-    except NotFound:
-        return True
 
 
 def last_sent(

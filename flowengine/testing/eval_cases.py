@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,8 @@ def cases_of(plan: EvalPlan, inputs: dict[str, Any]) -> list[EvalCase]:
     rows = plan.model.data
     if rows is not None:
         cases += _from_rows(beside(plan.path, rows.file), rows, inputs)
-    names = [case.name for case in cases]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(case.name for case in cases).items():
+        if count > 1:
             raise InputError(
                 f"{plan.path}: two cases are named {name!r}", hint="choose another 'name' column"
             )

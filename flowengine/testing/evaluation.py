@@ -132,8 +132,7 @@ class Evaluation:
 
         async def one(variant: Variant, case: EvalCase, trial: Trial) -> None:
             async with places:
-                found = self._recorded(trial)
-                if found is not None or not self._is_spent([each for *_, each in trials]):
+                if self._recorded(trial) is not None or not self._is_spent(trials):
                     await _settled(trial, self._run_trial(variant, case, trial))
                 tell(trial)
 
@@ -168,12 +167,12 @@ class Evaluation:
         except NotFound:
             return None
 
-    def _is_spent(self, trials: list[Trial]) -> bool:
+    def _is_spent(self, trials: list[tuple[Variant, EvalCase, Trial]]) -> bool:
         budget = self.plan.model.budget
         if budget is None:
             return False
-        cost = sum(trial.cost_usd + trial.judge_cost_usd for trial in trials)
-        tokens = sum(trial.tokens + trial.judge_tokens for trial in trials)
+        cost = sum(trial.cost_usd + trial.judge_cost_usd for *_, trial in trials)
+        tokens = sum(trial.tokens + trial.judge_tokens for *_, trial in trials)
         limits = ((budget.cost_usd, cost), (budget.tokens, tokens))
         return any(limit is not None and used >= limit for limit, used in limits)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.agents.actions import TURN
 from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
@@ -77,7 +78,7 @@ def agent_calls(happened: Happened) -> Iterator[dict[str, Any]]:
     """
     steps = happened.flow["steps"]
     for seen in happened.observations:
-        if seen.status != "succeeded" or steps[seen.step].get("kind") != "agent_turn":
+        if seen.status != "succeeded" or steps[seen.step].get("kind") != TURN:
             continue
         turn: Any = seen.output
         for call in turn.get("calls", ()):

@@ -35,23 +35,29 @@ _LONGEST_DATA = 4000
 _WORDS = {"opened": "Decision needed", "reminded": "Reminder", "escalated": "Escalated"}
 """Reason of a notification → the beginning of its subject."""
 
-ARGS: dict[str, Plain] = {
-    "type": "object",
-    "properties": {
+
+def arguments(own: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return the JSON Schema of the arguments of a tool that sends notifications.
+
+    Args:
+        own: Its other arguments: the schema of each.
+    """
+    instead = " and ".join(f"`{name}`" for name in own)
+    about = {"approval": "An approval to notify about", "execution": "An execution that has ended"}
+    notices = {
+        name: {"type": "object", "description": f"{what}, instead of {instead}."}
+        for name, what in about.items()
+    }
+    return {"type": "object", "properties": {**own, **notices}, "additionalProperties": False}
+
+
+ARGS = arguments(
+    {
         "subject": {**TEXT, "description": "The subject, on one line."},
         "text": {**TEXT, "description": "The text."},
-        "approval": {
-            "type": "object",
-            "description": "An approval to notify about, instead of `subject` and `text`.",
-        },
-        "execution": {
-            "type": "object",
-            "description": "An execution that has ended, instead of `subject` and `text`.",
-        },
-    },
-    "additionalProperties": False,
-}
-"""JSON Schema of the arguments of a tool that sends messages."""
+    }
+)
+"""Those of a message to people."""
 
 
 class OutgoingMessage(NamedTuple):

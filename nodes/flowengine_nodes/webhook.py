@@ -17,24 +17,14 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.signatures import signature, signing_key
 from flowengine_nodes.code_tools import TEXT, record
-from flowengine_nodes.messages import deliver
+from flowengine_nodes.messages import arguments, deliver
 
-_ARGS: dict[str, Plain] = {
-    "type": "object",
-    "properties": {
+_ARGS = arguments(
+    {
         "type": {**TEXT, "description": "What has happened: `order.paid`."},
         "data": {"description": "The data of the event."},
-        "approval": {
-            "type": "object",
-            "description": "An approval to notify about, instead of `type` and `data`.",
-        },
-        "execution": {
-            "type": "object",
-            "description": "An execution that has ended, instead of `type` and `data`.",
-        },
-    },
-    "additionalProperties": False,
-}
+    }
+)
 
 
 class Webhook(StepKind):

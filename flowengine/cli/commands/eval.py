@@ -12,6 +12,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint, table
 from flowengine.cli.views.case_results import write_trials
+from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import NotFound, UsageError
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.sdk.visible_text import printable
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from flowengine.testing.eval_report import Estimate, Report
     from flowengine.testing.evaluation import Trial
 
-FAILED = 1
-WAITING = 4
 _COLOURS = {"passed": "green", "failed": "red", "error": "red"}
 
 
@@ -115,8 +114,8 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
         if _count(trials, "waiting"):
             if not arguments.quiet:
                 err(f"to continue once nothing waits: {again}")
-            return WAITING
-        return FAILED if report.too_low or _count(trials, "not run") else 0
+            return EXIT_CODES["waiting"]
+        return EXIT_CODES["failed"] if report.too_low or _count(trials, "not run") else 0
 
 
 def _introduce(arguments: Namespace, id: str, outdated: int) -> None:

@@ -9,15 +9,15 @@ from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.cli.commands.run import load
-from flowengine.cli.driving.drive import drive
+from flowengine.cli.driving.drive import drive_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
-from flowengine.cli.views.outcome import EXIT_CODES, as_object
+from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
-from flowengine.errors import Conflict, InputError
+from flowengine.errors import InputError
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
@@ -323,13 +323,7 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
             if arguments.no_resume or session.is_served:
                 leave_recorded(session, [execution])
                 return 0
-            try:
-                return drive(session, lambda: session.engine.resume(execution))
-            except Conflict as error:  # a worker was faster
-                err(f"recorded; {error.message}")
-            if arguments.json:
-                out_json(as_object(session, session.engine.executions.result(execution)))
-            return 0
+            return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 def add_schedule(parser: ArgumentParser, note: str) -> None:

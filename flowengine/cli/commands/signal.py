@@ -6,13 +6,13 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.driving.drive import drive, show_recorded
+from flowengine.cli.driving.drive import drive_recorded, show_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, InputError, NoWorker, UsageError
+from flowengine.errors import InputError, NoWorker, UsageError
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
@@ -117,13 +117,10 @@ flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
                     "started" if sent.began else "sent to" if sent.first else "was already sent to"
                 )
                 err(f"{arguments.name} {did} {session.short(sent.execution)}")
-            if arguments.no_resume or session.is_served:
-                leave_recorded(session, [sent.execution])
-            else:
-                try:
-                    return drive(session, partial(_resumed, session, sent.execution))
-                except Conflict as error:
-                    err(f"recorded; {error.message}")
+            if not (arguments.no_resume or session.is_served):
+                resumed = partial(_resumed, session, sent.execution)
+                return drive_recorded(session, sent.execution, resumed)
+            leave_recorded(session, [sent.execution])
             if arguments.json:
                 out_json(as_object(session, engine.executions.result(sent.execution)))
             return 0

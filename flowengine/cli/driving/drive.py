@@ -10,7 +10,7 @@ from flowengine.cli.driving.watching import watch
 from flowengine.cli.terminal.output import err, is_terminal, out_json
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
 from flowengine.engines.results import ExecutionResult
-from flowengine.errors import NoWorker
+from flowengine.errors import Conflict, NoWorker
 
 if TYPE_CHECKING:
     from flowengine.cli.session import CliSession
@@ -39,6 +39,27 @@ def drive(
         show_recorded(session, error.recorded, error)
         return EXIT_CODES["recorded"]
     return 0 if result is None else show_outcome(session, result)
+
+
+def drive_recorded(
+    session: CliSession, execution: str, call: Callable[[], ExecutionResult | None]
+) -> int:
+    """Drive an execution for which something was recorded, unless another process is faster.
+
+    Args:
+        execution: Its full id.
+        call: As for `drive`.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        return drive(session, call)
+    except Conflict as error:
+        err(f"recorded; {error.message}")
+    if session.arguments.json:
+        out_json(as_object(session, session.engine.executions.result(execution)))
+    return 0
 
 
 def show_recorded(session: CliSession, execution: str, error: NoWorker) -> None:

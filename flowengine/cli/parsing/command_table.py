@@ -275,22 +275,20 @@ def parser_of(words: str, command: Command) -> Parser:
     parser = Parser(
         prog=f"flowengine {words}",
         description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
-        epilog=f"{COMMON_OPTIONS}\n\n{_examples(command.EXAMPLE)}",
         formatter_class=Formatter,
         allow_abbrev=False,
     )
+    names = ", ".join(add_common(parser, described=False))
+    parser.epilog = f"{COMMON_OPTIONS}\n  {names}\n\n{_examples(command.EXAMPLE)}"
     command.configure(parser)
-    add_common(parser, described=False)
     return parser
 
 
-COMMON_OPTIONS = """\
-options of every command (see: flowengine --help):
-  --store, --server, --durability, --json, --no-color, --quiet, --verbose, --log-level"""
+COMMON_OPTIONS = "options of every command (see: flowengine --help):"
 
 
-def add_common(parser: ArgumentParser, *, default: Any = None, described: bool = True) -> None:
-    """Add the options that every command takes.
+def add_common(parser: ArgumentParser, *, default: Any = None, described: bool = True) -> list[str]:
+    """Add the options that every command takes, and return their names.
 
     Args:
         parser: Where to.
@@ -344,6 +342,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None, described: bool =
     if not described:
         for action in group._group_actions:
             action.help = SUPPRESS
+    return [action.option_strings[-1] for action in group._group_actions]
 
 
 def help_of_program() -> str:

@@ -122,10 +122,11 @@ def report(tell: Tell, execution: Execution, news: Told) -> None:
     tell(*updates)
 
 
-def notification(execution: Execution, notify: Notify) -> Update:
-    """Return the report that users are notified of a wait."""
-    data = {"wait": notify.wait, "why": notify.why, "to": notify.to}
-    return Update(execution.id, "notify", data)
+def report_notice(tell: Tell, execution: Execution, notify: Notify) -> None:
+    """Report that users are notified of a wait. The end has a report already."""
+    if notify.wait:
+        data = {"wait": notify.wait, "why": notify.why, "to": notify.to}
+        tell(Update(execution.id, "notify", data))
 
 
 def _may_settle(execution: Execution, wait: int) -> bool:

@@ -14,7 +14,7 @@ from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.outer_attempts import OUTER
-from flowengine.engines.running.carrying import Carrier, notification
+from flowengine.engines.running.carrying import Carrier, report_notice
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_message
@@ -112,14 +112,12 @@ class HostCarrier(Carrier):
                 self.left.append((execution, command))
         elif isinstance(command, Send):
             self._deliver()
-            execution.commands.extend(  # a child that waited rests
-                DriveChild(id) for id in execution.state.get("children", ()) if id == command.to
-            )
+            if command.to in execution.state.get("children", ()):  # it rests if it waited
+                execution.commands.append(DriveChild(command.to))
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         else:
-            if command.wait:
-                self.on_update(notification(execution, command))
+            report_notice(self.on_update, execution, command)
             if command.flows:
                 self._deliver()
 

@@ -11,7 +11,7 @@ from flowengine.engines.executions.execution import Told
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import ExecutionResult, Update
-from flowengine.engines.running.carrying import notification, report
+from flowengine.engines.running.carrying import report, report_notice
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
@@ -85,8 +85,8 @@ class ExecutionFollower:
             execution.apply(event)
             report(self._host.tell, execution, execution.told)
             for command in execution.commands:
-                if isinstance(command, Notify) and command.wait:
-                    self._host.tell(notification(execution, command))
+                if isinstance(command, Notify):
+                    report_notice(self._host.tell, execution, command)
             execution.commands.clear()
         execution.take(release=False)  # all of it is stored
 

@@ -83,7 +83,8 @@ def flow_schema() -> Schema:
 
 def case_schema() -> Schema:
     """Return the JSON Schema of test case files, draft 2020-12."""
-    return _schema_of(CaseFile, "Test cases of a flow of flowengine, version 1")
+    title = "Test cases of a flow of flowengine, version 1"
+    return _schema_of(CaseFile, title, "Duration", "SignalName")
 
 
 def eval_schema() -> Schema:
@@ -91,13 +92,9 @@ def eval_schema() -> Schema:
     return _schema_of(EvalFile, "An evaluation of a flow of flowengine, version 1")
 
 
-def _schema_of(file: type[Part], title: str) -> Schema:
+def _schema_of(file: type[Part], title: str, *shared: str) -> Schema:
     """Return the JSON Schema of a file with cases, with the shared definitions that it uses."""
-    definitions: dict[str, Schema] = {}
-    if file is CaseFile:
-        definitions |= copy.deepcopy(
-            {name: DEFINITIONS[name] for name in ("Duration", "SignalName")}
-        )
+    definitions: dict[str, Schema] = copy.deepcopy({name: DEFINITIONS[name] for name in shared})
     _define(file, definitions)
     top = definitions.pop(file.__name__)
     return {"$schema": DIALECT, "title": title, **top, "$defs": dict(sorted(definitions.items()))}
