@@ -94,6 +94,7 @@ def _read_key(path: str) -> bytes:
 
 
 FORMAT = 2
+_PIECE = 64 * 1024
 _LARGEST = 16 * 1024 * 1024
 """Bytes of a record. Larger files were written by other programs."""
 
@@ -366,11 +367,14 @@ def content(path: Path) -> bytes:
         OSError: It cannot be read.
         ValueError: It is too large to be a record.
     """
+    data = bytearray()
     with open(open_file(path), "rb") as file:
-        data = file.read(_LARGEST + 1)
+        # In pieces, because a read allocates all that it is asked for.
+        while len(data) <= _LARGEST and (piece := file.read(_PIECE)):
+            data += piece
     if len(data) > _LARGEST:
         raise ValueError(f"more than {size_text(_LARGEST)}")
-    return data
+    return bytes(data)
 
 
 def _is_newer(data: Any) -> bool:
