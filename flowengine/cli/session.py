@@ -199,10 +199,6 @@ def connect(url: str) -> Client:
     return Client(url)
 
 
-GROUPS = ("executions", "approvals", "flows")
-"""The groups of the engine and the client."""
-
-
 class ServedGroup:
     """A group of the engine, with a server behind it.
 
@@ -247,8 +243,11 @@ class ServedEngine:
         return shortest(id, [], SHORT_EXECUTION)
 
     def __getattr__(self, name: str) -> Any:
+        from flowengine.client.client import ClientGroup
+
         part = getattr(self._client, name)
-        return ServedGroup(self, name) if name in GROUPS else partial(self._called, part)
+        is_group = isinstance(part, ClientGroup)
+        return ServedGroup(self, name) if is_group else partial(self._called, part)
 
     @cached_property
     def user(self) -> str:
