@@ -25,7 +25,8 @@ from flowengine.agents.models.replies import SentReply, read_sent
 from tests.agents.flows import NAME, flow
 from tests.engines import child, world
 
-TOKENS = 1800
+TOKENS = 1200
+"""Far less than the executions of one process ask for, which may be the only one that lives."""
 FLOW = f"""
 flowengine: 1
 id: f
