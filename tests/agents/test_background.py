@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -60,13 +60,39 @@ def statuses(engine: Engine, flow: str = "agents.") -> list[str]:
     return sorted(one["status"] for one in items if one["flow"].startswith(flow))
 
 
+class Busy:
+    """An agent that is at work until the one that started it gives a certain reply."""
+
+    def __init__(self) -> None:
+        self._event = Event()
+
+        def work() -> str:
+            """Work."""
+            assert self._event.wait(60)
+            return "worked"
+
+        self.agent = agent("Helper", tools=[work])
+        self.replies = [call("work"), "found"]
+
+    def end(self, reply: Any) -> Any:
+        """Return the reply that it works until."""
+
+        def give(messages: Any) -> Any:
+            self._event.set()
+            return reply
+
+        return give
+
+
 def test_the_model_hears_of_each_end_once_after_it_has_waited(engine: Engine) -> None:
-    lead = agent("Lead", tools=[agent("Helper").as_tool(background=True)])
+    busy = Busy()
+    lead = agent("Lead", tools=[busy.agent.as_tool(background=True)])
+    waits = busy.end(call("wait_for_agents"))
     replies = {
-        "Lead": [both("helper", "A", "B"), call("wait_for_agents"), call("list_agents"), "done"],
-        "Helper": ["found"],
+        "Lead": [both("helper", "A", "B"), waits, call("list_agents"), "done"],
+        "Helper": busy.replies,
     }
-    with scripted(*[play(replies)] * 6):
+    with scripted(*[play(replies)] * 8):
         response = lead.run("Go.", engine=engine)
     assert response.output == "done"
     messages = said(response.history)
@@ -83,9 +109,13 @@ def test_the_model_hears_of_each_end_once_after_it_has_waited(engine: Engine) ->
 
 
 def test_an_answer_waits_for_those_that_run(engine: Engine) -> None:
-    lead = agent("Lead", tools=[agent("Helper").as_tool(background=True)])
-    replies = {"Lead": [both("helper", "A"), "early", "late"], "Helper": ["found"]}
-    with scripted(*[play(replies)] * 4):
+    busy = Busy()
+    lead = agent("Lead", tools=[busy.agent.as_tool(background=True)])
+    replies = {
+        "Lead": [both("helper", "A"), busy.end("early"), "late"],
+        "Helper": busy.replies,
+    }
+    with scripted(*[play(replies)] * 5):
         response = lead.run("Go.", engine=engine)
     assert response.output == "late"
     assert "found" in said(response.history)[-2][1]
@@ -157,10 +187,10 @@ def test_they_work_at_the_same_time_with_what_the_caller_has_given(engine: Engin
     helper = agent("Helper", tools=[meet], deps=Meeting)
     lead = agent("Lead", tools=[meet, helper.as_tool(background=True)], deps=Meeting)
     replies = {
-        "Lead": [both("helper", "A", "B"), call("meet"), "early", "done"],
+        "Lead": [both("helper", "A", "B"), call("meet"), "done", "done"],
         "Helper": [call("meet"), "found"],
     }
-    with scripted(*[play(replies)] * 8):
+    with using(ScriptedModel([play(replies)] * 8)):
         response = lead.run("Go.", engine=engine, deps=Meeting())
     assert response.output == "done"
     assert statuses(engine) == ["succeeded", "succeeded"]
@@ -184,12 +214,13 @@ def test_the_end_of_an_agent_cancels_those_that_it_has_started(engine: Engine) -
 
 
 def test_what_exceeds_a_bound_is_an_error_for_the_model(engine: Engine) -> None:
-    helper = agent("Helper").as_tool(background={"at_once": 2, "total": 3})
+    busy = Busy()
+    helper = busy.agent.as_tool(background={"at_once": 2, "total": 3})
     replies = {
-        "Lead": [both("helper", *"ABC"), "early", both("helper", *"DE"), "late", "done"],
-        "Helper": ["found"],
+        "Lead": [both("helper", *"ABC"), busy.end("early"), both("helper", *"DE"), "late", "done"],
+        "Helper": busy.replies,
     }
-    with scripted(*[play(replies)] * 8):
+    with using(ScriptedModel([play(replies)] * 11)):
         response = agent("Lead", tools=[helper]).run("Go.", engine=engine)
     refused = [text for _, text in said(response.history) if text.startswith("Error: ")]
     assert len(refused) == 2

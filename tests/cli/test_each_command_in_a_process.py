@@ -47,6 +47,7 @@ ENDS = {
     "grants revoke": ("none", 9),
     "approve": ("WAIT --form cost_center=4711", 0),
     "reject": ("WAIT --comment no", 0),
+    "respond": ("WAIT --value 1", 3),
     "list": ("", 0),
     "show": ("done", 0),
     "why": ("done", 0),
@@ -72,6 +73,7 @@ ENDS = {
     "check": ("hello.yaml", 0),
     "explain": ("E202", 0),
     "test": ("hello.yaml", 9),
+    "eval": ("hello.yaml", 3),
     "schema": ("", 0),
     "prune": ("--older-than 1d", 0),
     "completion": ("bash", 0),
@@ -90,6 +92,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(folder)
         assert flowengine("run", "hello.yaml", "--id", "done").code == 0
         yield folder
+
+
+def test_each_command_is_in_the_table() -> None:
+    assert set(ENDS) == set(COMMANDS)
 
 
 @pytest.mark.endurance

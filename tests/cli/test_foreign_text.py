@@ -85,6 +85,10 @@ SHAPES: dict[str, Any] = {
         "properties": {text: {"type": text, "title": text, "description": text, "enum": [text]}},
         "required": [text],
     },
+    "request": lambda text: {
+        "model": text, "messages": [{"role": "user", "content": text}],
+        "tools": [{"name": text}], "tool_choice": text, "returns": text, "settings": {text: text},
+    },
     "subject": lambda text: {text: text},
     "edit": lambda text: [text],
     "choices": lambda text: [{"id": text, "label": text, "comment": "required"}],
@@ -193,7 +197,6 @@ def colours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(output, "colourful", lambda stream: request.param)
 
 
-@pytest.mark.endurance
 @pytest.mark.usefixtures("colours")
 @pytest.mark.parametrize("kind", ["approval", "question", "signal"])
 @pytest.mark.parametrize("view", VIEWS)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.errors import NoWorker
 from tests.engines.own_network import OwnNetwork
 from tests.engines.temporal_server import PROGRAM, RunningWorker, StoreNamed
 from tests.engines.world import until
@@ -102,7 +103,10 @@ class Fenced:
         return asked
 
     def has_succeeded(self) -> bool:
-        return self.engine.executions.result(self.id).status == "succeeded"
+        try:
+            return self.engine.executions.result(self.id).status == "succeeded"
+        except NoWorker:  # its interpreter is held
+            return False
 
 
 @pytest.fixture
