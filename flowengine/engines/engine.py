@@ -30,7 +30,6 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.engines.running.driving import Driving
-from flowengine.engines.shared_budgets import Budgets
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.journal.records import OPEN
 from flowengine.sdk.argument_checks import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from flowengine.engines.inspection.updates import Subscription
     from flowengine.engines.people.tool_authority import Consultant
     from flowengine.engines.results import Update
+    from flowengine.engines.shared_budgets import Budgets
     from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.payloads import PayloadPage
     from flowengine.engines.temporal.store import TemporalStore
@@ -203,6 +203,8 @@ class Engine(RenamedMethods):
     @property
     def budgets(self) -> Budgets:
         """The budgets that executions share."""
+        from flowengine.engines.shared_budgets import Budgets
+
         return Budgets(self)
 
     @property

@@ -7,31 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.parts import RECEIVER
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.notifications import notify
 from flowengine.engines.results import Sent, Update
 from flowengine.engines.starting.deployed_flows import deploy
-from flowengine.engines.starting.separate import begin_separate, id_of_cause
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED as ENDED_STATUSES
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_event, unpack_notice
 from flowengine.kernel.commands import CANCEL, ENDED
-from flowengine.kernel.events import STOPPABLE
-from flowengine.kernel.notation.addresses import separate_id, wait_id
-from flowengine.kernel.view import View
+from flowengine.kernel.view import STOPPABLE, View
 from flowengine.sdk.near_words import did_you_mean, nearest
 from flowengine.sdk.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from os import PathLike
 
     from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Beginning, ExecutionRecord, Outgoing, SignalStart
+    from flowengine.journal.records import Beginning, Outgoing, SignalStart
     from flowengine.journal.records import SendResult as Stored
 
 
@@ -427,7 +423,7 @@ def delivered(host: Host, outgoing: Outgoing) -> str:
     """
     event = _event_of(outgoing)
     if outgoing.to == RECEIVER:
-        return begin(host, event)
+        return notify(host, event)
     if outgoing.to == "all":
         execution: str = send_keyed(host, event).execution
         return execution
@@ -456,78 +452,3 @@ def view(outgoing: Outgoing) -> dict[str, Any]:
         "id": event["id"],
         "why": outgoing.why,
     }
-
-
-# Sending notifications about approvals and ends: each is an execution that calls its tool.
-#
-# See docs/language/approvals.md: Notifications.
-#
-# An execution has attempts that are repeated after a crash, a retry, policies and a journal, and
-# its failure affects no other. Its id follows from the notification, so it is started only once.
-
-
-def begin(host: Host, event: Mapping[str, Any]) -> str:
-    """Start the execution that sends a notification, unless that was done before.
-
-    Args:
-        host: Provides the store, and the address of the page.
-        event: The notification, see `executions/parts.py`.
-
-    Returns:
-        The id of the execution.
-
-    Raises:
-        NotFound: Its flow is missing.
-    """
-    linked = host.flows.by_hash(event["hash"])
-    sender = event["flow"]
-    flows = [linked.compiled, *linked.compiled.get("flows", [])]
-    number = next((n for n, flow in enumerate(flows) if flow["id"] == sender), None)
-    if number is None:
-        raise NotFound(f"the flow has no tool for {sender}")
-    url, parent = host.settings.server_url, event["parent"]
-    if "approval" in event:
-        name, place = "approval", "approvals"
-        id = _id(parent["id"], event["wait"], event["number"], sender)
-    else:
-        name, place = "execution", "executions"
-        id = separate_id(parent["id"], event["number"], sender)
-    about = event[name]
-    link = None if url is None else f"{url}/{place}/{about['id']}"
-    return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
-
-
-def last_sent(
-    host: Host, execution: Execution
-) -> Iterator[tuple[str, str, ExecutionRecord | None]]:
-    """Yield each flow that notifies about an open approval or the end, with its newest execution.
-
-    Args:
-        host: Provides the store.
-        execution: The execution that asks, or has ended.
-
-    Yields:
-        Address of the approval (empty: the end), id of the flow, and the execution, or None if it
-            is not started yet.
-    """
-    store, state, own = host.store, execution.state, execution.id
-    ids = [
-        (wait["record"]["address"], sender, _id(own, wait["id"], wait["notified"], sender))
-        for wait in state["waits"].values()
-        for sender in wait.get("notify", ())
-    ]
-    ids += [
-        ("", notice["flow"], separate_id(own, state["events"], notice["flow"]))
-        for notice in execution.linked.compiled.get("end_notices", ())
-        if state["status"] in notice["on"]
-    ]
-    for address, sender, derived in ids:
-        try:
-            id = id_of_cause(store, derived, sender, store.execution(own).started_by)
-            yield address, sender, store.execution(id)
-        except NotFound:
-            yield address, sender, None
-
-
-def _id(execution: str, wait: int, number: int, sender: str) -> str:
-    return separate_id(wait_id(execution, wait), number, sender)

@@ -15,7 +15,6 @@ from flowengine.kernel.ending import cleanup as compensation
 from flowengine.kernel.ending import closing
 from flowengine.kernel.ending import leftovers as cut_attempts
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.events import STOPPABLE
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
@@ -29,7 +28,7 @@ from flowengine.kernel.steps import (
 from flowengine.kernel.steps import loops as retries
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.usual_events import USUAL
-from flowengine.kernel.view import DECIDABLE
+from flowengine.kernel.view import DECIDABLE, STOPPABLE
 from flowengine.kernel.waiting import (
     approvals,
     budget_questions,

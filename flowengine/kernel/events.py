@@ -12,9 +12,6 @@ from typing import Literal, NotRequired, TypedDict
 
 from flowengine.kernel.graph.compiled import Plain
 
-STOPPABLE = frozenset({"run", "scope"})
-"""Phases in which a user can stop a unit: its attempt runs, or its group or subflow."""
-
 
 class ErrorData(TypedDict, total=False):
     """An error as data. `type` is a name from docs/language.md: Errors, or `package.Class`."""

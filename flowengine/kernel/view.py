@@ -31,6 +31,8 @@ BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
 """Reasons of timers that limit running work."""
 DECIDABLE = frozenset({"approval", "ask", "question", "session"})
 """Kinds of waits that a decision ends. Messages and timers end the others."""
+STOPPABLE = frozenset({"run", "scope"})
+"""Phases in which a user can stop a unit: its attempt runs, or its group or subflow."""
 
 
 class View:

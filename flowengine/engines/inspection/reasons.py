@@ -11,7 +11,7 @@ from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
-from flowengine.engines.messages import last_sent
+from flowengine.engines.notifications import last_sent
 from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER

@@ -1,0 +1,89 @@
+"""Sending notifications about approvals and ends: each is an execution that calls its tool.
+
+See docs/language/approvals.md: Notifications.
+
+An execution has attempts that are repeated after a crash, a retry, policies and a journal, and
+its failure affects no other. Its id follows from the notification, so it is started only once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.starting.separate import begin_separate, id_of_cause
+from flowengine.errors import NotFound
+from flowengine.kernel.notation.addresses import separate_id, wait_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import ExecutionRecord
+
+
+def notify(host: Host, event: Mapping[str, Any]) -> str:
+    """Start the execution that sends a notification, unless that was done before.
+
+    Args:
+        host: Provides the store, and the address of the page.
+        event: The notification, see `executions/parts.py`.
+
+    Returns:
+        The id of the execution.
+
+    Raises:
+        NotFound: Its flow is missing.
+    """
+    linked = host.flows.by_hash(event["hash"])
+    sender = event["flow"]
+    flows = [linked.compiled, *linked.compiled.get("flows", [])]
+    number = next((n for n, flow in enumerate(flows) if flow["id"] == sender), None)
+    if number is None:
+        raise NotFound(f"the flow has no tool for {sender}")
+    url, parent = host.settings.server_url, event["parent"]
+    if "approval" in event:
+        name, place = "approval", "approvals"
+        id = _id(parent["id"], event["wait"], event["number"], sender)
+    else:
+        name, place = "execution", "executions"
+        id = separate_id(parent["id"], event["number"], sender)
+    about = event[name]
+    link = None if url is None else f"{url}/{place}/{about['id']}"
+    return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
+
+
+def last_sent(
+    host: Host, execution: Execution
+) -> Iterator[tuple[str, str, ExecutionRecord | None]]:
+    """Yield each flow that notifies about an open approval or the end, with its newest execution.
+
+    Args:
+        host: Provides the store.
+        execution: The execution that asks, or has ended.
+
+    Yields:
+        Address of the approval (empty: the end), id of the flow, and the execution, or None if it
+            is not started yet.
+    """
+    store, state, own = host.store, execution.state, execution.id
+    ids = [
+        (wait["record"]["address"], sender, _id(own, wait["id"], wait["notified"], sender))
+        for wait in state["waits"].values()
+        for sender in wait.get("notify", ())
+    ]
+    ids += [
+        ("", notice["flow"], separate_id(own, state["events"], notice["flow"]))
+        for notice in execution.linked.compiled.get("end_notices", ())
+        if state["status"] in notice["on"]
+    ]
+    for address, sender, derived in ids:
+        try:
+            id = id_of_cause(store, derived, sender, store.execution(own).started_by)
+            yield address, sender, store.execution(id)
+        except NotFound:
+            yield address, sender, None
+
+
+def _id(execution: str, wait: int, number: int, sender: str) -> str:
+    return separate_id(wait_id(execution, wait), number, sender)
