@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
@@ -52,6 +53,18 @@ _SERVER: dict[str, Plain] = {
         "description": "Protocol revisions to try. `legacy`: those with a handshake.",
         "default": "auto",
         "examples": ["legacy"],
+    },
+    "resources": {
+        "type": "boolean",
+        "description": "Adds the tools `list_resources` and `read_resource` for its resources.",
+        "default": False,
+        "examples": [True],
+    },
+    "prompts": {
+        "type": "boolean",
+        "description": "Adds the tools `list_prompts` and `get_prompt` for its prompts.",
+        "default": False,
+        "examples": [True],
     },
     "servers": {
         "type": "object",
@@ -148,6 +161,7 @@ class Mcp(StepKind):
             digest=offered.get("digest"),
             approved=approved,
             traceparent=context.traceparent,
+            progress=partial(_progress, context),
         )
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}
@@ -165,6 +179,12 @@ class Mcp(StepKind):
     ) -> str | None:
         """Return the text of a result that consists of text only."""
         return answer_text(output)
+
+
+def _progress(context: StepContext, done: float, total: float | None, message: str | None) -> None:
+    """Log what a server reports about a call."""
+    of = "" if total is None else f" of {total:g}"
+    context.log.info("progress: %s", f"{done:g}{of}{f', {message}' if message else ''}")
 
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:

@@ -1,0 +1,113 @@
+"""Resources, prompts, completion, progress and cancellation, in both generations (G15)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk import ToolError
+from flowengine_envs.mcp.session import McpSession
+from tests.engines.world import until
+from tests.envs.mcp.conftest import HERE, Open
+
+PARTS = [sys.executable, str(HERE / "parts_server.py")]
+
+
+@pytest.fixture(params=["legacy", "auto"])
+def session(request: pytest.FixtureRequest, opened: Open) -> McpSession:
+    return opened(command=PARTS, mode=request.param, resources=True, prompts=True)
+
+
+def test_resources_and_prompts_are_read_by_tools(session: McpSession) -> None:
+    tools = {str(tool["name"]): tool for tool in session.list_tools()}
+    assert list(tools)[:4] == ["list_resources", "read_resource", "list_prompts", "get_prompt"]
+    assert "Read a resource" in str(tools["read_resource"]["description"])  # not the server's
+
+    listed: Any = session.call_tool("list_resources").structured
+    uris = [each["uri"] for each in listed["resources"]]
+    assert uris == ["note://plain", "note://picture", "note://large"]
+    assert [each["uriTemplate"] for each in listed["templates"]] == ["order://{number}"]
+    assert session.call_tool("read_resource", {"uri": "note://plain"}).text == "Grüße"
+    assert session.call_tool("read_resource", {"uri": "order://17"}).text == "order 17"
+    [picture] = session.call_tool("read_resource", {"uri": "note://picture"}).content
+    assert picture["resource"]["blob"] == "UE5H"
+    with pytest.raises(ToolError, match="resource note://none: "):
+        session.call_tool("read_resource", {"uri": "note://none"})
+
+    prompts: Any = session.call_tool("list_prompts").structured
+    assert [each["name"] for each in prompts["prompts"]] == ["review", "talk"]
+    given = {"name": "review", "arguments": {"language": "Perl"}}
+    assert session.call_tool("get_prompt", given).text == "You review Perl."
+    assert session.call_tool("get_prompt", {"name": "talk"}).text == "Who is it?\nassistant: Ada."
+    for wrong in ({}, {"name": "review", "arguments": {"language": 7}}, {"name": "none"}):
+        with pytest.raises(ToolError):
+            session.call_tool("get_prompt", wrong)
+
+
+def test_what_the_server_adds_is_listed_at_once(session: McpSession) -> None:
+    session.call_tool("grow", {"name": "later"})
+
+    listed: Any = session.call_tool("list_resources").structured
+    assert [each["uri"] for each in listed["resources"]][-1] == "note://later"
+    assert session.call_tool("get_prompt", {"name": "later"}).text == "later"
+
+
+def test_values_of_arguments_are_completed(session: McpSession) -> None:
+    assert session.complete("language", "p", prompt="review") == ["python", "perl"]
+    given = {"shop": "north"}
+    found = session.complete("number", "1", template="order://{number}", given=given)
+    assert found == ["1", "17", "north"]
+    with pytest.raises(ToolError, match="either 'prompt' or 'template'"):
+        session.complete("number", "1")
+
+
+def test_progress_is_passed_on_now_and_then(session: McpSession) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+    begun = time.monotonic()
+
+    session.call_tool("work", {"steps": 500}, progress=lambda *told: heard.append(told))
+
+    assert heard[0] == (1, 500, "file 1\ufffd[2J")
+    assert len(heard) <= 2 * (time.monotonic() - begun) + 1
+
+
+def test_a_call_that_is_cancelled_ends_on_the_server(session: McpSession, tmp_path: Path) -> None:
+    async def cancelled() -> None:
+        call = asyncio.create_task(session.async_call_tool("wait", {"folder": str(tmp_path)}))
+        await asyncio.to_thread(until, (tmp_path / "begun").exists)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancelled())
+    until((tmp_path / "cancelled").exists)
+    assert session.call_tool("work", {"steps": 1}).text == "done"  # the session goes on
+
+
+def test_a_call_without_an_answer_in_time_ends_on_the_server(
+    session: McpSession, tmp_path: Path
+) -> None:
+    from flowengine.sdk import Timeout
+
+    async def timed_out() -> None:
+        call = session.async_call_tool("wait", {"folder": str(tmp_path)}, timeout=1)
+        with pytest.raises(Timeout, match="no answer in 1 s"):
+            await call
+
+    asyncio.run(timed_out())
+    if (tmp_path / "begun").exists():  # it was not too slow to begin
+        until((tmp_path / "cancelled").exists)
+    assert session.call_tool("work", {"steps": 1}).text == "done"
+
+
+def test_without_the_keys_there_are_no_such_tools(opened: Open) -> None:
+    session = opened(command=PARTS)
+
+    assert session.call_tool("read_resource").text == "the server's own"
+    with pytest.raises(ToolError, match="there is no tool 'get_prompt'"):
+        session.call_tool("get_prompt", {"name": "talk"})
