@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
+from flowengine.sdk.progress import progress_text
 from flowengine_nodes.file_tools import TAB, lines_of, without_end
 
 _TEXT: dict[str, Plain] = {"type": "string"}
@@ -182,9 +183,10 @@ class Mcp(StepKind):
 
 
 def _progress(context: StepContext, done: float, total: float | None, message: str | None) -> None:
-    """Log what a server reports about a call."""
-    of = "" if total is None else f" of {total:g}"
-    context.log.info("progress: %s", f"{done:g}{of}{f', {message}' if message else ''}")
+    """Log what a server reports about a call, and pass it on to those who follow the step."""
+    told: dict[str, Plain] = {"done": done, "total": total, "message": message}
+    context.log.info("progress: %s", progress_text(told))
+    context.part("progress", **told)
 
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
+from flowengine import Agent, Engine
 from tests.agents.flows import NAME, Case, call, flow
+from tests.command_line import flowengine
 from tests.engines.world import until
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "parts_server.py"
@@ -145,13 +146,48 @@ def test_a_program_calls_only_what_the_filters_leave(tmp_path: Path) -> None:
     assert not any("get_prompt" in address for address in case.addresses())
 
 
-def test_progress_is_logged_with_the_attempt(tmp_path: Path) -> None:
-    run(tmp_path, "steps: [{id: busy, call: docs.work, with: {steps: 500}}]")
-
-    with Engine(tmp_path / "store.db") as engine:
+def test_progress_is_passed_on_and_logged_with_the_attempt(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    path = tmp_path / "flow.yaml"
+    path.write_text(f"{head()}steps: [{{id: busy, call: docs.work, with: {{steps: 500}}}}]")
+    with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
+        close = engine.subscribe(
+            lambda update: heard.append(update.data) if update.kind == "part" else None,
+            output=True,
+        )
+        engine.run(path, id="it")
+        close()
         [end] = [event for event in engine.executions.events("it") if "log" in event]
+
+    part = {"address": "busy", "part": "progress", "done": 1, "total": 500}
+    assert heard[0] == {**part, "message": "file 1\ufffd[2J"}
     lines = [text for _, level, text in end["log"]["lines"] if level == "INFO"]
     assert lines[0] == "progress: 1 of 500, file 1\ufffd[2J"
+
+
+def test_a_terminal_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = "steps: [{id: busy, call: docs.work, with: {steps: 3}}]"
+    Path("flow.yaml").write_text(f"{head()}{steps}")
+
+    shown = flowengine("run", "flow.yaml", "-v")
+
+    assert shown.code == 0
+    [line] = [line for line in shown.err.splitlines() if " progress " in line][:1]
+    assert line.split() == ["busy", "progress", "1", "of", "3,", "file", "1\ufffd[2J"]
+
+
+def test_progress_does_not_disturb_the_stream_of_an_agent(tmp_path: Path) -> None:
+    agent = Agent(
+        name="first", model=f"scripted/{tmp_path / 'script.yaml'}", instructions="Do."
+    ).use_mcp(command=[sys.executable, str(SERVER)], name="docs")
+    calls = "[{name: docs.work, arguments: {steps: 3}}]"
+    (tmp_path / "script.yaml").write_text(f"- calls: {calls}\n- text: so\n")
+
+    kinds = [part.kind for part in agent.stream("Go.")]
+
+    assert kinds[-1] == "response"
+    assert "tool_result" in kinds
 
 
 def test_a_call_of_a_cancelled_execution_ends_on_the_server(tmp_path: Path) -> None:

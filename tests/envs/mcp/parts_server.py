@@ -1,9 +1,12 @@
 """A server with resources, prompts, completion, progress and calls that last, made with the
-protocol's official library: `parts_server.py`, over standard streams.
+protocol's official library: `parts_server.py` over standard streams, or `parts_server.py http` on a
+free port, which it prints.
 """
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
 
 import anyio
@@ -105,5 +108,17 @@ async def complete(
     return Completion(values=[*found, *given.values()])
 
 
+def main() -> None:
+    if sys.argv[1:] != ["http"]:
+        server.run()
+        return
+    import uvicorn
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)  # noqa: T201
+    app = server.streamable_http_app()
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listening])
+
+
 if __name__ == "__main__":
-    server.run()
+    main()

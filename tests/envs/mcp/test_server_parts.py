@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine.sdk import ToolError
+from flowengine.sdk import Timeout, ToolError
 from flowengine_envs.mcp.session import McpSession
 from tests.engines.world import until
 from tests.envs.mcp.conftest import HERE, Open
@@ -18,9 +20,26 @@ from tests.envs.mcp.conftest import HERE, Open
 PARTS = [sys.executable, str(HERE / "parts_server.py")]
 
 
-@pytest.fixture(params=["legacy", "auto"])
-def session(request: pytest.FixtureRequest, opened: Open) -> McpSession:
-    return opened(command=PARTS, mode=request.param, resources=True, prompts=True)
+@pytest.fixture(
+    params=[
+        ("command", "legacy"),
+        ("command", "auto"),
+        pytest.param(("url", "legacy"), marks=pytest.mark.endurance),
+        pytest.param(("url", "auto"), marks=pytest.mark.endurance),
+    ],
+    ids=" ".join,
+)
+def session(request: pytest.FixtureRequest, opened: Open) -> Iterator[McpSession]:
+    """A session with a new server, over each transport, in each generation of the protocol."""
+    way, mode = request.param
+    if way == "command":
+        yield opened(command=PARTS, mode=mode, resources=True, prompts=True)
+        return
+    with subprocess.Popen([*PARTS, "http"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+        yield opened(url=url, mode=mode, resources=True, prompts=True)
+        server.kill()
 
 
 def test_resources_and_prompts_are_read_by_tools(session: McpSession) -> None:
@@ -92,8 +111,6 @@ def test_a_call_that_is_cancelled_ends_on_the_server(session: McpSession, tmp_pa
 def test_a_call_without_an_answer_in_time_ends_on_the_server(
     session: McpSession, tmp_path: Path
 ) -> None:
-    from flowengine.sdk import Timeout
-
     async def timed_out() -> None:
         call = session.async_call_tool("wait", {"folder": str(tmp_path)}, timeout=1)
         with pytest.raises(Timeout, match="no answer in 1 s"):
@@ -103,6 +120,26 @@ def test_a_call_without_an_answer_in_time_ends_on_the_server(
     if (tmp_path / "begun").exists():  # it was not too slow to begin
         until((tmp_path / "cancelled").exists)
     assert session.call_tool("work", {"steps": 1}).text == "done"
+
+
+def test_an_answer_after_the_time_of_a_call_is_dropped(nasty: Open) -> None:
+    session = nasty("late")
+
+    with pytest.raises(Timeout):
+        session.call_tool("hang", timeout=1)
+
+    assert session.call_tool("count").text == "2"  # not the late answer
+
+
+def test_those_of_several_servers_have_their_names(opened: Open) -> None:
+    session = opened(servers={"a": {"command": PARTS, "resources": True}, "b": {"command": PARTS}})
+
+    names = {tool["name"] for tool in session.list_tools()}
+    assert {"a.list_resources", "a.read_resource"} == {
+        name for name in names if "resource" in str(name) and str(name).startswith("a.")
+    }
+    assert session.call_tool("a.read_resource", {"uri": "order://17"}).text == "order 17"
+    assert session.call_tool("b.read_resource").text == "the server's own"
 
 
 def test_without_the_keys_there_are_no_such_tools(opened: Open) -> None:
