@@ -78,10 +78,16 @@ def test_a_resource_is_a_text_or_a_file(tmp_path: Path) -> None:
 steps:
   - {id: text, call: docs.read_resource, with: {uri: "note://plain"}}
   - {id: picture, call: docs.read_resource, with: {uri: "note://picture"}}
-outputs: {text: "${{ steps.text.output }}", picture: "${{ steps.picture.output }}"}
+  - {id: file, call: docs.read_resource, with: {uri: "note://plain", as_file: true}}
+outputs:
+  text: "${{ steps.text.output }}"
+  picture: "${{ steps.picture.output }}"
+  file: "${{ steps.file.output }}"
 """,
     )
 
+    [file] = result.outputs["file"]
+    assert Path(file["file"]["path"]).read_text() == "Grüße"
     assert result.outputs["text"] == "Grüße"
     [picture] = result.outputs["picture"]
     assert (picture["uri"], picture["mimeType"]) == ("note://picture", "image/png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,10 @@ _RESOURCES: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
     ),
     "read_resource": (
         "Read a resource of the server.",
-        {"uri": {**_TEXT, "description": "Its address, from a list or made from a template."}},
+        {
+            "uri": {**_TEXT, "description": "Its address, from a list or made from a template."},
+            "as_file": {"type": "boolean", "description": "Keep its text as a file, too."},
+        },
     ),
 }
 _PROMPTS: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
@@ -32,7 +36,7 @@ _PROMPTS: Mapping[str, tuple[str, Mapping[str, Plain]]] = {
         },
     ),
 }
-_OPTIONAL = frozenset({"arguments"})
+_OPTIONAL = frozenset({"arguments", "as_file"})
 
 
 def own_tools(config: Any) -> list[dict[str, Plain]]:
@@ -84,7 +88,8 @@ async def call_own(
         return [], {"prompts": list(await session.async_list_prompts())}
     if name == "read_resource":
         parts = await session.async_read_resource(_text(session, name, args, "uri"))
-        return [_part({"type": "resource", "resource": part}) for part in parts], None
+        form = _bytes if args.get("as_file") is True else dict
+        return [_part({"type": "resource", "resource": form(part)}) for part in parts], None
     given = args.get("arguments", {})
     if not isinstance(given, Mapping) or not all(isinstance(each, str) for each in given.values()):
         raise ToolError(f"{session.name}: {name}: 'arguments' must be texts", retryable=False)
@@ -105,6 +110,15 @@ def _part(part: Any) -> dict[str, Plain]:
     if isinstance(inner, Mapping) and isinstance(inner.get("text"), str):
         return {"type": "text", "text": inner["text"]}
     return dict(part)
+
+
+def _bytes(resource: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return a resource as servers send those that are not text."""
+    text = resource.get("text")
+    if not isinstance(text, str):
+        return dict(resource)
+    rest = {key: value for key, value in resource.items() if key != "text"}
+    return {**rest, "blob": base64.b64encode(text.encode()).decode()}
 
 
 def _said(message: Any) -> dict[str, Plain]:
