@@ -123,9 +123,13 @@ class _LimitedReader(asyncio.Protocol):
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Have `pause_writing` called for each byte that a reader has not taken."""
-        cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
+        """Have `pause_writing` called for bytes that a reader has not taken.
+
+        Transports with TLS count up to and including the limit, so 0 would pause without any bytes.
+        They ask at once, so the protocol must be ready.
+        """
         super().connection_made(transport)
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=1, low=0)
 
     def pause_writing(self) -> None:
         """Wait for a slow reader, but not forever."""
