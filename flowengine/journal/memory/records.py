@@ -27,6 +27,7 @@ from flowengine.journal.records import (
     Vote,
 )
 from flowengine.journal.refusals import no_grant, revoked_already
+from flowengine.kernel.notation.accounts import read_account
 
 # Records of executions and waits in the memory store.
 
@@ -320,6 +321,18 @@ class Claims:
             UsedBudget(name, used, total(self._reserved(name)), self.limits.get(name, {}))
             for name, used in sorted(self.used.items())
         ]
+
+    def prune(self, before: int) -> int:
+        """Remove the budgets whose period was over by a time, and return their number."""
+        over = [
+            name
+            for name in self.used
+            if name not in self._queues and read_account(name).is_over(before)
+        ]
+        for name in over:
+            del self.used[name]
+            self.limits.pop(name, None)
+        return len(over)
 
     def _reserved(self, name: str) -> list[Mapping[str, int]]:
         return [kept.amounts or {} for kept in self._queues.get(name, ()) if kept.claimed.held]
