@@ -114,7 +114,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         first, *more = marked_lines(error_text(error, error.get("step")))
         yield from (f"error       {first}", *more)
     if info["status"] == "failed":
-        yield from again_lines(info)
+        yield from again_lines(session, info)
 
 
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:

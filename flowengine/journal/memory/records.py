@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, settled, total
+from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
 from flowengine.journal.encoding import unpack
 from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
@@ -412,7 +412,7 @@ class Claims:
         self.limits.setdefault(name, {}).update(limits_in(needs))
         if is_unlimited(needs):
             held = kept.claimed._replace(held=True)
-            return kept._replace(claimed=held, amounts={m: need[2] for m, need in needs.items()})
+            return kept._replace(claimed=held, amounts=most_of(needs))
         return kept._replace(amounts=needs)
 
     def _settle(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:

@@ -54,6 +54,20 @@ def check_what_is_left_of_a_budget_is_granted_and_the_rest_waits(store: JournalS
 
 
 @checks
+def check_the_limit_of_a_meter_that_a_call_does_not_use_is_kept(store: JournalStore) -> None:
+    """It neither keeps the call waiting nor refuses it."""
+    new_execution(store, "e1")
+    stated = {"cost_usd": [0, None, None, None]}
+    for unit, limit in ((1, 100), (2, None)):
+        claim = _claim(unit, limit, 10, 70, 0)
+        whole = claim._replace(amounts={**(claim.amounts or {}), **stated})
+        append_event(store, "e1", unit, claims=[whole])
+    same(_answers(store, "e1"), [[1, {"tokens": 70}]], "the one with a limit")
+    limits = {"tokens": 100, "cost_usd": 0}
+    same(_standing(store), [[{}, {"tokens": 140}, limits]], "its limits")
+
+
+@checks
 def check_prune_removes_past_periods(store: JournalStore) -> None:
     """A budget stays as long as anything claims it, and one without periods for ever."""
     names = ["budget all - ana", "budget day 2026-11-27 ana", "budget day 2026-11-28 ana",
