@@ -163,7 +163,7 @@ def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[s
     for obstacle in info["obstacles"]:
         name = f"{obstacle['what']} {obstacle['name']}" if obstacle["name"] else obstacle["what"]
         yield f"  {printable(name)}: {first_line(obstacle['why'])}"
-    if info["write"]:
+    if info["write"] and info["verdict"] == "mapping":
         yield "  write this into a mapping for --map:"
         yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
 
