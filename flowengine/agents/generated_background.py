@@ -99,8 +99,8 @@ def _controls() -> list[ToolStep]:
         ),
         _tool(
             LIST,
-            "Lists the agents in the background that you have started, their arguments, and how they "
-            "ended.",
+            "Lists the agents in the background that you have started, their arguments, and how "
+            "they ended.",
             {},
             {},
             f"state.started.map(s, {{'id': s.id, 'tool': s.tool, {_ARGS}, 'status': "

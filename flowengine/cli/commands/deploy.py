@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.flows import show
-from flowengine.cli.commands.run import load, tell_host_steps
+from flowengine.cli.commands.run import load
+from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
