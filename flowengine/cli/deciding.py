@@ -12,7 +12,7 @@ from flowengine.cli.terminal.output import err, out, out_json, show_error, when
 from flowengine.cli.views.approvals import standing
 from flowengine.cli.views.waits import is_overdue
 from flowengine.engines.results import LISTED
-from flowengine.engines.typed_text import edited_field
+from flowengine.engines.typed_text import edited_field, supplied_value
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.store import every_item
 from flowengine.sdk.visible_text import printable
@@ -269,7 +269,12 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
     if getattr(arguments, "edit", None):
         answer["edit"] = {name: edited_field(wait, name, text) for name, text in arguments.edit}
     if getattr(arguments, "value", None) is not None:
-        answer["value"] = read.json_argument(arguments.value, "the value")
+        is_file = arguments.value.startswith("@")
+        answer["value"] = (
+            read.json_argument(arguments.value, "the value")
+            if is_file
+            else supplied_value(wait, arguments.value, "the value")
+        )
     if (grant := _grant(arguments)) is not None:
         answer["grant"] = grant
     for name in ("comment", "attach", "images", "by"):

@@ -41,6 +41,7 @@ class CliSession:
         arguments: The arguments of the command line.
         is_served: Whether a server is behind the engine. It then has the methods of the client.
         named: Executions that have been introduced to the user.
+        named_on_host: Unsandboxed steps that the user was told of.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CliSession:
     ) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
+        self.named_on_host: set[str] = set()
         self._filters = False
         self.is_served = bool(arguments.server)
         if self.is_served:

@@ -432,6 +432,7 @@ class UpgradeInfo(TypedDict):
     moved: bool
     """Whether it was moved now."""
     obstacles: list[ObstacleInfo]
+    """Those that no mapping helps with come first."""
     write: dict[str, Any]
     """All entries that the mapping needs for it."""
     fork: str | None

@@ -234,7 +234,7 @@ class Executions(StoredExecutions):
         """Delete executions that have ended, with all data that only they refer to.
 
         Sessions of agents that have waited for the next message for as long are cancelled and
-        deleted, too.
+        deleted, too. So are budgets that executions share, if their period ended as long ago.
 
         Args:
             older_than: Only executions that ended at least this long ago: seconds, or a duration

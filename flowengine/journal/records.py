@@ -525,3 +525,5 @@ class Pruned(NamedTuple):
     artifacts: int
     bytes: int
     """Bytes of the artifacts."""
+    budgets: int = 0
+    """Past periods of budgets that executions share."""

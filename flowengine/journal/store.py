@@ -228,8 +228,10 @@ class DirectoryPort(Protocol):
     ) -> Pruned:
         """Remove executions that have ended, with all data that only they refer to.
 
+        Budgets that executions share are removed if their period has ended and nothing claims them.
+
         Args:
-            before: Executions that ended at this time or earlier.
+            before: Executions and periods that ended at this time or earlier.
             statuses: Only executions with one of these statuses.
             ids: Also these executions, if they have ended.
 

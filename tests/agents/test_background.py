@@ -104,7 +104,13 @@ def test_the_model_hears_of_each_end_once_after_it_has_waited(engine: Engine) ->
         told[0].count(f"[The agent helper in the background, {id}, has ended") for id in started
     )
     assert told[0].count("found") == 2
-    assert [text.count("resolved") for role, text in messages if role == "tool"] == [0, 0, 0, 2]
+    tools = [text for role, text in messages if role == "tool"]
+    assert [text.count("resolved") for text in tools] == [0, 0, 0, 2]
+    assert [tools[-1].count(f'{{"prompt":"{prompt}"}}') for prompt in "AB"] == [1, 1]
+    items = engine.executions.list(flow="agents.Helper").items
+    assert sorted(one["key_inputs"]["prompt"] for one in items) == ["A", "B"]
+    steps = engine.executions.show(response.execution)["steps"]
+    assert [one["summary"] for one in steps if one["step"] == "list_agents"] == tools[-1:]
     assert statuses(engine) == ["succeeded", "succeeded"]
 
 

@@ -113,6 +113,8 @@ def test_results_are_written_as_junit_xml(order: CommandLine) -> None:
     assert bad.get("name") == 'bad "one" \ufffd[31m\ufffd\ufffd'
     [failure] = bad
     assert failure.tag == "failure"
+    told = str(failure.get("message"))
+    assert told.endswith(': outputs: late: expected "a<b>&]]>", found "too late"')
     assert "a<b>&]]>" in str(failure.text)
     assert str(failure.text).startswith("order.test.yaml:")
     assert float(str(good.get("time"))) >= 0

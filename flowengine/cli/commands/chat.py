@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import flowengine
-from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
+from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession

@@ -14,7 +14,7 @@ from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, flush, out, out_json, table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
 from flowengine.errors import InputError
@@ -393,6 +393,7 @@ flowengine flows backfill report --since 30d --until 7d --concurrency 4"""
                 shown.append(_entry(session, started))
                 if not arguments.json:
                     out("  ".join(shown[-1].values()))
+                    flush()  # the next one may take hours
 
             if session.is_served:
                 _record_there(session, arguments, since, until, tell)

@@ -20,7 +20,7 @@ from flowengine.cli.terminal.output import (
     results,
     when,
 )
-from flowengine.cli.views.approvals import expiry, standing
+from flowengine.cli.views.approvals import expiry, standing, with_tool
 from flowengine.cli.views.waits import (
     again_lines,
     describe,
@@ -114,7 +114,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         first, *more = marked_lines(error_text(error, error.get("step")))
         yield from (f"error       {first}", *more)
     if info["status"] == "failed":
-        yield from again_lines(info)
+        yield from again_lines(session, info)
 
 
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _step(step: StepInfo, width: int) -> str:
         detail = expired
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
-        detail = standing(wait)
+        detail = with_tool(standing(wait), step["step"], step.get("output"))
     elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:

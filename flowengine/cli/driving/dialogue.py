@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.driving.watching import interrupted, watch
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
-from flowengine.engines.typed_text import by_type, edited_field
+from flowengine.engines.typed_text import by_type, edited_field, supplied_value
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.flow.export.yaml_text import inline
 from flowengine.journal.store import every_item
@@ -310,7 +310,7 @@ class Dialogue:
         while True:
             text = self._read(f"{what} (JSON or text): ")
             try:
-                return by_type(wait.get("returns", {}), text, noun, "")
+                return supplied_value(wait, text, noun)
             except InputError as error:
                 show_error(error)
 

@@ -396,10 +396,11 @@ def evidence_of(
     return "", {}
 
 
-def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
+def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the steps that were not undone, and the command that tries again.
 
     Args:
+        session: Makes command lines.
         failed: The failed execution, with the keys of `Again`.
 
     Yields:
@@ -409,8 +410,22 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
         yield f"not undone  {printable(address)}"
     for address, fork in failed.get("undone_by", {}).items():
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
+    after = ""
+    for budget in _shared_budgets(failed.get("error")):
+        yield f"usage       {session.command('budgets', budget['key'])}"
+        after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
-        yield f"try again   {failed['command']}"
+        yield f"try again   {failed['command']}{after}"
+
+
+def _shared_budgets(error: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the shared budget that a call has exceeded, if that has led to an error."""
+    while error:
+        data = error.get("data")
+        if error["type"] == "BudgetExceeded" and isinstance(data, Mapping) and data.get("key"):
+            yield data
+            return
+        error = error.get("cause")
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:

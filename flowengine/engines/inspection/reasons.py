@@ -297,6 +297,7 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
     """Yield the newest notifications about open approvals and the end that have not been sent."""
     for address, sender, record in last_sent(host, execution):
         tool = sender.removeprefix(NOTIFIES).removeprefix(OF_END)
+        times: Reason = {}
         if record is None:
             what = f"the notification by '{tool}' was recorded, but not sent yet"
             wakes, command = "a process that sends it", "flowengine resume --due"
@@ -307,13 +308,17 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
             what = f"the notification by '{tool}' was not sent: {failed}"
             wakes = "an operator who sends it again"
             command = f"flowengine retry {host.store.short_execution(record.id)}"
+            times = {"since": format_time(record.ended_at or record.changed_at)}
         else:
             [failed, *_] = host.stored(record.id, 0).state["vars"].get("error", [""])
             what = f"the notification by '{tool}' is not sent yet"
             what += f": {failed}" if failed else ""
             wakes = "its next attempt"
             command = f"flowengine why {host.store.short_execution(record.id)}"
-        yield {"address": address, "what": what, "wakes": wakes, "command": command}
+            times = {"since": format_time(record.created_at)}
+            if record.due is not None:
+                times["due"] = format_time(record.due)
+        yield {"address": address, "what": what, **times, "wakes": wakes, "command": command}
 
 
 def _failure(packed: bytes) -> str:

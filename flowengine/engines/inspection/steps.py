@@ -240,10 +240,8 @@ class ActivationLog:
             _end_attempt(step, seen, at)
         if seen.status in OVER:
             del self.open[seen.address]
-            teller = graph.node(seen.step).teller
-            if teller is not None and seen.output is not None:
-                failure = failure_told(seen, graph.flow["steps"][seen.step])
-                summary = failure or registry.summary(teller, seen.output)
+            if seen.output is not None:
+                summary = _summary(seen, graph)
                 step |= {} if summary is None else {"summary": summary}
             step["ended_at"] = at
             step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
@@ -371,3 +369,16 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["error"] = seen.error
     else:
         last["output"] = seen.output
+
+
+def _summary(seen: Observation, graph: Graph) -> str | None:
+    """Return a line about the output of a generated flow's step, such as an answer to a call."""
+    spec, teller = graph.flow["steps"][seen.step], graph.node(seen.step).teller
+    if teller is not None:
+        return failure_told(seen, spec) or registry.summary(teller, seen.output)
+    if isinstance(seen.output, dict) and "messages" in seen.output:
+        from flowengine.agents.actions import answering_message, summary
+
+        if answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
+            return summary(seen.output)
+    return None

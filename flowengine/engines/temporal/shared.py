@@ -45,7 +45,6 @@ from flowengine.journal.records import (
     SendResult,
 )
 from flowengine.kernel.notation.accounts import is_account, read_account
-from flowengine.kernel.notation.times import parse_time
 
 STARTS = "flowengine-starts"
 """Id of the workflow that keeps which flows are deployed, and what starts their executions. Their
@@ -152,8 +151,7 @@ class Shared:
         """Return whether it must be kept after a time (ms)."""
         has_grants = bool(self.grants.list_grants(None, None))
         is_kept = self.form is not None or any(
-            resets is None or parse_time(resets) > now
-            for resets in (read_account(name).resets for name in self.claims.used)
+            not read_account(name).is_over(now) for name in self.claims.used
         )
         return bool(self.members or self.deployed or has_grants or is_kept or self.claims.all())
 

@@ -242,6 +242,14 @@ KEEP_BUDGET = "INSERT OR REPLACE INTO budgets (name, used, limits) VALUES (?, ?,
 BUDGETS = "SELECT name, used, limits FROM budgets ORDER BY name"
 """Select all budgets."""
 
+NAMES_OF_BUDGETS = "SELECT name FROM budgets ORDER BY name"
+"""Select the names of all budgets."""
+
+PRUNE_BUDGET = """
+DELETE FROM budgets
+WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM claims WHERE lock = ?1)"""
+"""Delete a budget that nothing claims."""
+
 GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
 """Grant a claim."""
 

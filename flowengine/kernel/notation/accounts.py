@@ -39,6 +39,11 @@ class Account(NamedTuple):
             return f"{format_time(within)[:7]}-01T00:00:00Z"
         return None
 
+    def is_over(self, at: int) -> bool:
+        """Return whether its period has ended by a time (ms)."""
+        resets = self.resets
+        return resets is not None and parse_time(resets) <= at
+
 
 def account_at(key: str, period: str | None, now: int) -> Account:
     """Return the budget of a key in the period of a time (ms)."""

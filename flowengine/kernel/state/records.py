@@ -481,7 +481,8 @@ class Reservation(TypedDict, total=False):
     """What a call needs of a budget that executions share, see `shared_budgets`."""
 
     needs: Required[dict[str, list[int | None]]]
-    """Meter → `[limit, least, most, beyond]`. No limit is None."""
+    """Meter → `[limit, least, most, beyond]`. No limit is None, and neither is the rest of a meter
+    that the call does not use."""
     granted: dict[str, int]
     """Meter → the reserved amount. Absent until the claim is granted."""
 
