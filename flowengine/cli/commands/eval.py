@@ -75,7 +75,7 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
             0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
 
         Raises:
-            NotFound: There is no earlier evaluation with the id of `--against`.
+            NotFound: No earlier evaluation has the id of `--against`.
         """
         from dataclasses import asdict
 
@@ -200,7 +200,7 @@ def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
             )
         )
     for fall in report.too_low:
-        reached = "there is no such score" if fall.reached is None else f"{fall.reached:.0%}"
+        reached = "this score does not exist" if fall.reached is None else f"{fall.reached:.0%}"
         text = f"{fall.variant}: {fall.score} must be at least {fall.required:.0%}: {reached}"
         out(printable(f"{paint('too low', 'red')}  {text}"))
     if arguments.quiet:
