@@ -1,4 +1,4 @@
-"""What agents did, read from the outputs of their steps: replies of models, answers to calls.
+"""The actions of agents, read from the outputs of their steps: replies of models, answers to calls.
 
 `turns.py` and `sdk/call_answers.py` write these outputs, and all views of them read them here.
 """
@@ -108,7 +108,7 @@ def summary(output: Plain) -> str | None:
 
 
 def reduction(output: Mapping[str, Any]) -> str:
-    """Return what a reduction left out of requests, what it kept, and why."""
+    """Describe a reduction: the messages it removed from requests, those it kept, and why."""
     parts = []
     if output["left_out"]:
         parts.append(f"leaves out {_count(output['left_out'], 'message')}")

@@ -161,7 +161,7 @@ class RequestSize:
         """
         counted = error.data.get("tokens") if isinstance(error.data, Mapping) else None
         message = f"{error.message} ({self.model} was sent about {counted or self.tokens:,} tokens"
-        message += ")" if reduces else "; 'context' of an agent says what is then left out)"
+        message += ")" if reduces else ". To reduce the conversation, set 'context' of the agent)"
         return self._error(message, counted or self.tokens)
 
     def _error(self, message: str, tokens: int) -> ContextWindowExceeded:

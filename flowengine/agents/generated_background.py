@@ -61,7 +61,7 @@ _SAID = (
 
 
 def equipped(agent: AgentSpec) -> AgentSpec:
-    """Return an agent with its tools in the background, and those that control what they start."""
+    """Return an agent with its background tools, and those that control the started calls."""
     if not any(tool.background for tool in agent.tools):
         return agent
     own = [_started(tool) if tool.background else tool for tool in agent.tools]
@@ -161,7 +161,7 @@ def steps(ids: tuple[str, str], enter: Sequence[Plain], heard: str) -> Iterable[
     Args:
         ids: The ids of the steps.
         enter: The edges to the turn of the active agent.
-        heard: Id of the step that takes messages of people.
+        heard: Id of the step that takes messages of users.
     """
     told, awaited = ids
     yield {

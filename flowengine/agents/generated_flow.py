@@ -299,7 +299,7 @@ class FlowWriter:
         return self.last
 
     def _steering(self) -> list[Plain]:
-        """Return the steps in which messages of people reach the active agent."""
+        """Return the steps in which messages of users reach the active agent."""
         ids = (self.heard, self.paused, self.last)
         ways = len(self.agents)
         self.marks |= {

@@ -85,7 +85,7 @@ class AgentTurn:
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
         self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
-        """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
+        """The choices of a hook for this turn: `model`, `tools`, `tool_choice`."""
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""
         self.inner: dict[str, ToolOffer] = {}
@@ -221,7 +221,7 @@ class AgentTurn:
         return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
 
     def _with_programs(self, tools: list[TurnTool]) -> list[TurnTool]:
-        """Return the tools on offer, of which programs call all but those that are direct."""
+        """Return the tools on offer. Programs call all of them except for the direct ones."""
         code = self.agent.get("code")
         if code is None:
             return tools

@@ -240,7 +240,7 @@ def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int
 
 
 def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
-    """Return why a decision would be refused, whatever it is. None: it would not.
+    """Return why any decision would be refused. None: it would not.
 
     Args:
         wait: The approval.
@@ -253,7 +253,8 @@ def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
         return f"it expired at {when(wait['due'])}"
     if wait["id"] not in mine:
         named = wait.get("claimed_by") or ", ".join(wait.get("assignees") or ())
-        return f"{user} may not decide it" + (f", but {named}" if named else ", it is excluded")
+        other = f", but {named}" if named else ", it is excluded"
+        return f"{user} is not allowed to decide it{other}"
     if wait.get("claim") and "claimed_by" not in wait:
         return "it must be claimed first"
     return None

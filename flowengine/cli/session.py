@@ -81,7 +81,7 @@ class CliSession:
         return self
 
     def on_host_told(self) -> None:
-        """Leave out the warnings of environments about what the user has been told already."""
+        """Hide the warnings of environments that the user has already seen."""
         self._filter_warnings(add=True)
         self._filters = True
 
@@ -178,7 +178,7 @@ class CliSession:
 
 
 def _is_news(record: object) -> bool:
-    """Return whether a warning says more than that something runs unsandboxed."""
+    """Return whether a warning reports more than unsandboxed execution."""
     return not getattr(record, "unsandboxed", False)
 
 

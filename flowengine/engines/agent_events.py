@@ -84,7 +84,7 @@ def conversations(
     Args:
         engine: The engine with the execution.
         execution: Its full id. If it does not exist yet, the result is empty.
-        until: Number of the first event to leave out. None: as they are now.
+        until: Number of the first event to leave out. None: includes all events.
     """
     if not exists(engine._host, execution):
         return {}

@@ -299,7 +299,7 @@ def check_flow(flow: Any) -> None:
 
         raise UsageError(
             f"{in_words(flow)} is not a flow",
-            hint="give a Flow, or the path of a file; an agent is run by agent.run(…, engine=…)",
+            hint="give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
         )
 
 

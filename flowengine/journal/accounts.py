@@ -1,8 +1,8 @@
-"""Budgets that executions share: what a claim is granted, in any store.
+"""Budgets that executions share: the grants of claims, in any store.
 
 A claim states for each meter `[limit, least, most, beyond]`. It is refused if less than `least` is
-left of the limit, and waits if others have reserved it. Otherwise, it is granted at most what is
-left, plus `beyond`. Calls (`tool_calls`) are not waited for, because one that has begun counts in
+left of the limit, and waits if others have reserved it. Otherwise, it is granted at most the
+rest, plus `beyond`. Calls (`tool_calls`) are not waited for, because one that has begun counts in
 any case. A claim can also state the limit of a meter that its call does not use, with None for the
 rest. It is kept for lists.
 """

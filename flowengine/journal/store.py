@@ -282,7 +282,7 @@ class FlowPort(Protocol):
     """Keeps compiled flows by their hash."""
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        """Keep a compiled flow under its hash (`form_hash`), in place of what is kept there.
+        """Keep a compiled flow under its hash (`form_hash`), in place of the one kept there.
 
         The same hash is the same flow, so this changes nothing unless the kept one is damaged.
         """

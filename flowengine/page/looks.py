@@ -1,4 +1,4 @@
-"""How states, times, ids, people and values look, the same on every view."""
+"""The look of states, times, ids, users and values, the same on every view."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class SessionWork(Work):
             obstacles = "; ".join(str(obstacle["why"]) for obstacle in moved["obstacles"])
             raise UsageError(
                 f"the agents of the session {self.labels[SESSION]!r} have changed, and it cannot "
-                f"go on with them: {obstacles or moved['verdict']}",
+                f"continue with them: {obstacles or moved['verdict']}",
                 hint="take another name, or the agents as they were",
             )
 
@@ -308,7 +308,7 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
     if len(messages) != 1 or not request:
         raise UsageError(
             f"a run of the session {name!r} begins with one message of the user, as text",
-            hint="what was said before is in the session. A new one begins with an earlier "
+            hint="earlier messages are in the session. A new one begins with an earlier "
             "conversation by engine.sessions.seed(name, agent, messages)",
         )
 

@@ -104,7 +104,7 @@ def _check(call: ApiCall, right: Right) -> None:
     """Check that the user has a right on all flows.
 
     Raises:
-        NotAllowed: The user lacks it.
+        NotAllowed: The user does not have it.
     """
     if not call.may(right, ""):  # only the pattern `*` matches this
         raise NotAllowed(

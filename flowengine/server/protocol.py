@@ -152,7 +152,7 @@ class _LimitedReader(asyncio.Protocol):
         self._patience = self.loop.call_later(seconds, self._look, looks - 1, left)
 
     def _look(self, looks: float, before: int) -> None:
-        """Count down, and up by what the reader has taken since."""
+        """Count down, and up by the bytes that the reader has taken since."""
         left = self.transport.get_write_buffer_size()
         of_a_look = self.limits.reader_rate * self.limits.reader_seconds / _LOOKS
         looks = min(looks + max(before - left, 0) / of_a_look, _LOOKS)

@@ -134,7 +134,7 @@ class Shortfall:
 
     def row(self) -> dict[str, str]:
         """Return the shortfall in words."""
-        reached = "there is no such score" if self.reached is None else f"{self.reached:.0%}"
+        reached = "this score does not exist" if self.reached is None else f"{self.reached:.0%}"
         least = f"{self.required:.0%}"
         return {"variant": self.variant, "score": self.score, "least": least, "reached": reached}
 

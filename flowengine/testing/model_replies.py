@@ -13,7 +13,7 @@ from flowengine.errors import FlowEngineError
 
 @contextmanager
 def scripted(*replies: ScriptedReply | Answering) -> Iterator[ScriptedModel]:
-    """Reply to all model calls in a block with a script, whatever model their agents name.
+    """Reply to all model calls in a block with a script, in place of every named model.
 
         with scripted(call("find_order", number=7), "You get 80 EUR.") as model:
             response = agent.run("Order 7 broke.")

@@ -583,7 +583,7 @@ def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dic
     steps: list[Any] = list(steps_of(flows, hash, list(events)))
     for step in steps:
         if (step["error"] or {}).get("type") == "BudgetExceeded":
-            step["attempts"] = 0  # what an estimate refused did not begin, but begins in a case
+            step["attempts"] = 0  # an attempt that an estimate refused begins in a case
     return [{key: _timeless(step[key]) for key in keys} for step in steps]
 
 

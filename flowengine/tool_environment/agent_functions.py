@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NOT_RUN = {
     "rejected": "The call was rejected. Nothing was done.",
-    "expired": "Nobody decided about the call in time. Nothing was done.",
+    "expired": "The call was not decided in time. Nothing was done.",
     "invalid": "The call is invalid and was not run.",
 }
 

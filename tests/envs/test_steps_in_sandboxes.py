@@ -259,9 +259,9 @@ def test_a_program_without_a_network_learns_why(
         assert "gaierror" in told["any"]
         return
     assert told == {
-        "None": "programs in this environment reach no network; allow hosts in policy.network",
+        "None": "programs in this environment reach no network: allow hosts in policy.network",
         "['api.invalid:443']": (
-            "programs in this environment reach only api.invalid:443; allow hosts in policy.network"
+            "programs in this environment reach only api.invalid:443: allow hosts in policy.network"
         ),
     }
 

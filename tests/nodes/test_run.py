@@ -160,10 +160,10 @@ def test_a_missing_script_names_the_directory_and_the_option(
 
     folder = bench.workdir
     assert (
-        f"(it ran in an empty directory; 'cwd: .' is {folder}, which --workdir" in alone["message"]
+        f"(it ran in an empty directory. 'cwd: .' is {folder}, which --workdir" in alone["message"]
     )
     assert (
-        f"(it ran in {folder}/.; 'cwd' is relative to the --workdir, {folder})" in inside["message"]
+        f"(it ran in {folder}/.: 'cwd' is relative to the --workdir, {folder})" in inside["message"]
     )
     assert "--workdir" not in alone["data"]["stderr"]
     other = bench.fail("run", {"script": "exit 126"})

@@ -92,7 +92,7 @@ class Scripted(_Data):
     usage: ScriptedUsage = ScriptedUsage()
     raises: str | None = Field(default=None, alias="raise")
     """Type of an error: `RateLimited`, `Timeout`, `ContextWindowExceeded`, …"""
-    message: str = "the script says so"
+    message: str = "the script raises this error"
     retryable: bool | None = None
     retry_after: float | None = Field(default=None, ge=0)
     cut: bool = False
@@ -124,9 +124,9 @@ class ScriptedModel:
 
     Args:
         script: Texts, entries as data, exceptions, or functions that get the request.
-        name: What it is called: `scripted/NAME`.
+        name: The model's name: `scripted/NAME`.
         by_turn: Whether the place in the script is that in the conversation.
-        facts: What it says of itself.
+        facts: The facts that the model reports, such as its context window.
         recording: Whether `requests` keeps the requests, each with its whole conversation.
     """
 
@@ -314,7 +314,7 @@ def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
         first = error.errors()[0]
         where = ".".join(map(str, (place, *first["loc"])))
         if first["type"] == "extra_forbidden":
-            what = f"there is no such key; known are {', '.join(_known(first['loc']))}"
+            what = f"unknown key: the known ones are {', '.join(_known(first['loc']))}"
         else:
             what = predicate(first)
         raise InputError(f"{where}: {what}", field=where) from None

@@ -125,7 +125,7 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
 
     Args:
         flow: The flow of the conversation.
-        model: The model of all agents. None: as the file says.
+        model: The model of all agents. None: as in the file.
     """
     loaded = session.engine.load(flow)
     tell_host_steps(session, loaded)

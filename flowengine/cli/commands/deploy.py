@@ -255,7 +255,7 @@ def _deploy_there(session: CliSession, arguments: Namespace) -> int:
 
 
 def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print what was deployed, and what was moved.
+    """Print the deployed flows and the moved executions.
 
     Returns:
         The exit code.

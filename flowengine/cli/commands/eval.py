@@ -75,7 +75,7 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
             0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
 
         Raises:
-            NotFound: There is no earlier evaluation with the id of `--against`.
+            NotFound: No earlier evaluation has the id of `--against`.
         """
         from dataclasses import asdict
 

@@ -146,7 +146,7 @@ flowengine flows show report@1"""
 
 
 def _facts(session: CliSession, name: str) -> dict[str, Any]:
-    """Return the flow, its inputs and what it imports."""
+    """Return the flow, its inputs and its imports."""
     if session.is_served:
         client: Any = session.engine
         item = client.flows.show(name)
@@ -438,7 +438,7 @@ def _record_there(
 
 
 def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
-    """Return what became of a time: its execution, or the reason why there is none."""
+    """Return the outcome of a scheduled time: its execution, or the reason why it has none."""
     entry = {"time": when(format_time(started.time))}
     if started.execution is None:
         return {**entry, "status": "refused", "error": str(started.error)}

@@ -1,4 +1,4 @@
-"""`flowengine show` and `why`: everything about an execution, and what it waits for."""
+"""`flowengine show` and `why`: everything about an execution, and its open waits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
         parser.add_argument(
             "--plumbing",
             action="store_true",
-            help="include the plumbing: steps that only connect the parts of a generated flow",
+            help="include connecting steps, which only connect the parts of a generated flow",
         )
 
     @staticmethod
@@ -225,7 +225,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
 
 
 def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that describe what was sent to a model. JSON has all of it."""
+    """Yield the lines that describe a request to a model. JSON has all of it."""
     yield f"{'request':11} {printable(request['model'])}"
     for message in request["messages"]:
         yield f"  {message['role']:10}{first_line(text_in(message), 200)}"
@@ -295,7 +295,7 @@ class Why:
 
 
 def _nobody(session: CliSession, reason: Reason) -> list[str]:
-    """Return why no user may decide what a branch waits for."""
+    """Return why no user is allowed to decide on a branch's wait."""
     if "nobody" not in reason:
         return []
     return undecidable(session, session.engine.approvals.show(reason["wait"])) or [

@@ -74,7 +74,7 @@ def drive_and_ask(
 def _resumed(session: CliSession, execution: str) -> ExecutionResult:
     """Resume an execution, or wait until another process that drives it lets it rest.
 
-    Whoever decides on a question elsewhere usually resumes the execution there.
+    A process that submits a decision usually also resumes the execution.
 
     Raises:
         Conflict: It cannot be resumed for another reason.
@@ -108,7 +108,7 @@ class Dialogue:
         self._asks_for_optional_parts = True
         """Whether the parts of an answer that may be left empty are asked for."""
         self._over = threading.Event()
-        """Tells a thread that waits for the user that the answer is no longer needed."""
+        """Set when a thread that waits for the user no longer needs the answer."""
 
     def has_answer(self, execution: str) -> bool:
         """Return whether a question was answered since it was driven. If not, ask now."""

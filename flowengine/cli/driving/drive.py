@@ -64,7 +64,7 @@ def drive_recorded(
 
 
 def show_recorded(session: CliSession, execution: str, error: NoWorker) -> None:
-    """Report that what was requested of an execution is recorded, for the next worker.
+    """Report that the request to an execution is recorded, for the next worker.
 
     Args:
         execution: Its full id.

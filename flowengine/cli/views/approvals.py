@@ -36,7 +36,7 @@ _BOUNDS = (
     ("minItems", "minimum length {}"),
     ("maxItems", "maximum length {}"),
 )
-"""Keywords of the schema of a form's field → what is shown of them."""
+"""Keywords of the schema of a form's field → how they are shown."""
 
 
 def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
@@ -172,7 +172,7 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
 
 
 def _deciders(session: CliSession, wait: WaitInfo) -> Iterator[str]:
-    """Yield the users who may decide, those who may not, and why none may."""
+    """Yield the users who are allowed to decide, the excluded ones, and why none is allowed."""
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))

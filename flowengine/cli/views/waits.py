@@ -152,7 +152,7 @@ def _running(
 
 
 def _is_by_worker(session: CliSession) -> bool:
-    """Return whether workers resume what is due by themselves, which needs no command."""
+    """Return whether workers resume due executions by themselves, without a command."""
     return session.is_remote and not session.is_served
 
 
@@ -250,7 +250,7 @@ def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
 
 
 def arguments(wait: WaitInfo) -> str:
-    """Return the arguments of a call that needs an approval, on a line. Empty: it is no call."""
+    """Return the arguments of a call that needs an approval, on a line. Empty: it is not a call."""
     if not wait.get("tool") or not wait.get("subject"):
         return ""
     from flowengine.flow.export.yaml_text import inline
@@ -318,7 +318,7 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
     if session.is_served:
         return "a worker of the server's store continues it"
     if session.is_remote and not result.waits:
-        return f"a worker continues it; to follow it: {session.command('resume', short)}"
+        return f"a worker continues it. To follow it: {session.command('resume', short)}"
     return f"to resume: {session.command('resume', short)}"
 
 
@@ -354,7 +354,7 @@ def evidence_lines(
 
 
 def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
-    """Yield the lines that show what an attempt logged.
+    """Yield the lines that show the log of an attempt.
 
     Args:
         log: The lines.

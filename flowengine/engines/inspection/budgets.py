@@ -81,8 +81,8 @@ def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
         key = read_account(view.state["claims"][unit["id"]]).key
         return {
             "address": view.address(unit),
-            "what": f"its call is waiting: running calls of other executions have reserved what is "
-            f"left of the shared budget '{key}'",
+            "what": "its call is waiting: running calls of other executions have reserved the "
+            f"rest of the shared budget '{key}'",
             "wakes": "the end of one of these calls, if it has used less",
         }
     budget = budget_of(view.state, unit["budget"])
@@ -91,7 +91,7 @@ def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
         flow = view.flow_of(unit["budget"]).id
         return {
             "address": view.address(unit),
-            "what": f"its call is waiting: running calls have reserved what is left of the budget "
+            "what": "its call is waiting: running calls have reserved the rest of the budget "
             f"of '{flow}'",
             "wakes": "the end of one of these calls, if it has used less",
         }

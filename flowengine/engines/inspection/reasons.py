@@ -127,9 +127,9 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
     elif "undone_by" in how:
         forks = ", ".join(dict.fromkeys(map(host.store.short_execution, how["undone_by"].values())))
-        reason["wakes"] = f"nothing: what it did not undo was undone in {forks}"
+        reason["wakes"] = f"nothing: the rest was undone in {forks}"
         if record.id in how["undone_by"].values():
-            reason["wakes"] = "nothing: it has undone what was left to undo"
+            reason["wakes"] = "nothing: it has undone the rest"
     return {**reason, **how}
 
 
@@ -138,10 +138,10 @@ def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reaso
         "started": "recorded, but not started yet",
         "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",
         "message": f"a message '{event.get('signal')}' was recorded, but not processed yet",
-        "cancel": f"{event.get('by')} asked to cancel it; not processed yet",
-        "granted": f"{_lock(event.get('lock', ''))} is free for it now; not resumed yet",
+        "cancel": f"{event.get('by')} asked to cancel it (not processed yet)",
+        "granted": f"{_lock(event.get('lock', ''))} is free for it now (not resumed yet)",
     }
-    handed = f"{event.get('by')} reassigned an approval; this was recorded, but not processed yet"
+    handed = f"{event.get('by')} reassigned an approval (recorded, but not processed yet)"
     return {
         "address": "",
         "what": what.get(event["type"], handed),
@@ -466,7 +466,7 @@ def _idle(view: View, id: str) -> list[Reason]:
     at = format_time(due[0])
     ending: Reason = {
         "address": "",
-        "what": f"nothing left to do; it ends at {at} unless a message arrives",
+        "what": f"nothing left to do: it ends at {at} unless a message arrives",
         "wakes": f"{_RESUMED} after {at}",
         "due": at,
         "command": f"flowengine resume {id}",

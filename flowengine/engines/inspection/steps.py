@@ -1,4 +1,4 @@
-"""What happened to each step of an execution, collected from the events of its journal."""
+"""The history of each step of an execution, collected from its journal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ActivationLog:
                 self.fold(graph, Observation(*seen))
 
     def _begin_form(self, graph: Graph) -> list[bool]:
-        """Read what follows under a form of the flow, and return which steps of it are plain."""
+        """Begin a form of the flow for the next events. Return which of its steps are plain."""
         for address in self.steps:  # their details depend on the form before
             self.step(address)
         self._graph = graph
@@ -351,7 +351,7 @@ def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
 def _interrupt_attempt(step: StepInfo, at: str) -> None:
     """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
 
-    Nobody knows when it ended. It was noticed at the time `at`.
+    The time of its end is unknown. It was noticed at the time `at`.
     """
     for last in step["tries"][-1:]:
         if "ended_at" not in last:

@@ -127,7 +127,7 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
     if status != "failed":
         standing = f"has {status}" if status == "succeeded" else f"is {status}"
         raise Conflict(
-            f"execution {execution} {standing}; only a failed execution can be retried",
+            f"execution {execution} {standing}: only a failed execution can be retried",
             hint=Hint(f"flowengine show {short}"),
         )
     journal = read(host.store, execution)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obstacle]:
-    """Return the steps that a mapping puts back, and the joins that lack a token.
+    """Return the steps that a mapping puts back, and the joins with a missing token.
 
     Args:
         p: The two graphs. Everything that the state refers to has a counterpart.
@@ -436,7 +436,7 @@ def look(
     elif record.hash == linked.hash:
         verdict = "current"
     elif not execution.seq:
-        why = f"it has not started; start it with: flowengine resume {record.id}"
+        why = f"it has not started. Start it with: flowengine resume {record.id}"
         verdict, blocking = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)

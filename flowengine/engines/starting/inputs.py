@@ -139,7 +139,7 @@ def recognized_by(
         try:
             title = _text(evaluate(before_start(graph, given, execution, now), flow["titled"]))
         except (EvaluationError, StepFailure):
-            title = ""  # a title is no reason not to start
+            title = ""  # a start does not fail because of its title
     if not title:
         title = one_line(flow.get("title", ""), _LONGEST_TITLE)
         own = {

@@ -1,4 +1,4 @@
-"""What executions share under one name: a key of a signal, a lock, a deployed flow, or grants.
+"""Objects shared under one name: a key of a signal, a lock, a deployed flow, or grants.
 
 Each name is a small workflow, so requests for it are taken one after the other. It exists while it
 is used, and for some days longer. It does not drive executions: it sends them signals.
@@ -252,7 +252,7 @@ class SharedWorkflow:
 
     @workflow.run
     async def run(self, state: dict[str, Any]) -> None:
-        """Forward messages, and start what is due, until it is not used any more."""
+        """Forward messages, and start due executions, until it is not used any more."""
         self._set_alarm()
         while True:
             try:
@@ -357,7 +357,7 @@ class SharedWorkflow:
         if size > most and deployed[0] not in self._shared.deployed:
             count = len(self._shared.deployed)
             error = UsageError(
-                f"there is no room for another deployed flow beside {count}",
+                f"another deployed flow does not fit beside {count}",
                 hint=f"set ${VARIABLE} for all processes, or undeploy a flow",
             )
             raise ApplicationError("no room", {"error": error_as_data(error)}, type=REFUSED)
@@ -517,7 +517,7 @@ class SharedWorkflow:
             raise Conflict(refusal[0], hint=hint_of(refusal[1]))
 
     async def _forward_grant(self, message: InboxMessage) -> None:
-        """Tell an execution that it was granted the lock, or must be cancelled."""
+        """Notify an execution that it was granted the lock, or must be cancelled."""
         shared, execution = self._shared, message.execution
         number = f"{workflow.info().workflow_id} {workflow.info().run_id} {message.number}"
         request = {"event": message.event, "at": message.at, "id": number}

@@ -334,7 +334,7 @@ class _Body:
         """Warn of counting joins of a scope that is too large for the game.
 
         They are treated as if they waited for all of their edges. The cheap analysis then shows
-        which tokens may not come.
+        which tokens might be missing.
         """
         as_all = list(self.net.nodes)
         for place in counting:
@@ -362,7 +362,7 @@ class _Body:
 
     def _too_few(self, place: Place) -> Finding:
         name = self.ways.name(place)
-        # The edges that a join of all would miss are those that may not be taken.
+        # The edges that a join of all would miss are those that might never be taken.
         as_all = list(self.net.nodes)
         as_all[place] = self.net.nodes[place]._replace(join="all")
         broken = broken_promises(self.net._replace(nodes=as_all))

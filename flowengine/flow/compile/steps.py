@@ -378,7 +378,7 @@ class StepCompiler:
             spec["before"] = self._before(given, view)
 
     def _before(self, given: Loop, view: VisibleNames) -> int:
-        # Before the first round there is no output, so it is null regardless of the step's type.
+        # The output is null before the first round, regardless of the step's type.
         loc = (*given.loc, "while")
         early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
         return self.expressions.condition(str(given.while_), loc, early)

@@ -278,7 +278,7 @@ class MemoryStore(JournalStore):
             holder = self._owners.get(journal.owner or "")
             who = f"process {holder[0].pid} holds it now" if holder else "its lease was released"
         return LeaseLost(
-            f"this process lost execution {execution}: {who}; its last changes were not saved"
+            f"this process lost execution {execution}: {who}. Its last changes were not saved"
         )
 
     def _write(self, append: Append, records: Sequence[bytes]) -> None:

@@ -9,7 +9,7 @@ from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.util.named_tuples import NamedTuple
 
 UNITS = {"tool_calls": "tool calls", "tokens": "tokens", "cost_usd": "USD"}
-"""Meters of these budgets → what they count."""
+"""Meters of these budgets → their units."""
 _PREFIX = "budget "
 _DAY = 24 * 3600 * 1000
 _LONGEST_MONTH = 31 * _DAY

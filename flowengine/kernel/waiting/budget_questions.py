@@ -248,17 +248,17 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
     more = budget["limits"][what] + declared_limits(spec)[what]
     if what == "wall_time":
         again = format_duration(more)
-        title = f"Total wall time; {again} if left empty"
+        title = f"Total wall time ({again} if left empty)"
         return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
                 "default": again}  # fmt: skip
     if what == "cost_usd":
         dollars = min(more / DOLLAR, MOST_DOLLARS)
         return {"type": "number", "exclusiveMinimum": budget["limits"][what] / DOLLAR,
-                "maximum": MOST_DOLLARS, "title": f"Total cost in USD; {dollars:g} if left empty",
+                "maximum": MOST_DOLLARS, "title": f"Total cost in USD ({dollars:g} if left empty)",
                 "default": dollars}  # fmt: skip
     more = min(more, MOST_CALLS)
     noun = "tokens" if what == "tokens" else "tool calls"
-    title = f"Total {noun}; {more} if left empty"
+    title = f"Total {noun} ({more} if left empty)"
     least = budget["limits"][what] + 1
     return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
             "default": more}  # fmt: skip

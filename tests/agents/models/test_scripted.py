@@ -98,7 +98,7 @@ def test_entries_with_a_condition_come_first_and_answer_once() -> None:
 def test_an_entry_may_raise(entry: dict[str, Any], kind: type[StepError], retryable: Any) -> None:
     model = ScriptedModel([entry, {"text": "then"}])
 
-    with pytest.raises(kind, match="the script says so") as told:
+    with pytest.raises(kind, match="the script raises this error") as told:
         ask(model, request())
 
     assert told.value.name == entry["raise"]
@@ -129,7 +129,7 @@ def test_a_script_that_has_ended_says_who_asked_what() -> None:
 @each_row(
     ("entry", "message"),
     [
-        ({"txt": "a"}, r"s\[0\]\.txt: there is no such key; known are text, .*, raise, "),
+        ({"txt": "a"}, r"s\[0\]\.txt: unknown key: the known ones are text, .*, raise, "),
         ({"when": {"turns": 1}}, r"s\[0\]\.when\.turns: .*known are agent, model, contains, turn$"),
         (3, r"s\[0\]: must be a mapping"),
         ({"text": 1}, r"s\[0\]\.text: must be text"),
