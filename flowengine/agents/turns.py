@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import programs, termination, tool_search
-from flowengine.agents.actions import Reply
+from flowengine.agents.actions import Reply, display_name
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.arriving import ArrivingText, Judges
 from flowengine.agents.context_window import (
@@ -71,7 +71,7 @@ class AgentTurn:
         self.agent = agent
         self.saves = saves
         self.name: str = agent["name"]
-        self.called: str = agent.get("called", self.name)
+        self.called = display_name(agent)
         """Name for display."""
         self.state = state
         self.conversation = conversation

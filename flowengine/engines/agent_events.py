@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from flowengine.agents.actions import TURN, answering_message
+from flowengine.agents.actions import TURN, answering_message, display_name
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.executions.linked_flows import read, state_at
@@ -284,8 +284,7 @@ def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
 
 def _name(turn: StepSpec) -> str:
     """Return the name of the agent whose turn a step is."""
-    agent = turn["task"]["agent"]
-    return str(agent.get("called", agent["name"]))
+    return display_name(turn["task"]["agent"])
 
 
 def _around(address: str) -> str:

@@ -209,9 +209,12 @@ class SessionWork(Work):
     def _check_open(self, result: ExecutionResult) -> None:
         """Refuse a session that has ended, or waits for something else than a message."""
         if result.ended:
+            name = self.labels[SESSION]
+            spent = (result.outputs or {}).get("outcome") == "budget"
             raise UsageError(
-                f"the session {self.labels[SESSION]!r} has ended: {result.status}",
-                hint="take another name",
+                f"the session {name!r} has ended: "
+                f"{'its budget is used up' if spent else result.status}",
+                hint=f"continue it as another one: engine.sessions.branch({name!r}, NAME)",
             )
         for wait in result.waits:
             if wait["kind"] in LISTED:

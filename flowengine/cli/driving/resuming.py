@@ -92,7 +92,8 @@ def resume_due(session: CliSession) -> Resumed:
 
 
 def _resume(session: CliSession, execution: str) -> tuple[ExecutionResult | None, ProgressDisplay]:
-    tell_host_steps(session, session.flow_of(execution))
+    if (flow := session.flow_of(execution)).runs_on_host:
+        tell_host_steps(session, flow)
     return watch(session, partial(session.engine.resume, execution))
 
 

@@ -118,7 +118,7 @@ def _describe(
         what: The meter that has too little left.
         least: The minimum that the call needs. None: nothing is left.
     """
-    flow, limit = tx.flow_of(number).id, budget["limits"][what]
+    flow, limit = tx.flow_of(number).budgeted, budget["limits"][what]
     left = limit - settled(budget, what)
     if least is None or left <= 0:
         message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
@@ -210,7 +210,7 @@ def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
     used = [*used, *lacking]
     wait["record"].update(
         {
-            "title": f"'{tx.flow_of(number).id}' {', and '.join(parts)}; continue?",
+            "title": f"'{tx.flow_of(number).budgeted}' {', and '.join(parts)}; continue?",
             "body": "Approving raises the budget. The value given is the new limit, including "
             "what is used already. Rejecting fails the waiting calls and all further ones.",
             "form": {
