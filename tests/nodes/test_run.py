@@ -136,7 +136,7 @@ def test_process_that_a_signal_ended_has_the_exit_code_of_a_shell(bench: Bench) 
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (["no-such-program"], 127, "no-such-program: there is no such program"),
+        (["no-such-program"], 127, "no-such-program: command not found"),
         (["/etc/passwd"], 126, "/etc/passwd: not allowed to run it"),
     ],
 )
