@@ -321,7 +321,7 @@ def test_a_folder_that_containers_of_root_cannot_write_is_refused(
     repo = declared(manager, path=str(project), mode="rw")
     spec = {**OWNER, "kind": "bash", "provider": "docker", "mounts": {"/src": repo}}
 
-    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who may not write"):
+    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who cannot write"):
         manager.ensure(spec)
 
 

@@ -201,7 +201,7 @@ def test_what_makes_no_command_is_refused(
 def test_environment_too_large_for_the_system_names_the_way_out(bench: Bench) -> None:
     error = bench.fail("run", {"script": "true"}, {"env": {"BIG": "x" * 10**6}})
 
-    assert "large values belong in 'stdin'" in error["message"]
+    assert "Large values belong in 'stdin'" in error["message"]
 
 
 # Files

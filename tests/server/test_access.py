@@ -141,7 +141,7 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     def is_refused(token: str | None) -> bool:
         """Whether the user may not; an approval that is addressed to others is another matter."""
         response = api.response(route.method, path, data if route.body else None, token=token)
-        lacks = "lacks the right" in response.text and response.status_code == 403
+        lacks = "does not have the right" in response.text and response.status_code == 403
         return lacks or response.status_code == 401
 
     for role, user in ROLES.items():
