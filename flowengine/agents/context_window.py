@@ -254,8 +254,8 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
         if least is not None:
             return least
     raise ContextWindowExceeded(
-        f"{full['model']}: the conversation has about {full['tokens']:,} tokens. What has to "
-        f"stay - the instructions, the tools, the newest message of the user - is more than "
+        f"{full['model']}: the conversation has about {full['tokens']:,} tokens. The required part "
+        f"- the instructions, the tools, the newest message of the user - is more than "
         f"the {int(fits):,} that fit",
         tokens=full["tokens"],
     )

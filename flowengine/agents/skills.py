@@ -149,7 +149,7 @@ def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: s
 def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) -> str:
     description = fields.get("description")
     line = lines.get("description", 1)
-    hint = "describe in a sentence what the skill does and when to use it"
+    hint = "describe in a sentence the purpose of the skill and when to use it"
     if not isinstance(description, str) or not description.strip():
         raise Malformed(line, "'description' is missing or not text", hint)
     if len(description) > _LONGEST_DESCRIPTION:

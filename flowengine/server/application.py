@@ -434,7 +434,7 @@ class Application:
         """Return a call without parameters and body."""
         if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
             raise NotAllowed(
-                f"{principal.user} lacks the right '{route.need.value}'",
+                f"{principal.user} does not have the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
         engine = engine_for(self._engine, principal, via)

@@ -72,7 +72,7 @@ class ApiCall(NamedTuple):
         if not self.may(right, flow):
             on = f" on flow '{flow}'" if self.may(Right.SEE, flow) else ""
             raise NotAllowed(
-                f"{self.principal.user} lacks the right '{right.value}'{on}",
+                f"{self.principal.user} does not have the right '{right.value}'{on}",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
 

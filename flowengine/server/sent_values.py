@@ -369,7 +369,7 @@ def check_may_upload(principal: Principal) -> None:
     """
     if not any(principal.may_somewhere(right) for right in _RIGHTS):
         raise NotAllowed(
-            f"{principal.user} lacks the right to start, decide or operate anything",
+            f"{principal.user} does not have the right to start, decide or operate anything",
             hint="rights come from 'access' in the host's settings.yaml and the token's scope",
         )
 

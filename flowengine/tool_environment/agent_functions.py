@@ -92,8 +92,8 @@ def _what_happened(result: ToolResult) -> str:
     why = result.message or ""
     message = {
         "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
-        "aborted": "The call was aborted while it ran; it may have acted in part.",
-        "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
+        "aborted": "The call was aborted while it ran. It may have acted in part.",
+        "timed_out": "The call ran into its time limit and was stopped. It may have acted in part.",
         "uncertain": "The process ended during the call: it is unknown whether it acted.",
     }[result.status]
     return f"{message}\n\nWhat it had produced:\n{content}" if content else message

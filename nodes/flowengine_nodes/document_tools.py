@@ -33,7 +33,7 @@ class _NoFolder:
 
     def glob(self, path: str, pattern: str) -> list[str]:
         """Refuse to list a directory."""
-        raise ToolError("there is no directory")
+        raise ToolError("the flow has no directory")
 
 
 async def call(

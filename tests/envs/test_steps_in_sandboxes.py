@@ -155,7 +155,7 @@ def test_a_value_that_is_too_large_never_reaches_the_engines_memory(
     with opened(provider, sandbox, work) as bash:
         tracemalloc.start()
         try:
-            with pytest.raises(ValidationError, match=r"is over 16 MiB; keep it as a file"):
+            with pytest.raises(ValidationError, match=r"is over 16 MiB: keep it as a file"):
                 run(provider, bash, context, script='truncate -s 200M "$FLOW_OUTPUT"')
             _, peak = tracemalloc.get_traced_memory()
         finally:

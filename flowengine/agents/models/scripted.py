@@ -314,7 +314,7 @@ def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
         first = error.errors()[0]
         where = ".".join(map(str, (place, *first["loc"])))
         if first["type"] == "extra_forbidden":
-            what = f"unknown key: the known ones are {', '.join(_known(first['loc']))}"
+            what = f"unknown key: known are {', '.join(_known(first['loc']))}"
         else:
             what = predicate(first)
         raise InputError(f"{where}: {what}", field=where) from None

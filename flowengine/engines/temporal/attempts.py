@@ -376,7 +376,7 @@ class Attempts:
 
     def _not_here(self, why: str) -> ApplicationError:
         """Return the error that leaves an attempt to a worker with the missing parts."""
-        message = f"the worker {self._client.identity} does not have its requirements: {why}"
+        message = f"the worker {self._client.identity} cannot run it: {why}"
         return ApplicationError(message, type=NOT_BEGUN)
 
     async def _keep(self, event: dict[str, Any]) -> None:

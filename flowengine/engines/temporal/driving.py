@@ -206,7 +206,7 @@ class RemoteDriving(Driving):
     def _before_messages(self, execution: str) -> Execution:
         """Return an execution as it was before messages of this engine, if there are subscribers.
 
-        A worker takes a message as soon as it is recorded. Its work since then is reported like
+        A worker takes a message immediately. Its work since then is reported like
         all later work.
         """
         store, loaded = self._store, self._store.load(execution)

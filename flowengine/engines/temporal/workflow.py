@@ -639,7 +639,7 @@ class WorkflowDriver(Carrier):
             work = len(self.execution.work)
             if not self.room.is_for(work + 1, self._bytes) and workflow.patched("bytes of results"):
                 if work:
-                    return  # some results of which will be smaller
+                    return  # some of its results will be smaller
                 run = self._held.popleft()
                 self._fail(run, self.room.refusal())
                 continue

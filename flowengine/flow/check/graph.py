@@ -276,7 +276,7 @@ class _Body:
         missing = self._edge(broken.missing[0])
         message = (
             f"'join: all' of {name!r} can wait forever: a branch that arrived over "
-            f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
+            f"{self._edge(broken.edge)} waits for one over {missing}, which might never come"
             f"{self._for_example(node.step)}"
         )
         hint = "use 'join: active': it waits only for branches that can still come"
@@ -369,8 +369,8 @@ class _Body:
         edges = dict.fromkeys(e for hole in broken if hole.place == place for e in hole.missing)
         ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
-            f"{name!r} may get fewer branches than it needs, since {ways} may not be taken: TooFew "
-            "is then raised, and no handler catches it"
+            f"{name!r} may get fewer branches than it needs, since {ways} might not be taken: "
+            "TooFew is then raised, and no handler catches it"
         )
         hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
         return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))

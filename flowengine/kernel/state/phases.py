@@ -37,7 +37,7 @@ Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "sco
 
 UNITS: States[Phase] = States(
     "A unit",
-    "It performs the action of a step: there is one per activation, under `map` one per item that "
+    "It performs the action of a step. Each activation has one, under `map` one per item that "
     "has begun. It ends from `ready` only. Withdrawing one (its group is cancelled, a deadline, "
     "a branch that lost) first closes what is open in it, which makes it `ready`.",
     {
@@ -50,7 +50,7 @@ UNITS: States[Phase] = States(
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, a condition, or a "
-        "worker that offers what the step needs",
+        "worker that meets the needs of the step",
         "scope": "a scope is at work inside it: a group or a subflow",
         "ask": "its attempt's outcome is unknown, or its environment is lost: an operator decides",
         "held": "it failed, and is to begin again: within a `retry` or a fork",

@@ -86,9 +86,7 @@ def show_needs(tx: Transition, wait: Wait, node: Node) -> None:
 def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Ask an operator about an attempt whose environment is no longer available."""
     wait = new_wait(tx, unit, "question", "ask")
-    when = (
-        "the process that resumed it does not have what it needs. It is tried again whenever the "
-    )
+    when = "the process that resumed it does not meet its needs. It is tried again whenever the "
     when += "execution is resumed."
     if is_for_operator(error):
         when = "its environment would be without its files. Only an answer continues the execution."

@@ -210,9 +210,9 @@ def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
     used = [*used, *lacking]
     wait["record"].update(
         {
-            "title": f"'{tx.flow_of(number).budgeted}' {', and '.join(parts)}; continue?",
+            "title": f"'{tx.flow_of(number).budgeted}' {', and '.join(parts)}. Continue?",
             "body": "Approving raises the budget. The value given is the new limit, including "
-            "what is used already. Rejecting fails the waiting calls and all further ones.",
+            "the used part. Rejecting fails the waiting calls and all further ones.",
             "form": {
                 "type": "object",
                 "properties": {what: _field(spec, budget, what) for what in used},

@@ -383,7 +383,7 @@ class ToolCalls:
             ]
             result["next"] = f"call {tools.STATUS} with execution {execution}"
             if open_questions(view):
-                result["next"] = f"a person decides, see 'look'; then {result['next']}"
+                result["next"] = f"a person decides, see 'look'. Then {result['next']}"
             if refused:
                 result["next"] = f"the answer was not taken: {refused}; {result['next']}"
         size = len(as_json(result))
