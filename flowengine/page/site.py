@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
 """A path of this server. Two slashes at the start would name another server."""
 _SMALL, _LEVEL = 1000, 5
-"""Of compression: bytes that are sent as they are, and the level."""
+"""Of compression: the size in bytes from which a body is compressed, and the level."""
 _COMMAND = re.compile(rb'name="command" value="\w*"')
 """The id of a form, which is new in each view."""
 _PATIENCE = 3000
-"""Milliseconds in which a worker takes what can continue, if one is there and not busy."""
+"""Milliseconds within which an idle worker takes an execution that can continue."""
 _VIA = "page"
 """The channel of decisions on the page, for the audit trail."""
 _log = logging.getLogger("flowengine.server")

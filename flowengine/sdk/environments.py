@@ -84,7 +84,7 @@ _Live = TypeVar("_Live")
 
 
 class Screen(NamedTuple):
-    """What an environment shows to people at one moment."""
+    """The screen of an environment at one moment, for users."""
 
     text: str = ""
     """The lines of a terminal."""
@@ -223,7 +223,7 @@ class Provider(Generic[_Live]):
         await self.release(resource)
 
     async def screen(self, resource: _Live) -> Screen:
-        """Return what a person who looks into the environment sees.
+        """Return the current screen of the environment, for a user who looks into it.
 
         It must not disturb the step that uses the environment at the moment. A kind that overrides
         it can be looked into from other processes.
@@ -255,7 +255,7 @@ class Provider(Generic[_Live]):
     async def run(
         self, resource: _Live, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the command of a `run` step with `in:` to its end, whatever its exit code.
+        """Run the command of a `run` step with `in:` to its end, with any exit code.
 
         Args:
             resource: The result of `ensure`.

@@ -19,7 +19,7 @@ class StepError(Exception):
     """A step failed. Subclasses outside of user modules are the error types of the language.
 
     Args:
-        message: What happened, where, and what to do.
+        message: The problem, its place, and the fix.
         data: Plain data for handlers, such as a status, an exit code, or the remaining work.
         type: Name that handlers see. Default: the `type` of the class.
         retryable: Whether another attempt may help. Default: depends on the type.

@@ -55,6 +55,19 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation(
     raise AssertionError("it never came through")
 
 
+def test_limits_that_no_call_has_used_are_listed(tmp_path: Path) -> None:
+    shared = "{key: team, tokens: 500}, {key: team, tool_calls: 3, cost_usd: 1.5, tokens: 400}"
+    flow = FLOW.replace(FLOW.split("[", 1)[1].split("]", 1)[0], shared)
+    with Engine(None, linger=20) as engine:
+        assert engine.run(world.make(tmp_path / "flow", flow)).status == "succeeded"
+        [team] = engine.budgets.list("team")
+    assert team["amounts"] == {
+        "tool_calls": {"used": 2, "reserved": 0, "limit": 3},
+        "tokens": {"used": 0, "reserved": 0, "limit": 400},
+        "cost_usd": {"used": 0, "reserved": 0, "limit": 1.5},
+    }
+
+
 def test_it_is_listed_with_what_was_used_and_when_it_ends(tmp_path: Path) -> None:
     file = world.make(tmp_path / "flow", FLOW)
     with Engine(None, linger=20) as engine:

@@ -262,6 +262,10 @@ class ProgressDisplay:
 
             decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
+            if decided and kind == "mcp":
+                from flowengine.cli.views.approvals import with_tool
+
+                decided = with_tool(decided, spec["id"], step.output)
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:

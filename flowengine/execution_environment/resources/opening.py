@@ -164,7 +164,7 @@ def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy
     ]
     if open_ones and not limits.best_effort:
         raise EnvironmentUnavailable(
-            f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here; "
+            f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here. "
             "'best_effort: true' next to it opens it anyway"
         )
     return open_ones

@@ -330,7 +330,7 @@ def _beginning(text: Plain) -> str:
 
 
 def _title(asked: dict[str, Plain], args: Plain, why: dict[str, Plain]) -> str:
-    """Return the title of a question: the tool, and what the call would do or its arguments."""
+    """Return the title of a question: the tool, and the preview of the call or its arguments."""
     found, shown = why.get("found"), args or asked["fields"].get("subject")
     own = shown if isinstance(shown, dict) else {}
     own = {name: value for name, value in own.items() if name not in asked["bind"]}

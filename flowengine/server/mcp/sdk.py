@@ -1,7 +1,7 @@
 """The MCP server, of both generations of the protocol, by its SDK.
 
 - Up to 2025-11-25, a client has a session, and the server asks it by a request (`elicitation`).
-- From 2026-07-28 on, there is no session: the call ends with `input_required`, and the client calls
+- From 2026-07-28 on, without a session: the call ends with `input_required`, and the client calls
   again with the answer and the state that it was given.
 """
 
