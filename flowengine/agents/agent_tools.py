@@ -205,10 +205,11 @@ class AgentWithTools(BaseModel):
             effect: Side effects of its tools: `pure`, `idempotent` or `once`. Default: `once`.
             **config: Configuration of one server. For a command: `command`, `args`, `env`, `cwd`,
                 and for its sandbox `provider`, `policy`, `mounts` (name in `environments` →
-                directory inside). Otherwise `url` and `headers`. A text `secret:NAME` in `env` or
-                `headers` refers to the environment variable NAME. Default sandbox: `namespace` for
-                a command that downloads the program it runs, such as `npx`. Other commands run on
-                the host, unsandboxed.
+                directory inside). Otherwise `url` and `headers`. `resources=True` and
+                `prompts=True` add tools for its resources and prompts. A text `secret:NAME` in
+                `env` or `headers` refers to the environment variable NAME. Default sandbox:
+                `namespace` for a command that downloads the program it runs, such as `npx`. Other
+                commands run on the host, unsandboxed.
 
         Returns:
             The agent.

@@ -157,6 +157,8 @@ class AgentEvents:
         if update.kind == "missed":
             self._answers.missed()
             yield MissedPart(update.data["count"], execution=self.execution)
+        elif update.kind == "part" and update.data["part"] not in _ARRIVING:
+            return  # what a tool passes on about its call
         elif update.kind == "part":
             names = ("agent", "text", "call", "tool")
             given = {name: update.data[name] for name in names if name in update.data}

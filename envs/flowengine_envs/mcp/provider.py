@@ -27,7 +27,12 @@ from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
-from flowengine_envs.mcp.session import ConnectionSettings, McpSession, McpToolResult
+from flowengine_envs.mcp.session import (
+    ConnectionSettings,
+    McpSession,
+    McpToolResult,
+    Progress,
+)
 from flowengine_envs.mcp.stdio import HOST, SandboxedServer, StdioServer, text_of
 from flowengine_envs.mcp.tool_list import Approved, nearest
 
@@ -83,6 +88,7 @@ class Sessions(Resource):
         digest: str | None = None,
         approved: Approved | None = None,
         traceparent: str | None = None,
+        progress: Progress | None = None,
     ) -> McpToolResult:
         """Call a tool once, as `McpSession.call_tool` does.
 
@@ -93,6 +99,7 @@ class Sessions(Resource):
             digest: Digest of the offered tool. None: the tool is called in any version.
             approved: The approval, if one was requested.
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
+            progress: Receives what the server reports during the call.
 
         Returns:
             The answer, which may be a tool error.
@@ -114,6 +121,7 @@ class Sessions(Resource):
             digest=digest,
             approved=approved,
             traceparent=traceparent,
+            progress=progress,
         )
 
     approved = staticmethod(McpSession.approved)
@@ -179,6 +187,10 @@ class Mcp(Provider[McpSession | Sessions]):
             """Directories that the server receives when it requests its roots."""
             mode: Literal["auto", "legacy"] = "auto"
             """Protocol revisions to try. `legacy`: only those with a handshake."""
+            resources: bool = False
+            """Whether its resources are read by the tools `list_resources` and `read_resource`."""
+            prompts: bool = False
+            """Whether its prompts are read by the tools `list_prompts` and `get_prompt`."""
 
             @model_validator(mode="after")
             def _one_way(self) -> Server:

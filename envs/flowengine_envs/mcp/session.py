@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -39,17 +41,25 @@ from flowengine_envs.mcp.messages import (
     too_large,
     unanswered,
 )
+from flowengine_envs.mcp.own_tools import call_own, own_tools
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
+    from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import JSONRPCResponse
 
 _Result = TypeVar("_Result")
+Progress = Callable[[float, float | None, str | None], None]
+"""Receives the progress of a call: how much is done, of how much if known, and a message."""
 _ITEMS = 10_000
-"""Maximum number of tools, resources or prompts of one server."""
+"""Maximum number of entries of a list of one server."""
 _PAGES = 1000
 """Maximum number of pages of such a list, because pages may be empty."""
+_COMPLETED = 100
+"""Maximum number of suggested values: the protocol's own limit."""
+_PROGRESS_SECONDS = 0.5
+"""Seconds between two reports of progress that are passed on."""
 _CLOSING = 8.0
 """Seconds within which a server and its processes must end."""
 _ALIVE = 5.0
@@ -121,6 +131,10 @@ class McpSession(Resource):
         self._probing: asyncio.Task[None] | None = None
         """Checks whether a server that left a call unanswered still responds."""
         self._tools = ToolList(request, self.name, self._read_tools)
+        self._added = {str(tool["name"]): tool for tool in own_tools(config)}
+        """Tools for the server's resources and prompts."""
+        self._hidden: list[Plain] = []
+        """Names of the server's tools that they hide."""
         self._renewing = asyncio.Lock()
 
     @property
@@ -179,6 +193,7 @@ class McpSession(Resource):
         digest: str | None = None,
         approved: Approved | None = None,
         traceparent: str | None = None,
+        progress: Progress | None = None,
     ) -> McpToolResult:
         """Call a tool once.
 
@@ -192,6 +207,8 @@ class McpSession(Resource):
             digest: Digest of the offered tool. None: the tool is called in any version.
             approved: The approval, if one was requested.
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
+            progress: Receives what the server reports during the call. It is called on the
+                session's event loop, at most every 0.5 s, and must not block.
 
         Returns:
             The answer, which may be a tool error.
@@ -205,9 +222,15 @@ class McpSession(Resource):
             EnvironmentLost: The server has ended. The outcome is unknown.
         """
         await self._tools.check(name, digest, approved)
+        if name in self._added:
+            content, structured = await call_own(self, name, args or {})
+            return McpToolResult(content, structured, False)
         meta: Any = None if traceparent is None else {"traceparent": traceparent}
+        heard = None if progress is None else _seldom(progress)
         answer = await self._ask(
-            lambda client: client.call_tool(name, dict(args or {}), meta=meta),
+            lambda client: client.call_tool(
+                name, dict(args or {}), meta=meta, progress_callback=heard
+            ),
             f"tool {name}",
             timeout,
         )
@@ -227,6 +250,15 @@ class McpSession(Resource):
 
     list_resources = blocking(_list_resources)
     async_list_resources = awaitable(_list_resources)
+
+    async def _list_resource_templates(self) -> list[dict[str, Plain]]:
+        """Return all templates of addresses of resources: `name`, `uriTemplate` and so on."""
+        return await self._all(
+            "resource_templates", lambda client, at: client.list_resource_templates(cursor=at)
+        )
+
+    list_resource_templates = blocking(_list_resource_templates)
+    async_list_resource_templates = awaitable(_list_resource_templates)
 
     async def _read_resource(self, uri: str) -> list[dict[str, Plain]]:
         """Return the parts of a resource.
@@ -269,6 +301,49 @@ class McpSession(Resource):
 
     get_prompt = blocking(_get_prompt)
     async_get_prompt = awaitable(_get_prompt)
+
+    async def _complete(
+        self,
+        argument: str,
+        value: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        given: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Return the values that the server suggests for an argument, at most 100.
+
+        Args:
+            argument: Name of an argument of the prompt, or of a variable of the template.
+            value: The beginning of its value.
+            prompt: Name of a prompt.
+            template: The address of a resource template, instead of a prompt.
+            given: Values of other arguments.
+
+        Raises:
+            ToolError: Neither a prompt nor a template is named, or both. Or the server suggests no
+                values.
+        """
+        from mcp.types import PromptReference, ResourceTemplateReference
+
+        if (prompt is None) == (template is None):
+            message = f"{self.name}: completion needs either 'prompt' or 'template'"
+            raise ToolError(message, retryable=False)
+        ref: PromptReference | ResourceTemplateReference
+        if prompt is not None:
+            ref = PromptReference(name=prompt)
+        else:
+            ref = ResourceTemplateReference(uri=template or "")
+        answer = await self._ask(
+            lambda client: client.complete(
+                ref, {"name": argument, "value": value}, dict(given) if given else None
+            ),
+            f"completion of {argument}",
+        )
+        return [str(each) for each in answer.completion.values[:_COMPLETED]]
+
+    complete = blocking(_complete)
+    async_complete = awaitable(_complete)
 
     async def connect(self) -> None:
         """Open the session.
@@ -519,7 +594,15 @@ class McpSession(Resource):
                 await self.connect()
 
     async def _read_tools(self) -> list[dict[str, Plain]]:
-        return await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        client = self._client
+        if self._added and client is not None and client.server_capabilities.tools is None:
+            return [*self._added.values()]  # A server without tools refuses to list them.
+        tools = await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        hidden = [tool["name"] for tool in tools if tool["name"] in self._added]
+        if hidden != self._hidden:
+            self._hidden = hidden
+            self._log.warning("tools for its resources and prompts hide the server's: %s", hidden)
+        return [*self._added.values(), *(tool for tool in tools if tool["name"] not in self._added)]
 
     async def _all(
         self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
@@ -580,6 +663,22 @@ async def _ping(client: Client) -> None:
     except MCPError as error:
         if error.code != METHOD_NOT_FOUND:
             raise
+
+
+def _seldom(tell: Progress) -> ProgressFnT:
+    """Return a callback of the library that passes on the first of several reports in quick order.
+
+    A server may report as often as it likes. Its text is shortened.
+    """
+    last = -math.inf
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= _PROGRESS_SECONDS:
+            last = now
+            tell(progress, total, None if message is None else brief(message))
+
+    return heard
 
 
 async def _unevaluated(name: str, result: Any) -> None:

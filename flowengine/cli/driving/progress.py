@@ -301,6 +301,11 @@ class ProgressDisplay:
 
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show the replies of models by lines, because several may arrive at once."""
+        if part["part"] == "progress":
+            from flowengine.sdk.progress import progress_text
+
+            self._line(part["address"], "progress", printable(progress_text(part)))
+            return
         place = (execution, part["address"])
         parts = self._said.setdefault(place, [])
         first, *rest = (part["text"] if part["part"] == "text" else "").split("\n")

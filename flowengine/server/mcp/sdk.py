@@ -58,7 +58,10 @@ async def _call(
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
     taken = TakenAnswers()
     if params.request_state is not None:
-        known = read_progress(params.request_state)
+        try:
+            known = read_progress(params.request_state)
+        except InputError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message) from None
         progress = await calls.look(caller, known.execution, flow)
         progress = progress._replace(passed=known.passed)
         taken = await _take(calls, caller, progress, params.input_responses or {})
