@@ -304,6 +304,7 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 def _context(run: Run, folder: str) -> StepContext:
     more = {"attempt": run.attempt, "fallback": run.fallback, "approval": run.approved}
+    more["inputs"] = run.inputs or {}
     return attempt_context("case", folder, run.address, run.state or {}, **more)
 
 

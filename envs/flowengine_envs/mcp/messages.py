@@ -49,7 +49,7 @@ _UNANSWERED = (
     (
         re.compile(r"\belicit", re.IGNORECASE),
         "input from a user (elicitation)",
-        "pass the input as arguments or in the server's configuration",
+        "call it as a tool of a flow, or pass the input as arguments",
     ),
     (
         re.compile(r"sampling/|\bsampling\b.*\bsupport|support.*\bsampling\b", re.IGNORECASE),

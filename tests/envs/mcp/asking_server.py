@@ -1,0 +1,145 @@
+"""A server whose tools request input, made with the protocol's official library.
+
+`asking_server.py FOLDER`. It speaks both generations of the protocol. Each call that does something
+adds a line to `FOLDER/done.txt`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
+from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp.types import (
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    SamplingMessage,
+    TextContent,
+)
+from pydantic import BaseModel, Field
+
+FOLDER = Path(sys.argv[1])
+PAGE = "https://pay.example.com/session?id=7"
+server = MCPServer("asking")
+
+
+class Seat(BaseModel):
+    """Where to sit."""
+
+    row: int = Field(title="Row", ge=1, le=30)
+    side: Literal["window", "aisle"] = "aisle"
+
+
+class Meal(BaseModel):
+    """What to eat."""
+
+    meal: str = Field(description="Any dish.")
+
+
+def did(what: str) -> None:
+    with (FOLDER / "done.txt").open("a") as file:
+        file.write(f"{what}\n")
+
+
+async def seat_of(name: str) -> Elicit[Seat]:
+    return Elicit(f"Where does {name} sit?", Seat)
+
+
+async def meal_of(seat: Annotated[Seat, Resolve(seat_of)]) -> Elicit[Meal]:
+    return Elicit(f"What is eaten in row {seat.row}?", Meal)
+
+
+@server.tool()
+async def book(
+    name: str,
+    seat: Annotated[Seat, Resolve(seat_of)],
+    meal: Annotated[Meal, Resolve(meal_of)],
+) -> str:
+    """Book a seat, after two questions."""
+    did(f"book {name}")
+    return f"{name}: row {seat.row}, {seat.side}, {meal.meal}"
+
+
+@server.tool()
+async def act(ctx: Context) -> str:
+    """Do something, and ask in the middle of the call, as before revision 2026-07-28."""
+    did("act")
+    answers = []
+    for _ in range(2):  # the same question twice
+        answer = await ctx.elicit("How many?", Meal)
+        if answer.action != "accept":
+            return answer.action
+        answers.append(answer.data.meal)
+    return " ".join(answers)
+
+
+@server.tool()
+async def several(name: str, ctx: Context) -> Any:
+    """Request two inputs at once, and an opened page, as in revision 2026-07-28."""
+    given: Any = ctx.input_responses
+    if given is None:
+        asked: dict[str, Any] = {
+            "row": ElicitRequest(
+                params=ElicitRequestFormParams(
+                    message=f"Which row for {name}?",
+                    requested_schema={
+                        "type": "object",
+                        "properties": {"row": {"type": "integer"}},
+                        "required": ["row"],
+                    },
+                )
+            ),
+            "paid": ElicitRequest(
+                params=ElicitRequestURLParams(message="Pay for it.", url=PAGE, mode="url")
+            ),
+        }
+        return InputRequiredResult(input_requests=asked, request_state=f"state of {name}")
+    did(f"several {name}")
+    row = given["row"].content["row"] if given["row"].content else None
+    return f"{row} {given['row'].action} {given['paid'].action} {ctx.request_state}"
+
+
+@server.tool()
+async def login() -> str:
+    """Refuse the call until a page was opened, as in revision 2025-11-25."""
+    if not (FOLDER / "opened.txt").exists():
+        page = ElicitRequestURLParams(message="Sign in.", url=PAGE, elicitation_id="7", mode="url")
+        raise UrlElicitationRequiredError([page])
+    return "signed in"
+
+
+@server.tool()
+async def nag(ctx: Context) -> str:
+    """Ask forever."""
+    number = 0
+    while True:
+        number += 1
+        await ctx.elicit(f"Question {number}?", Meal)
+
+
+@server.tool()
+async def hidden(url: str, ctx: Context) -> str:
+    """Request that any address is opened."""
+    answer = await ctx.elicit_url("Open this.", url, "8")
+    return answer.action
+
+
+async def reply_of() -> Sample:
+    text = TextContent(type="text", text="hi")
+    return Sample([SamplingMessage(role="user", content=text)], max_tokens=5)
+
+
+@server.tool()
+async def sample(reply: Annotated[CreateMessageResult, Resolve(reply_of)]) -> str:
+    """Request a text from a model."""
+    return str(reply)
+
+
+if __name__ == "__main__":
+    server.run()
