@@ -52,7 +52,7 @@ def ask(tx: Transition, unit: Unit, event: Asked) -> Wait:
     unit["shown"] = True  # the call is made again with the same input
     node = tx.node(tx.act_of(unit))
     wait = new_question(tx, (unit["id"], _OPEN), tx.address(unit), node.id)
-    kept: Any = given(tx, unit) or {"answers": {}}
+    kept: Any = given(tx, unit) or {"approved": True, "answers": {}}
     about = (unit["id"], _GIVEN)
     keep_answer(tx, about, {**kept, "key": asked["key"], "before": asked.get("before")})
     wait["record"]["tool"], wait["record"]["request"] = event["tool"], asked["request"]

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
-from mcp.shared.exceptions import UrlElicitationRequiredError
 from mcp.types import (
     CreateMessageResult,
     ElicitRequest,
@@ -67,19 +66,6 @@ async def book(
 
 
 @server.tool()
-async def act(ctx: Context) -> str:
-    """Do something, and ask in the middle of the call, as before revision 2026-07-28."""
-    did("act")
-    answers = []
-    for _ in range(2):  # the same question twice
-        answer = await ctx.elicit("How many?", Meal)
-        if answer.action != "accept":
-            return answer.action
-        answers.append(answer.data.meal)
-    return " ".join(answers)
-
-
-@server.tool()
 async def several(name: str, ctx: Context) -> Any:
     """Request two inputs at once, and an opened page, as in revision 2026-07-28."""
     given: Any = ctx.input_responses
@@ -103,31 +89,6 @@ async def several(name: str, ctx: Context) -> Any:
     did(f"several {name}")
     row = given["row"].content["row"] if given["row"].content else None
     return f"{row} {given['row'].action} {given['paid'].action} {ctx.request_state}"
-
-
-@server.tool()
-async def login() -> str:
-    """Refuse the call until a page was opened, as in revision 2025-11-25."""
-    if not (FOLDER / "opened.txt").exists():
-        page = ElicitRequestURLParams(message="Sign in.", url=PAGE, elicitation_id="7", mode="url")
-        raise UrlElicitationRequiredError([page])
-    return "signed in"
-
-
-@server.tool()
-async def nag(ctx: Context) -> str:
-    """Ask forever."""
-    number = 0
-    while True:
-        number += 1
-        await ctx.elicit(f"Question {number}?", Meal)
-
-
-@server.tool()
-async def hidden(url: str, ctx: Context) -> str:
-    """Request that any address is opened."""
-    answer = await ctx.elicit_url("Open this.", url, "8")
-    return answer.action
 
 
 async def reply_of() -> Sample:
