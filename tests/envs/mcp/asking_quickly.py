@@ -6,9 +6,10 @@ It speaks revision 2025-11-25 and starts quickly. Each call that does something 
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,20 @@ def confirm(name: str) -> Asking:
     return f"{name} {answer['content']['sure']}"
 
 
-TOOLS = {"act": act, "nag": nag, "opens": opens, "asks": asks, "confirm": confirm}
+TOOLS: dict[str, Callable[..., Asking]] = {
+    "act": act,
+    "nag": nag,
+    "opens": opens,
+    "asks": asks,
+    "confirm": confirm,
+}
+
+
+def described(name: str) -> dict[str, Any]:
+    known = TOOLS.get(name)
+    given = inspect.signature(known).parameters if known is not None else ()
+    schema = {"type": "object", "properties": {each: {} for each in given}, "required": [*given]}
+    return {"name": name, "inputSchema": schema}
 
 
 def messages() -> Iterator[dict[str, Any]]:
@@ -89,9 +103,7 @@ def answer(message: dict[str, Any], coming: Iterator[dict[str, Any]]) -> dict[st
         return {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
                            "serverInfo": about}}  # fmt: skip
     if method == "tools/list":
-        names = [*TOOLS, "login"]
-        return {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}}
-                                     for name in names]}}  # fmt: skip
+        return {"result": {"tools": [described(name) for name in [*TOOLS, "login"]]}}
     if method != "tools/call":
         return {"error": {"code": -32601, "message": "no such method"}}
     if params["name"] == "login":
