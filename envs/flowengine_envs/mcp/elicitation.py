@@ -247,11 +247,16 @@ class OpenCalls:
     """The calls in progress of a session, to which its requests for input are assigned.
 
     A request does not name its call. If several calls are open, it waits until it can belong to
-    one only. If all of them ask, they are assigned in their order, and from then on calls are made
-    one at a time: a wrong assignment costs a question, and no answer goes to another request.
+    one only. If all of them ask, they are assigned in their order: a wrong assignment costs a
+    question, and no answer goes to another request. If neither happens, it is refused, so that no
+    call is ended that has asked nothing. From then on, calls are made one at a time.
+
+    Args:
+        patience: Seconds for which a request waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 30.0) -> None:
+        self._patience = patience
         self._open: list[OpenCall] = []
         self._waiting: list[object] = []
         self._changed = asyncio.Condition()
@@ -280,7 +285,13 @@ class OpenCalls:
         """Return the answer to a request. One that has none yet ends its call first."""
         from mcp.types import INVALID_REQUEST, ElicitResult, ErrorData
 
-        call = await self._call_of(params)
+        try:
+            async with asyncio.timeout(self._patience):
+                call = await self._call_of(params)
+        except TimeoutError:
+            self._one_at_a_time = True
+            why = "it was requested while several calls were open, and does not name its call"
+            return ErrorData(code=INVALID_REQUEST, message=f"No input: {why}. Make the call again")
         if call is None or call.inputs is None:
             return ErrorData(code=INVALID_REQUEST, message="Elicitation not supported")
         try:
