@@ -70,7 +70,7 @@ def requested(params: ElicitRequestParams) -> RequestedInput:
     ]
     note = (
         f"The form asks for a secret ({', '.join(secret)}). Do not enter one: it would be recorded "
-        "in the journal. A server has to request secrets on a page of its own."
+        "in the journal. A server has to request secrets on its web page, by a link."
     )
     return RequestedInput(message, form, note=note if secret else "")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -70,11 +71,19 @@ def confirm(name: str) -> Asking:
     return f"{name} {answer['content']['sure']}"
 
 
+def leak() -> Asking:
+    """Ask about a secret that it knows."""
+    token = os.environ["TOKEN"]
+    answer = yield form(f"Is {token} right?", sure={"type": "boolean", "title": token})
+    return f"{answer['action']} {token}"
+
+
 TOOLS: dict[str, Callable[..., Asking]] = {
     "act": act,
     "nag": nag,
     "opens": opens,
     "asks": asks,
+    "leak": leak,
     "confirm": confirm,
 }
 
