@@ -208,6 +208,14 @@ class StepContext(Protocol):
         """The approval of this call, if there was one: `by`, and possibly `edits` and `comment`."""
 
     @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Answers to the `NeedsInput` of earlier attempts of this call. Empty: there was none.
+
+        `answers` maps each key to `action` (`accept`, `decline` or `cancel`), `content`, the values
+        of an accepted form, `by` and `at`. `before` has the data of the last question.
+        """
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """State of the flow at the start of the attempt: the keys that the kind `reads`.
 

@@ -147,6 +147,7 @@ class Mcp(StepKind):
             are any.
 
         Raises:
+            NeedsInput: The server requests input from a person, after which the call is made again.
             ToolChanged: The tool has changed since it was offered.
             ToolError: The tool reports a failure. The data is its result.
         """
@@ -156,6 +157,7 @@ class Mcp(StepKind):
         tool = offered.get("tool") or task["tool"]
         asked = context.approval
         approved = None if asked is None or offered else session.approved(asked.get("source"))
+        by = f"Server '{str(task['server']).removeprefix('tools.')}'"
         answer = await session.async_call_tool(
             tool,
             args,
@@ -163,6 +165,7 @@ class Mcp(StepKind):
             approved=approved,
             traceparent=context.traceparent,
             progress=partial(_progress, context),
+            inputs=session.inputs(context.inputs, by, tool, args),
         )
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}

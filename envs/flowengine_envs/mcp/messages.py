@@ -49,15 +49,19 @@ _UNANSWERED = (
     (
         re.compile(r"\belicit", re.IGNORECASE),
         "input from a user (elicitation)",
-        "pass the input as arguments or in the server's configuration",
+        "call it as a tool of a flow, or pass the input as arguments",
     ),
     (
-        re.compile(r"sampling/|\bsampling\b.*\bsupport|support.*\bsampling\b", re.IGNORECASE),
+        re.compile(
+            r"sampling/|\bsampling\b.*\b(?:support|capability)|support.*\bsampling\b", re.IGNORECASE
+        ),
         "a text from a model (sampling)",
         "use a tool that needs no model, or configure the server's own",
     ),
     (
-        re.compile(r"roots/list|\broots\b.*\bsupport|support.*\broots\b", re.IGNORECASE),
+        re.compile(
+            r"roots/list|\broots\b.*\b(?:support|capability)|support.*\broots\b", re.IGNORECASE
+        ),
         "the client's directories (roots)",
         "list them in 'roots' of the server, with 'mode: legacy'",
     ),

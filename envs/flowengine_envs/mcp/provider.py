@@ -26,6 +26,7 @@ from flowengine.sdk.environments import (
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
+from flowengine_envs.mcp.elicitation import CallInputs
 from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
 from flowengine_envs.mcp.session import (
     ConnectionSettings,
@@ -89,6 +90,7 @@ class Sessions(Resource):
         approved: Approved | None = None,
         traceparent: str | None = None,
         progress: Progress | None = None,
+        inputs: CallInputs | None = None,
     ) -> McpToolResult:
         """Call a tool once, as `McpSession.call_tool` does.
 
@@ -100,11 +102,13 @@ class Sessions(Resource):
             approved: The approval, if one was requested.
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
             progress: Receives what the server reports during the call.
+            inputs: The input that the server may request. None: it may request none.
 
         Returns:
             The answer, which may be a tool error.
 
         Raises:
+            NeedsInput: The server requests input. The call has ended, and can be made again.
             ToolChanged: It differs from the offered tool and was not called.
             ToolError: The server or tool does not exist, or the server refused the call.
             Timeout: There was no answer in time.
@@ -122,8 +126,10 @@ class Sessions(Resource):
             approved=approved,
             traceparent=traceparent,
             progress=progress,
+            inputs=inputs,
         )
 
+    inputs = staticmethod(McpSession.inputs)
     approved = staticmethod(McpSession.approved)
 
     def tool_text(self, name: str) -> str | None:

@@ -296,9 +296,7 @@ def _ask(
     about = [tool, asked["version"], args, asked["bind"]]
     record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
-    if node.about is not None:
-        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
-        record["about"] = {name: _beginning(masked(text)) for name, text in about.items() if text}
+    show_origin(tx, unit, wait)
     if asked["required"]:
         record["required"] = True
     if asked["bind"]:
@@ -322,6 +320,15 @@ def _ask(
     tx.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     notify(tx, wait, "opened")  # a rule or a grant that the engine knows may answer it first
     return wait
+
+
+def show_origin(tx: Transition, unit: Unit, wait: Wait) -> None:
+    """Add the texts that led to a call of an agent to a question about it."""
+    node = tx.node(tx.act_of(unit))
+    if node.about is not None:
+        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
+        shown = {name: _beginning(masked(text)) for name, text in about.items() if text}
+        wait["record"]["about"] = shown
 
 
 def _beginning(text: Plain) -> str:
