@@ -117,14 +117,17 @@ def asked_instead(
         case _:
             return None
     step = execution.linked.compiled["steps"][run.step]
-    if run.unit not in execution.state["units"] or not is_call(step):
+    if run.unit not in execution.state["units"]:
         return None
-    offered = offer_of(step, run.input)
-    subject = subject_of(step, run.args, run.input)
-    tool, version = tool_of(step, offered), version_of(step, offered)
     details: dict[str, Any] = {"found": probed}
     if failure.openings:
         details["opened"] = [*failure.openings]
+    if not is_call(step):
+        place = data["found"].get("environment")
+        return None if place is None else asked(host, run, str(place), "", {}, details)
+    offered = offer_of(step, run.input)
+    subject = subject_of(step, run.args, run.input)
+    tool, version = tool_of(step, offered), version_of(step, offered)
     return asked(host, run, tool, version, subject, details)
 
 
