@@ -11,11 +11,10 @@ import sys
 import webbrowser
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from flowengine.cli.terminal.output import err
-from flowengine.engines.people.logins import is_logged_in, log_in, login_of
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
 from flowengine.sdk.logins import LoginKey, read_login
@@ -23,6 +22,7 @@ from flowengine.sdk.resources import background
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
+    from flowengine import Engine
     from flowengine.cli.session import CliSession
     from flowengine.engines.infos import WaitInfo
 
@@ -127,23 +127,23 @@ def log_in_first(session: CliSession, wait: WaitInfo, user: str) -> None:
         UsageError: The login has to take place on the server's page.
         LoginFailed: The user did not log in.
     """
-    login = login_of(wait)
-    if login is None:
-        return
     if session.is_served:
+        if "login" not in wait.get("found", {}):
+            return
         page = f"{session.place.rstrip('/')}/approvals/{wait['id']}"
         raise UsageError("the server keeps the logins of its users", hint=f"log in there: {page}")
-    if not is_logged_in(login, wait["execution"]):
-        background().run(_logged_in(login, wait["execution"], user))
+    if session.engine.approvals.needs_login(wait):
+        background().run(_logged_in(session.engine, wait, user))
 
 
-async def _logged_in(login: Mapping[str, Any], execution: str, user: str) -> None:
-    own = read_login(LoginKey.of(login)._replace(user=user))
-    page = LoopbackPage([str(uri) for uri in (own.registration or {}).get("redirect_uris") or ()])
+async def _logged_in(engine: Engine, wait: WaitInfo, user: str) -> None:
+    key = LoginKey.of(wait["found"]["login"])._replace(user=user)
+    known = (read_login(key).registration or {}).get("redirect_uris") or ()
+    page = LoopbackPage([str(uri) for uri in known])
     await page.open()
     try:
         async with asyncio.timeout(SECONDS):
-            await log_in(login, execution, user, page)
+            await engine.approvals.log_in_async(wait["id"], page, by=user)
     except TimeoutError:
         raise LoginFailed(
             f"there was no login within {SECONDS / 60:g} minutes; the execution still waits"

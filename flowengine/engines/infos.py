@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 from flowengine.kernel.events import ErrorData, Evidence
 
@@ -32,6 +32,8 @@ class FoundInfo(TypedDict):
     """The action, in a few words."""
     target: dict[str, Any]
     """The target of the action."""
+    login: NotRequired[dict[str, Any]]
+    """Identifies the login that it needs: see `Approvals.log_in`."""
 
 
 class WaitInfo(TypedDict, total=False):

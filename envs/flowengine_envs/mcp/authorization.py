@@ -21,7 +21,7 @@ from flowengine.sdk.logins import Login, LoginKey, held, usable, write_login
 from flowengine.sdk.models import Config, Secret
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import oauth
-from flowengine_envs.mcp.oauth_requests import OAuthRequests, scopes_of
+from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of
 
 OAUTH = "oauth"
 _EARLY = 30.0
@@ -100,6 +100,7 @@ class SessionTokens:
     def __init__(self, request: Request, config: Any, place: str) -> None:
         auth, spec = auth_of(config), request.spec
         assert auth is not None
+        protected_url(config.url, f"{place}: 'auth' is not possible: the address")
         self._auth = auth
         self._url: str = config.url
         self._place = place

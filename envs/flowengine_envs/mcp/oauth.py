@@ -71,9 +71,15 @@ class _LoginStorage:
                 issuer=self.login.settings.get("issuer") or None,
             )
         known = self.login.registration
-        if known is None or (self._redirect and self._redirect not in _uris(known)):
-            return None
+        if known is None or (self._redirect and not self._fits(known)):
+            return None  # a new client is registered
         return OAuthClientInformationFull.model_validate(known)
+
+    def _fits(self, registration: Mapping[str, Any]) -> bool:
+        """Return whether a registered client may request this login."""
+        allowed = registration.get("scope")
+        is_allowed = not allowed or {*self.login.scopes} <= {*str(allowed).split()}
+        return is_allowed and self._redirect in _uris(registration)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self.login.registration = client_info.model_dump(mode="json", exclude_none=True)
@@ -122,7 +128,12 @@ def _library(login: Login, secret: str | None, redirect: str | None = None) -> O
     )
     document = client if _is_document(client) else None
     library = OAuthClientProvider(
-        login.url, metadata, storage, client_metadata_url=document, redirect_handler=_stop
+        login.url,
+        metadata,
+        storage,
+        client_metadata_url=document,
+        redirect_handler=_stop,
+        callback_handler=_unanswered,
     )
     if login.metadata is not None:
         library.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
@@ -139,6 +150,10 @@ _NOWHERE = "http://127.0.0.1/"
 
 
 async def _stop(url: str) -> None:
+    raise _Stop
+
+
+async def _unanswered() -> AuthorizationCodeResult:
     raise _Stop
 
 
