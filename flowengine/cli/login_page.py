@@ -9,8 +9,9 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
@@ -136,20 +137,42 @@ def log_in_first(session: CliSession, wait: WaitInfo, user: str) -> None:
         background().run(_logged_in(session.engine, wait, user))
 
 
+def log_in_ahead(key: LoginKey, scopes: Sequence[str]) -> None:
+    """Let a user log in before an execution needs it.
+
+    Args:
+        key: The login.
+        scopes: The scopes to request. Empty: those that the server names.
+
+    Raises:
+        LoginFailed: The user did not log in.
+    """
+    from flowengine.engines.people.logins import log_in_ahead
+
+    background().run(_with_page(key, partial(log_in_ahead, key, scopes)))
+
+
 async def _logged_in(engine: Engine, wait: WaitInfo, user: str) -> None:
     key = LoginKey.of(wait["found"]["login"])._replace(user=user)
+    log_in = partial(engine.approvals.log_in_async, wait["id"], by=user)
+    try:
+        await _with_page(key, log_in)
+    except LoginFailed as error:
+        error.message += "; the execution still waits"
+        raise
+
+
+async def _with_page(key: LoginKey, log_in: Callable[[LoopbackPage], Awaitable[None]]) -> None:
     known = (read_login(key).registration or {}).get("redirect_uris") or ()
     page = LoopbackPage([str(uri) for uri in known])
     await page.open()
     try:
         async with asyncio.timeout(SECONDS):
-            await engine.approvals.log_in_async(wait["id"], page, by=user)
+            await log_in(page)
     except TimeoutError:
-        raise LoginFailed(
-            f"there was no login within {SECONDS / 60:g} minutes; the execution still waits"
-        ) from None
+        raise LoginFailed(f"there was no login within {SECONDS / 60:g} minutes") from None
     except StepError as error:
-        raise LoginFailed(f"{error.message}; the execution still waits") from None
+        raise LoginFailed(error.message) from None
     finally:
         await page.close()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.errors import Conflict, Hint, NotFound
-from flowengine.sdk.logins import LoginKey, locked, read_login, usable, write_login
+from flowengine.sdk.logins import Login, LoginKey, locked, read_login, usable, write_login
 from flowengine.secrets import resolve
 
 if TYPE_CHECKING:
@@ -82,10 +82,34 @@ async def log_in(login: Mapping[str, Any], execution: str, user: str, page: Logi
     own = read_login(key._replace(user=user))
     source = prepared.settings.get("client_secret")
     secret = None if source is None else resolve(source["name"], source)
-    started = replace(prepared, user=user, registration=own.registration, token=None, lent=own.lent)
+    started = replace(prepared, user=user, registration=own.registration, lent=[])
     done = await registry.provider(str(login["kind"])).log_in(started, secret, page)
-    done.created = time.time()
-    with locked(done.key) as kept:
-        is_lent = user != key.user and execution not in kept.lent
-        done.lent = [*kept.lent, *([execution] if is_lent else [])]
-        write_login(done)
+    _keep(done, [execution] if user != key.user else [])
+
+
+async def log_in_ahead(key: LoginKey, scopes: Sequence[str], page: LoginPage) -> None:
+    """Let a user log in at an MCP server before an execution needs it.
+
+    Args:
+        key: The login.
+        scopes: The scopes to request. Empty: those that the server names.
+        page: Where the user logs in.
+
+    Raises:
+        StepError: The login failed, or was refused.
+    """
+    known = read_login(key)
+    settings = {**known.settings, **({"client_id": key.client} if key.client else {})}
+    source = settings.get("client_secret")
+    secret = None if source is None else resolve(source["name"], source)
+    wanted = list(dict.fromkeys([*known.scopes, *scopes]))
+    started = replace(known, settings=settings, scopes=wanted)
+    _keep(await registry.provider("mcp").log_in(started, secret, page), [])
+
+
+def _keep(login: Login, lent: Sequence[str]) -> None:
+    """Store a login that has just taken place."""
+    login.created = time.time()
+    with locked(login.key) as kept:
+        login.lent = list(dict.fromkeys([*kept.lent, *lent]))
+        write_login(login)
