@@ -281,6 +281,10 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
     for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
+    if "found" in wait and "approve" in (choice, getattr(arguments, "counts_as", "")):
+        from flowengine.cli.login_page import log_in_first
+
+        log_in_first(session, wait, arguments.by or engine.user)
     if choice is not None:
         return engine.approvals.decide(wait["id"], choice, **answer)
     by_kind = (

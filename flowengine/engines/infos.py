@@ -32,6 +32,8 @@ class FoundInfo(TypedDict):
     """The action, in a few words."""
     target: dict[str, Any]
     """The target of the action."""
+    login: NotRequired[dict[str, Any]]
+    """Identifies the login that it needs: see `Approvals.log_in`."""
 
 
 class RequestInfo(TypedDict):

@@ -162,6 +162,8 @@ class ExecutionContext(NamedTuple):
     missing: tuple[str, ...] = ()
     """Names of `resources` that existed at the start of the execution but not in this process. For
     the engine."""
+    started_by: str = ""
+    """The user who started it, `user:NAME`. Empty: unknown, as in Temporal."""
     trace: str | None = None
     """Id of its trace, which its attempts hand on. None: no traces are exported. For the engine."""
     lines_at_work: Callable[[str], Any] | None = None

@@ -44,6 +44,32 @@ _SERVER: dict[str, Plain] = {
         "description": "Headers of every request to it.",
         "examples": [{"Authorization": "Bearer ${{ secrets.TOKEN }}"}],
     },
+    "auth": {
+        "anyOf": [
+            {"const": "oauth"},
+            {
+                "type": "object",
+                "properties": {
+                    "client_id": {
+                        **_TEXT,
+                        "description": "The id of a registered client, or the address of its "
+                        "client metadata document.",
+                    },
+                    "client_secret": {**_TEXT, "description": "Its secret, by reference."},
+                    "scopes": {**_TEXTS, "description": "The scopes to request."},
+                    "grant": {
+                        "enum": ["authorization_code", "client_credentials"],
+                        "description": "`client_credentials`: the client acts for itself.",
+                        "default": "authorization_code",
+                    },
+                    "issuer": {**_TEXT, "description": "The only authorization server to use."},
+                },
+                "additionalProperties": False,
+            },
+        ],
+        "description": "Access tokens of OAuth 2.1 for its requests. Users log in once.",
+        "examples": ["oauth", {"scopes": ["tickets:read"]}],
+    },
     "roots": {
         "type": "array",
         "description": "Folders that the server receives when it requests its roots.",

@@ -57,6 +57,7 @@ ALLOWED = {
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/log-in"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/claim"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/release"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/delegate"): frozenset({"approver", "admin"}),

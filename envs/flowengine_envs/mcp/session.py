@@ -108,6 +108,8 @@ class ConnectionSettings(NamedTuple):
     """Whether a forgotten session can be started again."""
     final: Callable[[], bool]
     """Returns whether another attempt to connect would fail in the same way."""
+    unauthorized: Callable[[], StepError | None] = lambda: None
+    """Returns why the last request had no usable access token, if so."""
 
 
 class McpSession(Resource):
@@ -422,6 +424,8 @@ class McpSession(Resource):
         except EnvironmentFailure:
             raise
         except Exception as error:
+            if (unauthorized := self._connection.unauthorized()) is not None:
+                raise unauthorized from None
             why = _reason(error)
             raise EnvironmentStartFailed(
                 f"{self.name}: {why}{self.last_output()}",
@@ -619,6 +623,8 @@ class McpSession(Resource):
             return _Forgotten()
         if error.message == "Connection closed":
             return self._lost(what)
+        if (unauthorized := self._connection.unauthorized()) is not None:
+            return unauthorized
         place = f"{self.name}: {what}"
         if error.code == TOO_LARGE or _LARGE_EVENT in error.message:
             why = error.message if error.code == TOO_LARGE else too_large(self._largest)

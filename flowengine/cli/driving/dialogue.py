@@ -11,6 +11,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
+from flowengine.cli.login_page import LoginFailed, log_in_first
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
 from flowengine.engines.typed_text import by_type, edited_field, supplied_value
@@ -222,9 +223,14 @@ class Dialogue:
             try:
                 if wait.get("claim"):
                     self._session.engine.approvals.claim(wait["id"])
+                if choice["id"] == "approve" and "found" in wait:
+                    log_in_first(self._session, wait, self._session.engine.user)
                 self._session.engine.approvals.decide(
                     wait["id"], choice["id"], **answer, resume=False
                 )
+            except LoginFailed as error:
+                show_error(error)
+                choice = None
             except InputError as error:
                 show_error(error)
                 if not self._corrected(wait, choice, answer, error.field):
