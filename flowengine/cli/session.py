@@ -41,7 +41,7 @@ class CliSession:
         arguments: The arguments of the command line.
         is_served: Whether a server is behind the engine. It then has the methods of the client.
         named: Executions that have been introduced to the user.
-        named_on_host: Unsandboxed steps that the user was told of.
+        named_on_host: Unsandboxed steps that were reported to the user.
     """
 
     def __init__(
