@@ -25,6 +25,7 @@ from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import (
     approval_views,
+    budget_views,
     bulk,
     choices,
     deploying,
@@ -146,6 +147,7 @@ PAGES = (
     PageRoute(
         "POST", "/deploy", "deploy", deploying.deploy, deploying.refuse, deploying.text_of_file
     ),
+    PageRoute("GET", "/budgets", "list_budgets", budget_views.list_budgets),
     PageRoute("GET", "/environments", "list_environments", environment_views.list_environments),
     PageRoute(
         "POST", "/environments/{environment}/look", "look_into_environment", environment_views.look
@@ -525,6 +527,7 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
         "decides": principal.may_somewhere(Right.DECIDE),
         "administers": principal.may_somewhere(Right.ADMINISTER),
         "operates": principal.may_somewhere(Right.OPERATE),
+        "reads_all": principal.may(Right.CONTENT, ""),
     }
 
 

@@ -51,6 +51,7 @@ ALLOWED = {
     ("POST", "/flows/{flow}/run"): frozenset({"starter", "operator", "admin"}),
     ("GET", "/deploy"): frozenset({"admin"}),
     ("POST", "/deploy"): frozenset({"admin"}),
+    ("GET", "/budgets"): frozenset({"admin"}),
     ("GET", "/environments"): frozenset({"operator", "admin"}),
     ("POST", "/environments/{environment}/look"): frozenset({"admin"}),
     ("POST", "/environments/{environment}/release"): frozenset({"operator", "admin"}),
