@@ -91,8 +91,8 @@ def _add_request(
         host: Provides the store.
         record: The execution.
         steps: The shown step.
-        asked: The beginning of the request.
-        is_read: Whether that is known. Otherwise, the journal is replayed.
+        asked: Collects the parts of the request.
+        is_read: Whether it is complete. Otherwise, the journal is replayed.
     """
     for shown in steps:
         if not asks_models(shown["kind"]):
