@@ -121,7 +121,16 @@ def test_the_reference_server(opened: Open) -> None:
     assert "7" in session.call_tool("get-sum", {"a": 3, "b": 4}).text
     assert session.call_tool("echo", {"message": "Grüße"}).text == "Echo: Grüße"
     assert session.list_resources()
+    assert session.list_resource_templates()
     assert session.list_prompts()
+    assert session.complete("department", "E", prompt="completable-prompt") == ["Engineering"]
+    heard: list[Any] = []
+    session.call_tool(
+        "trigger-long-running-operation",
+        {"duration": 1, "steps": 2},
+        progress=lambda *told: heard.append(told),
+    )
+    assert heard[0] == (1, 2, None)
 
 
 @pytest.mark.endurance
