@@ -1,7 +1,8 @@
 """A server whose tools request input, made with the protocol's official library.
 
-`asking_server.py FOLDER`, or `asking_server.py FOLDER http` on a free port, which it prints. It speaks both generations of the protocol. Each call that does something
-adds a line to `FOLDER/done.txt`.
+`asking_server.py FOLDER`, or `asking_server.py FOLDER http` on a free port, which it prints. It
+speaks both generations of the protocol. Each call that does something adds a line to
+`FOLDER/done.txt`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     server = subprocess.Popen([*ASKING, str(tmp_path), "http"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     yield {"url": f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"}
-    server.terminate()
+    server.kill()  # it would wait for the session, which is closed later
     server.wait()
     server.stdout.close()
 
