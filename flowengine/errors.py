@@ -36,7 +36,7 @@ class Hint(str):
 
 
 def without_addresses(message: str) -> str:
-    """Return a message that does not say where in memory the objects are that it quotes."""
+    """Return a message without the memory addresses of quoted objects."""
     if " at 0x" not in message:
         return message
     import re
@@ -50,7 +50,7 @@ class FlowEngineError(Exception):
     Args:
         message: The problem, and its place.
         hint: The remedy, as a sentence or a command. A traceback shows it below the message.
-        plain: The message for users of a server who may not see the data that the error quotes.
+        plain: The message for users of a server without the right to see the quoted data.
             Default: it quotes none.
         flow: Id of the flow whose data it quotes.
         wait: Id of the wait whose data it quotes.
@@ -86,7 +86,7 @@ class FlowEngineError(Exception):
         return self.message if self.hint is None else f"{self.message}; {self.hint}"
 
     def without_quotes(self) -> FlowEngineError:
-        """Return the error for users who may not see the data that it quotes."""
+        """Return the error for users without the right to see the data that it quotes."""
         return self if self.plain is None else type(self)(self.plain)
 
     def hint_for(self, surface: Surface) -> str | None:
@@ -182,7 +182,7 @@ class StoreError(FlowEngineError):
 
 
 class NoWorker(StoreError):
-    """No worker of a store in Temporal answers. What was recorded before is kept."""
+    """No worker of a store in Temporal answers. Earlier records are kept."""
 
     recorded: str | None = None
-    """Id of the execution that the next worker continues, if what was requested is recorded."""
+    """Id of the execution that the next worker continues, if the request is recorded."""

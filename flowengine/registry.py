@@ -2,7 +2,7 @@
 
 Listing names imports none of them. The built-in ones are in a table, and those of other packages
 have entry points: the name is the word in flow files, and the value is the class. A package cannot
-replace what is built in.
+replace built-in classes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _built_in = {
 }
 _points: dict[str, dict[str, EntryPoint]] = {}
 _classes: dict[tuple[str, str], tuple[EntryPoint | _BuiltIn, type[Any]]] = {}
-"""Group and name → the entry point and what it has loaded: loading looks the module up again."""
+"""Group and name → the entry point and its loaded class: loading looks the module up again."""
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, CommandEnvironment] = {}
 registered_providers: dict[str, Provider[Any]] = {}
@@ -214,7 +214,7 @@ def environment_names() -> list[str]:
 def kinds_from(module: str) -> list[str]:
     """Return the kinds of environment in the package of a module, the nearest first.
 
-    A kind must be loaded to find out what it opens, and some load slowly.
+    A kind must be loaded to find out its environments, and some load slowly.
 
     Args:
         module: A module, or a package. Kinds in its own directories come before others.

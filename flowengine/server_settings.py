@@ -14,7 +14,7 @@
 
 `folders: [/srv/reports]` in `deploys` lists directories of the host. The user who runs the server
 has all rights. Any other user has only those that an entry of `access` gives. Without `deploys`, a
-server takes no flows: a flow decides what the workers of the store do, with the secrets and
+server takes no flows: a flow controls the workers of the store, with the secrets and
 environments of their machine.
 """
 

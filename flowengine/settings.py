@@ -4,7 +4,7 @@
 directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
 if either sets it, and no acting for other users if either forbids it. The user's file defines the
 members of groups. The project's file can only restrict them: members are the users named by both,
-or by either where a group is excluded. Only the user's file says who may use a server (`access`),
+or by either where a group is excluded. Only the user's file sets who may use a server (`access`),
 which services may send to it (`hooks`), which files may be uploaded (`uploads`), who names its
 users (`sign_in`), and where they find it (`server_url`).
 
@@ -64,7 +64,7 @@ _OF_SERVER = {
     "deploys": "allow deployments",
     "sign_in": "set sign_in",
 }
-"""The settings that `server_settings` reads, and what a project cannot do."""
+"""The settings that `server_settings` reads, and actions forbidden to a project."""
 _URL = r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?/?"
 
 
@@ -84,7 +84,7 @@ class Settings(NamedTuple):
     access: tuple[AccessEntry, ...] = ()
     """Roles of the users of a server."""
     hooks: tuple[HookEntry, ...] = ()
-    """What other services may send to a server."""
+    """Deliveries that other services may send to a server."""
     uploads: UploadRules | None = None
     """The files that users of a server may upload. None: the defaults."""
     deploys: DeployRules | None = None
@@ -110,7 +110,7 @@ class Settings(NamedTuple):
         return None
 
     def without_members(self, named: Iterable[str]) -> dict[str, str]:
-        """Return the groups in a list that have no members, each with a sentence that says why."""
+        """Return the groups in a list that have no members, each with the reason as a sentence."""
         values = {}
         for name in named:
             group = name.removeprefix("group:")
@@ -195,7 +195,7 @@ def _read(path: str) -> Settings:
         # A file without any setting may be a different file, behind a link, so it is not quoted,
         # unless its key resembles a setting.
         quoted = len(unknown) < len(data) or nearest(str(unknown[0]), _KEYS) is not None
-        what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
+        what = f"unknown setting '{unknown[0]}'" if quoted else "its keys are not settings"
         raise UsageError(f"{path}: {what}", hint=known_words(str(unknown[0]), [*_KEYS]))
     return Settings(
         _durability(path, data.get("durability")),
@@ -248,7 +248,7 @@ def _of_server(path: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _server_url(path: str, value: Any) -> str | None:
-    """Read the address of the page, to which a project may not lead approvers."""
+    """Read the address of the page. A project must not lead approvers to another one."""
     if not _is_set(path, value, "set server_url"):
         return None
     if not isinstance(value, str) or re.fullmatch(_URL, value) is None:
@@ -263,7 +263,7 @@ def _is_set(path: str, value: Any, action: str) -> bool:
     """Return whether a value is given that only the user's own file may give.
 
     Args:
-        action: What a project cannot do, for the message.
+        action: The forbidden action, for the message.
 
     Raises:
         UsageError: It is in a project's file.

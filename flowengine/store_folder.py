@@ -274,7 +274,7 @@ def _forget_unused() -> None:
     """Remove the state of stores that are in none of their places, and old compiled flows.
 
     State of environments that may still be open is kept, so that they can be ended. It runs at most
-    once a day because it examines all stores, of which a machine that runs tests has thousands.
+    once a day because it examines all stores: a machine that runs tests has thousands.
     """
     state, now = state_folder(), time.time()
     if not _begin_cleanup(os.path.join(state, "last_cleanup"), now):

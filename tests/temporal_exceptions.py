@@ -165,6 +165,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_shared_budgets": (
             "test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation",
+            "test_a_crash_in_an_intervention_leaves_nothing_reserved",
         ),
         "engines/test_shared_locks": (
             "test_a_crash_at_any_write_loses_and_doubles_no_lock",

@@ -12,11 +12,6 @@ from tests.transcripts import BLOCK, WAIT, both_streams, exchanges, plain, write
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "examples.md"]
-REPLIES = """\
-- calls: [{name: refund, arguments: {order: 7, amount: 240}}]
-- text: I am sorry! 60 EUR are on their way.
-"""
-"""In place of the model of the README."""
 
 
 @pytest.fixture
@@ -36,7 +31,6 @@ def test_its_transcripts_come_out_as_printed(
 ) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(home / "flowengine")
-    Path("replies.yaml").write_text(REPLIES)
     monkeypatch.setenv("FLOWENGINE_MODEL", "scripted/replies.yaml")
     text = page.read_text(encoding="utf-8")
     write_files(text)
@@ -73,7 +67,6 @@ def test_the_agent_of_the_readme_runs_in_python(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(PAGES[0].read_text())
-    Path("replies.yaml").write_text(REPLIES)
     [call] = re.findall(r"`(Runner\(engine.*?)` runs it", PAGES[0].read_text())
     head = (
         "from desk import desk\nfrom flowengine import Engine, Runner\nwith Engine() as engine:\n"

@@ -1,4 +1,4 @@
-"""What agents did, read from the outputs of their steps: replies of models, answers to calls.
+"""The actions of agents, read from the outputs of their steps: replies of models, answers to calls.
 
 `turns.py` and `sdk/call_answers.py` write these outputs, and all views of them read them here.
 """
@@ -24,6 +24,17 @@ _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Created once, because `show` prints thousands of calls."""
 _EXIT_CODE = re.compile(r"^\[(?:[\w ]+, )?exit code (-?\d+)[\],]")
 """The last line of the result of code or a command."""
+
+
+def display_name(agent: Mapping[str, Any], name: str = "") -> str:
+    """Return the name of an agent for users.
+
+    Args:
+        agent: Its declaration as a turn has it. `called` is the name in Python, which need not be
+            an id.
+        name: Its id. Default: the `name` of the declaration.
+    """
+    return str(agent.get("called") or name or agent["name"])
 
 
 class MadeCall(NamedTuple):
@@ -108,7 +119,7 @@ def summary(output: Plain) -> str | None:
 
 
 def reduction(output: Mapping[str, Any]) -> str:
-    """Return what a reduction left out of requests, what it kept, and why."""
+    """Describe a reduction: the messages it removed from requests, those it kept, and why."""
     parts = []
     if output["left_out"]:
         parts.append(f"leaves out {_count(output['left_out'], 'message')}")

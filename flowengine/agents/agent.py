@@ -90,13 +90,13 @@ Instructions = str | Callable[..., str]
 
 @dataclass(frozen=True)
 class Handoff:
-    """An agent that another one can hand off to, and what it is given.
+    """An agent that another one can hand off to, and its input.
 
     Args:
         agent: The other agent.
         args: Form of the arguments that the model passes: a type with fields, such as a pydantic
             model, or a JSON Schema of an object. They become the context variable `handoff`.
-        sees: What the other agent sees of the conversation before the handoff: `all`, `text`
+        sees: The part of the earlier conversation that the other agent sees: `all`, `text`
             (without calls and results), `args` (the call of the handoff alone), a number of newest
             messages, or a function that takes `messages` and returns a summary.
     """
@@ -177,19 +177,19 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     hooks: list[Any] = Field(default_factory=list)
     """Functions around its turns and calls: `{"before_call": f, "tools": ["refund_*"]}`,
     `{"after_call": f}`, `{"before_turn": f}`, `{"after_turn": f}`. Each takes the arguments that it
-    names, and returns None or what is to be changed. The first one is the outermost."""
+    names, and returns None or the changes. The first one is the outermost."""
     defer: list[str] = Field(default_factory=list)
     """Names or globs of those of its tools that the model is offered only once it has found them,
     by the tool `find_tools` that it receives then."""
     code: str | dict[str, Any] | None = None
     """`"box"` or `{"in": "box", "direct": ["search"]}`: the model writes programs that call the
     tools, all but those in `direct`. They run in this one of the `environments`, of kind `python`.
-    Only what a program returns enters the conversation."""
+    Only a program's return value enters the conversation."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent | InstanceOf[Handoff]] = Field(default_factory=list, repr=False)
     """Agents that this agent can hand the conversation off to. Two agents can name each other. A
-    `Handoff` also declares arguments, and what the other agent sees."""
+    `Handoff` also declares arguments, and how much the other agent sees."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -231,7 +231,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         if self.deps in _DATA:
             raise UsageError(
                 f"agent {self.name!r}: deps is {in_words(self.deps)}, whose values models give",
-                hint="write a class with what the functions need: Agent(deps=Deps)",
+                hint="write a class with the values that the functions need: Agent(deps=Deps)",
             )
         with self._named():
             self.answer_schema()
@@ -334,7 +334,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         except Exception as error:
             raise UsageError(
                 f"agent {self.name!r}: {field}: {in_words(returns)} has no JSON Schema: {error}",
-                hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
+                hint="use a pydantic model, a dataclass, another plain type, or a JSON Schema",
             ) from None
 
     def run(

@@ -366,7 +366,7 @@ class _Writer:
         return self._declare(name, declaration)
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
-        """Return the `tools` entry of a ready-made tool or a server, and declare what it needs."""
+        """Return the `tools` entry of a ready-made tool or a server, and declare its needs."""
         places = {
             place: self.around.environment(agent.specs[name], agent)
             for place, name in tool.environments.items()
@@ -409,7 +409,7 @@ def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
     if asked != "ask" and when is None:
         raise UsageError(
             f"agent {agent.name!r}: the approval of {tool!r}, a tool of a server, is {asked!r}",
-            hint="say 'ask', 'none' or {'when': '${{ … }}'}; that of the server can say more",
+            hint="use 'ask', 'none' or {'when': '${{ … }}'}. That of the server has more options",
         )
     return {"ask": called, **({} if when is None else {"when": when})}
 

@@ -82,7 +82,7 @@ class AgentWithTools(BaseModel):
         if self.tools and self.functions:
             raise UsageError(
                 f"agent {self.name!r} is given tools and functions",
-                hint="'functions' is another name of 'tools': say one of them",
+                hint="'functions' is another name of 'tools': give one of them",
             )
         given = [*self.tools, *self.functions]
         self.tools = []
@@ -205,10 +205,11 @@ class AgentWithTools(BaseModel):
             effect: Side effects of its tools: `pure`, `idempotent` or `once`. Default: `once`.
             **config: Configuration of one server. For a command: `command`, `args`, `env`, `cwd`,
                 and for its sandbox `provider`, `policy`, `mounts` (name in `environments` →
-                directory inside). Otherwise `url` and `headers`. A text `secret:NAME` in `env` or
-                `headers` refers to the environment variable NAME. Default sandbox: `namespace` for
-                a command that downloads the program it runs, such as `npx`. Other commands run on
-                the host, unsandboxed.
+                directory inside). Otherwise `url` and `headers`. `resources=True` and
+                `prompts=True` add tools for its resources and prompts. A text `secret:NAME` in
+                `env` or `headers` refers to the environment variable NAME. Default sandbox:
+                `namespace` for a command that downloads the program it runs, such as `npx`. Other
+                commands run on the host, unsandboxed.
 
         Returns:
             The agent.
@@ -264,7 +265,7 @@ class AgentWithTools(BaseModel):
                 raise UsageError(
                     f"agent {self.name!r}: {in_words(tool)} is not a function, and has no method "
                     "that is a tool",
-                    hint="say it in handoffs, or give its as_tool()"
+                    hint="add it to handoffs, or give its as_tool()"
                     if isinstance(tool, AgentWithTools)
                     else "mark its methods with @tool of flowengine.tool_environment",
                 )
@@ -567,7 +568,7 @@ def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Pl
         owner = spec.get("owner_id") or (agent.name if scope == "agent" else "")
         if not owner:
             raise UsageError(
-                f"{where} is of the scope 'session' and does not say whose",
+                f"{where} is of the scope 'session' and has no owner",
                 hint="add owner_id: executions of one owner share it",
             )
         key = owner if scope == "session" else f"agent {owner}"

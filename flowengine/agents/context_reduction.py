@@ -114,7 +114,7 @@ class ContextReduction:
 
 
 def _handed_over(state: Mapping[str, Any], sees: str | int) -> dict[str, Any]:
-    """Return what an agent sees after a handoff, as output of the step."""
+    """Return the conversation that an agent sees after a handoff, as output of the step."""
     cut, messages = handed_over(state, sees), [*unwrapped(state["messages"])]
     bare = int(cut.window.get("bare", 0))
     silent = [one for one in messages[cut.mark : bare] if not one.get("content")]

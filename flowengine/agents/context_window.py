@@ -161,7 +161,7 @@ class RequestSize:
         """
         counted = error.data.get("tokens") if isinstance(error.data, Mapping) else None
         message = f"{error.message} ({self.model} was sent about {counted or self.tokens:,} tokens"
-        message += ")" if reduces else "; 'context' of an agent says what is then left out)"
+        message += ")" if reduces else ". To reduce the conversation, set 'context' of the agent)"
         return self._error(message, counted or self.tokens)
 
     def _error(self, message: str, tokens: int) -> ContextWindowExceeded:
@@ -254,8 +254,8 @@ def reduced(state: Mapping[str, Any], room: int = 0, clear: int = 0) -> Conversa
         if least is not None:
             return least
     raise ContextWindowExceeded(
-        f"{full['model']}: the conversation has about {full['tokens']:,} tokens. What has to "
-        f"stay - the instructions, the tools, the newest message of the user - is more than "
+        f"{full['model']}: the conversation has about {full['tokens']:,} tokens. The required part "
+        f"- the instructions, the tools, the newest message of the user - is more than "
         f"the {int(fits):,} that fit",
         tokens=full["tokens"],
     )

@@ -49,7 +49,7 @@ CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")
 """Keys that list the agents an agent can hand off to."""
 SEES = ("all", "text", "args")
-"""What an agent can see after a handoff, besides a number of messages and a summary by a tool."""
+"""The named options of `sees`. Others are a number of messages, and a summary by a tool."""
 _ENVIRONMENTS = "_environments"
 """The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
@@ -184,7 +184,7 @@ def _spec(
     defaults = agent.home.defaults
     model = entry.get("model") or defaults.get("model")
     if model is None and not is_model_named():
-        hint = f"say 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
+        hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
     handoffs, reached = (_targets(agent, closure, way) for way in _WAYS)
     environments = _environments(name, agent)
@@ -309,7 +309,7 @@ def _handoffs(
     handoffs: Mapping[str, str],
     environments: Mapping[str, Mapping[str, Plain]],
 ) -> tuple[dict[str, HandoffFilter], dict[str, Plain]]:
-    """Return what the agents that an agent hands over to see, and the schemas of its arguments."""
+    """Return the filters of an agent's handoffs, and the schemas of their arguments."""
     filters: dict[str, HandoffFilter] = {}
     arguments: dict[str, Plain] = {}
     for place, entry in enumerate(agent.content.get("handoffs", [])):
@@ -319,7 +319,7 @@ def _handoffs(
             continue
         if args is not None and args.get("type") != "object":
             message = "the arguments of a handoff are an object, as those of any tool"
-            agent.home.refuse("E103", message, (*loc, "args"), "say {type: object, properties: …}")
+            agent.home.refuse("E103", message, (*loc, "args"), "use {type: object, properties: …}")
         if args is not None:
             arguments[called] = args
         if isinstance(sees, int) or sees in SEES[1:]:
@@ -511,7 +511,7 @@ def _name_of_use(agent: Declared, use: Mapping[str, Plain], tool: DeclaredTool, 
     if "as" not in use:
         return tool.name
     if tool.server is not None or not GLOB.isdisjoint(use["tool"]):
-        message = f"{use['tool']!r} cannot have another name: the server says what its tools are"
+        message = f"{use['tool']!r} cannot have another name: the server names its tools"
         if tool.server is None:
             message = f"{use['tool']!r} may be several tools, and 'as' is the name of one"
         agent.home.refuse("E103", message, (*loc, "as"), "leave it out")

@@ -18,7 +18,7 @@ from flowengine.sdk import Plain, StepError
 from flowengine.sdk.untrusted import marked, source_of, unmarked
 
 NO_MODEL = (
-    "no model is named: say 'model' of the agent, 'defaults.model', the variable "
+    "no model is named: set 'model' of the agent, 'defaults.model', the variable "
     f"{MODEL_VARIABLE}, or --model"
 )
 
@@ -26,7 +26,7 @@ ASKED: dict[str, Any] = {
     "type": "object",
     "properties": {
         "prompt": {
-            "description": "What it is asked: text, or a list of parts.",
+            "description": "The request to the agent: text, or a list of parts.",
             "type": ["string", "array"],
         },
         "context": {"description": "Shown to the model as data.", "type": "object"},

@@ -46,6 +46,7 @@ _AT_ONCE = "It runs in the background: a call returns its id at once, and its an
 UNTOLD = "size(state.ended) > state.told"
 _ENDED = "state.ended.map(e, e.id)"
 _RUNS = f"state.started.exists(s, s.id == call.args.id) && !(call.args.id in {_ENDED})"
+_ARGS = "'args': 'args' in s ? s.args : {}"
 _IDS: Plain = {
     "type": "array",
     "items": {"type": "string"},
@@ -60,7 +61,7 @@ _SAID = (
 
 
 def equipped(agent: AgentSpec) -> AgentSpec:
-    """Return an agent with its tools in the background, and those that control what they start."""
+    """Return an agent with its background tools, and those that control the started calls."""
     if not any(tool.background for tool in agent.tools):
         return agent
     own = [_started(tool) if tool.background else tool for tool in agent.tools]
@@ -69,7 +70,8 @@ def equipped(agent: AgentSpec) -> AgentSpec:
 
 def _started(tool: ToolStep) -> ToolStep:
     """Return a tool in the background: its call starts an execution, and answers with its id."""
-    about = f"{{'id': output.value.execution_id, 'tool': {json.dumps(tool.name)}}}"
+    name = json.dumps(tool.name)
+    about = f"{{'id': output.value.execution_id, 'tool': {name}, 'args': call.args}}"
     return replace(
         tool,
         description=f"{tool.description}\n\n{_AT_ONCE}".strip(),
@@ -97,11 +99,12 @@ def _controls() -> list[ToolStep]:
         ),
         _tool(
             LIST,
-            "Lists the agents in the background that you have started, and how they ended.",
+            "Lists the agents in the background that you have started, their arguments, and how "
+            "they ended.",
             {},
             {},
-            f"state.started.map(s, {{'id': s.id, 'tool': s.tool, 'status': s.id in {_ENDED}"
-            " ? state.ended.filter(e, e.id == s.id)[0].outcome : 'running'})",
+            f"state.started.map(s, {{'id': s.id, 'tool': s.tool, {_ARGS}, 'status': "
+            f"s.id in {_ENDED} ? state.ended.filter(e, e.id == s.id)[0].outcome : 'running'}})",
         ),
         _tool(
             MESSAGE,
@@ -158,7 +161,7 @@ def steps(ids: tuple[str, str], enter: Sequence[Plain], heard: str) -> Iterable[
     Args:
         ids: The ids of the steps.
         enter: The edges to the turn of the active agent.
-        heard: Id of the step that takes messages of people.
+        heard: Id of the step that takes messages of users.
     """
     told, awaited = ids
     yield {

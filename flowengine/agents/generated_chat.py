@@ -71,7 +71,7 @@ PERSON = "person"
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, because this takes more turns than I am allowed. How should I continue?"
 RETRY = "/retry"
-FAILED = f"There is no answer. {RETRY} asks again, or say something else."
+FAILED = f"The model did not answer. Enter {RETRY} to ask again, or enter another message."
 """Text shown to the person below a model's error."""
 STATE: Mapping[str, Plain] = {
     "failed": {"type": "string", "default": ""},

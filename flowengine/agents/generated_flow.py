@@ -25,6 +25,7 @@ from flowengine.agents import (
     generated_reductions,
     generated_steering,
 )
+from flowengine.agents.actions import display_name
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_hooks import SPENT, HookedFlow
@@ -299,7 +300,7 @@ class FlowWriter:
         return self.last
 
     def _steering(self) -> list[Plain]:
-        """Return the steps in which messages of people reach the active agent."""
+        """Return the steps in which messages of users reach the active agent."""
         ids = (self.heard, self.paused, self.last)
         ways = len(self.agents)
         self.marks |= {
@@ -401,7 +402,7 @@ class FlowWriter:
         end = self._end(agent)
         return HookedFlow(
             agent.name,
-            str(agent.constants.get("called", agent.name)),
+            display_name(agent.constants, agent.name),
             generated_checks.first(agent.name, agent.checks, "after", end),
             end,
             generated_calls.refused(agent.name),

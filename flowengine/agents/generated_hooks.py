@@ -4,8 +4,8 @@
                                                     for each call: before_call.TOOL      │
                                                     tool ─► after_call.TOOL ◄────────────┘
 
-A hook returns nothing, or what is to be changed, as `flowengine.sdk.hook_results` reads it. Its
-output is in the journal, so a resume neither asks it again nor decides otherwise. The arguments it
+A hook returns nothing, or the changes, as `flowengine.sdk.hook_results` reads it. Its
+output is in the journal, so a resume does not run it again. The arguments it
 changed are those that rules and approvers see, because they are consulted later, in the step of the
 tool. A hook that fails is taken as a refusal.
 """
@@ -27,7 +27,7 @@ from flowengine.sdk.generated_flows import Mark
 
 When = Literal["before_turn", "after_turn", "before_call", "after_call"]
 STATE: Mapping[str, Plain] = {"choice": {"type": "object", "default": {}}}
-"""What hooks have chosen for the next turn: `model`, `tools` and `tool_choice`."""
+"""The choices of hooks for the next turn: `model`, `tools` and `tool_choice`."""
 _TURN = {
     "agent": "",  # its name, set below
     "turn": "${{ state.turns - state.begun + 1 }}",

@@ -31,7 +31,7 @@ ANSWERED: Mapping[str, Plain] = {
     "messages": f"${{{{ {RUNS} ? [] : output.messages }}}}",
     "program_answers": f"${{{{ {RUNS} ? output : [] }}}}",
 }
-"""What becomes of the answers to calls."""
+"""The handling of the answers to calls."""
 CONCURRENCY = "${{ size(state.calls) == 0 ? 1 : size(state.calls) }}"
 """The calls that are made at once. After a program, a reply may have no others."""
 

@@ -76,7 +76,7 @@ class Reducer:
 
 @dataclass(frozen=True)
 class HandoffFilter:
-    """What an agent sees after a handoff, if that is not the whole conversation."""
+    """The part of the conversation that an agent sees after a handoff, if not all of it."""
 
     sees: str | int
     """As `context_window.handed_over` takes it."""
@@ -100,7 +100,7 @@ def handoff_steps(
     Args:
         agent: The agent that hands over.
         to: The other agent.
-        filter: What it sees.
+        filter: The part of the conversation that it sees.
         begin: Its first step.
         of_tool: Error handlers of the tool that summarizes.
     """

@@ -1,8 +1,8 @@
-"""The steps of a generated flow in which messages of people reach running agents.
+"""The steps of a generated flow in which messages of users reach running agents.
 
 A message to steer an agent joins the conversation before its next turn, and a follow-up after its
 answer. A paused agent takes no turn until it continues. They arrive as signals to the state of the
-flow, whatever runs, and each is heard once.
+flow at any time, and each is processed once.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _level(given: str | None, default: str) -> int:
     level = LEVELS.get(name.strip().upper())
     if level is None:
         where, known = "level" if given else VARIABLE, ", ".join(LEVELS)
-        _log.warning("%s is %r: say one of %s; INFO is taken", where, name, known)
+        _log.warning("%s is %r, which is not one of %s. INFO is used", where, name, known)
         return LEVELS["INFO"]
     return level
 

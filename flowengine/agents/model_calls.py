@@ -285,7 +285,7 @@ class AgentSpec:
     reaches: Sequence[str]
     """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
     filters: Mapping[str, HandoffFilter]
-    """Agent → what it sees after a handoff, if that is not the whole conversation."""
+    """Agent → the part of the conversation that it sees after a handoff, if not all of it."""
     max_turns: int
     last: str
     retry: Mapping[str, Plain]

@@ -1,7 +1,7 @@
 """Runs programs of models inside a sandbox. This file is sent there as text, and runs alone.
 
 A program is a coroutine. It runs until all that it does waits for answers of tools. Then its calls
-go to the host, and the next round begins with their answers. Between rounds it stays as it is. If
+go to the host, and the next round begins with their answers. Between rounds it is suspended. If
 its process is gone, it runs again from the start with the recorded answers.
 
 The host trusts nothing that this returns. The sandbox may have Python 3.9.
@@ -25,7 +25,7 @@ from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
 _FILE = "<program>"
 _PRINTED = 10_000
-"""Maximum characters kept of what a program prints."""
+"""Maximum characters kept of a program's output."""
 _PASSES = 10
 """Passes of the event loop without a further call, after which a round is complete."""
 
@@ -192,7 +192,7 @@ class _Program:
 
 
 class _Printed(io.TextIOBase):
-    """Keeps the beginning of what is printed."""
+    """Keeps the beginning of the output."""
 
     def __init__(self, kept: io.StringIO) -> None:
         self._kept = kept

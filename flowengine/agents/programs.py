@@ -191,7 +191,7 @@ class ProgramRound:
         return self._ended("", printed, made.get("value"))
 
     async def _made(self) -> tuple[Any, str]:
-        """Return what a round has led to, and why it has failed if it has."""
+        """Return the result of a round, and the cause if it failed."""
         python = self.context.resources[PLACE]
         key = f"{self.context.execution.id} {self.call['id']} {self.began}"
         given: dict[str, Plain] = {"key": key}

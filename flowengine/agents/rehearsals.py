@@ -22,7 +22,7 @@ from flowengine.sdk.rehearsals import Rehearsal
 
 NAMELESS = "scripted/case"
 """The model if none is configured, so that running cases requires no variables."""
-_TOO_LONG = ContextWindowExceeded("the case says so")
+_TOO_LONG = ContextWindowExceeded("the case raises this error")
 
 
 def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:

@@ -198,7 +198,7 @@ class ReplyReading:
         elif not self.text.strip():
             self._idle("its replies were empty", termination.EMPTY)
         elif by_tools and not turn.answers:
-            self._idle("it neither called a tool nor ended its work", termination.GO_ON)
+            self._idle("it did not call a tool or end its work", termination.GO_ON)
         else:
             self.end = self._answer(self.text)
 
@@ -262,7 +262,7 @@ def _read_answer(text: str, schema: Any) -> Plain:
     """Return an answer as data. A text need not have quotes.
 
     Raises:
-        ValueError: It is neither JSON nor a text.
+        ValueError: It is not JSON or a text.
         FlowEngineError: It does not fit.
     """
     validator = Validator(schema)

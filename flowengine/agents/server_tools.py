@@ -97,7 +97,7 @@ def of_lists(
     size = len(json.dumps(offer.agents))
     if size > LARGEST_OFFER:
         message = (
-            f"what servers say about their tools has {size} characters; at most {LARGEST_OFFER}"
+            f"the servers' tool descriptions have {size} characters, but at most {LARGEST_OFFER}"
         )
         raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
     return offer

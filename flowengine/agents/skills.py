@@ -103,7 +103,7 @@ def skill_in(files: Mapping[str, bytes], folder: str) -> Skill:
         raise Malformed(line, "it is not text in UTF-8", "save it as UTF-8") from None
     begin = "begin the file with '---', a line 'name: …', a line 'description: …', and '---'"
     if not text.startswith("---\n"):
-        raise Malformed(1, "there is no front matter", begin)
+        raise Malformed(1, "the front matter is missing", begin)
     end = re.search(r"^---[ \t]*$", text[4 : 4 + LARGEST_FRONT], re.MULTILINE)
     if end is None:
         raise Malformed(1, "the front matter has no end", "end it by a line '---'")
@@ -149,7 +149,7 @@ def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: s
 def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) -> str:
     description = fields.get("description")
     line = lines.get("description", 1)
-    hint = "say in a sentence what the skill does, and when to use it"
+    hint = "describe in a sentence the purpose of the skill and when to use it"
     if not isinstance(description, str) or not description.strip():
         raise Malformed(line, "'description' is missing or not text", hint)
     if len(description) > _LONGEST_DESCRIPTION:

@@ -240,7 +240,7 @@ def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:
         except (TypeError, ValueError, RecursionError):
             what = type(value).__name__
             raise ToolError(
-                f"context variable {key!r} is a {what}: only plain data is kept; nothing was "
+                f"context variable {key!r} is a {what}: only plain data is kept. Nothing was "
                 "changed",
                 retryable=False,
             ) from None

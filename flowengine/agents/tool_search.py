@@ -1,7 +1,7 @@
 """Tools that are offered to a model only once it has found them (`defer`).
 
 A model with hundreds of tools reads all of their schemas with each request. Instead, it is offered
-one tool that finds others by what they do. What it has found is offered from the next turn on,
+one tool that finds others by their purpose. Tools found are offered from the next turn on,
 after all other tools, so that providers can cache what comes before.
 """
 

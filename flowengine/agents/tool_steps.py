@@ -60,7 +60,7 @@ class ToolStep:
     """Further arguments of the adapter. None: the action is a flow or a question, whose result is
     plain data without an adapter."""
     given: Plain = "${{ call.args }}"
-    """The arguments of the action. None: the action is no call."""
+    """The arguments of the action. None: the action is not a call."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """Inputs of a called flow, in addition to the arguments."""
     foreign: bool = True

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import programs, termination, tool_search
-from flowengine.agents.actions import Reply
+from flowengine.agents.actions import Reply, display_name
 from flowengine.agents.agent_declarations import converter
 from flowengine.agents.arriving import ArrivingText, Judges
 from flowengine.agents.context_window import (
@@ -71,7 +71,7 @@ class AgentTurn:
         self.agent = agent
         self.saves = saves
         self.name: str = agent["name"]
-        self.called: str = agent.get("called", self.name)
+        self.called = display_name(agent)
         """Name for display."""
         self.state = state
         self.conversation = conversation
@@ -85,7 +85,7 @@ class AgentTurn:
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether the model must answer, because no turn follows."""
         self.choice: Mapping[str, Any] = state.get("choice", {}) if "hooked" in agent else {}
-        """What a hook has chosen for this turn: `model`, `tools`, `tool_choice`."""
+        """The choices of a hook for this turn: `model`, `tools`, `tool_choice`."""
         self.deferred: list[ToolOffer] = []
         """Tools that the model has to find before it can call them."""
         self.inner: dict[str, ToolOffer] = {}
@@ -221,7 +221,7 @@ class AgentTurn:
         return any(fnmatchcase(tool.offer.name, glob) for glob in globs)
 
     def _with_programs(self, tools: list[TurnTool]) -> list[TurnTool]:
-        """Return the tools on offer, of which programs call all but those that are direct."""
+        """Return the tools on offer. Programs call all of them except for the direct ones."""
         code = self.agent.get("code")
         if code is None:
             return tools

@@ -59,10 +59,10 @@ def record_case(arguments: Namespace) -> int:
 
 
 def _check_flow(path: str, flow: str, execution: str) -> None:
-    """Check that a file is for the flow of an execution; one with cases names its flow itself.
+    """Check that a file is for the flow of an execution. A file with cases names its flow itself.
 
     Raises:
-        NotFound: There is no such flow file.
+        NotFound: The flow file does not exist.
         UsageError: It is for another flow.
     """
     if path.endswith(SUFFIX):

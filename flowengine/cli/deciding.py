@@ -12,7 +12,7 @@ from flowengine.cli.terminal.output import err, out, out_json, show_error, when
 from flowengine.cli.views.approvals import standing
 from flowengine.cli.views.waits import is_overdue
 from flowengine.engines.results import LISTED
-from flowengine.engines.typed_text import edited_field
+from flowengine.engines.typed_text import edited_field, supplied_value
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.store import every_item
 from flowengine.sdk.visible_text import printable
@@ -242,7 +242,7 @@ def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int
 
 
 def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
-    """Return why a decision would be refused, whatever it is. None: it would not.
+    """Return why any decision would be refused. None: it would not.
 
     Args:
         wait: The approval.
@@ -255,7 +255,8 @@ def _refusal(wait: WaitInfo, user: str, mine: Collection[str]) -> str | None:
         return f"it expired at {when(wait['due'])}"
     if wait["id"] not in mine:
         named = wait.get("claimed_by") or ", ".join(wait.get("assignees") or ())
-        return f"{user} may not decide it" + (f", but {named}" if named else ", it is excluded")
+        other = f", but {named}" if named else ", it is excluded"
+        return f"{user} is not allowed to decide it{other}"
     if wait.get("claim") and "claimed_by" not in wait:
         return "it must be claimed first"
     return None
@@ -271,12 +272,21 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
     if getattr(arguments, "edit", None):
         answer["edit"] = {name: edited_field(wait, name, text) for name, text in arguments.edit}
     if getattr(arguments, "value", None) is not None:
-        answer["value"] = read.json_argument(arguments.value, "the value")
+        is_file = arguments.value.startswith("@")
+        answer["value"] = (
+            read.json_argument(arguments.value, "the value")
+            if is_file
+            else supplied_value(wait, arguments.value, "the value")
+        )
     if (grant := _grant(arguments)) is not None:
         answer["grant"] = grant
     for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
+    if "found" in wait and "approve" in (choice, getattr(arguments, "counts_as", "")):
+        from flowengine.cli.login_page import log_in_first
+
+        log_in_first(session, wait, arguments.by or engine.user)
     if choice is not None:
         return engine.approvals.decide(wait["id"], choice, **answer)
     by_kind = (

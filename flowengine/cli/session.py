@@ -41,6 +41,7 @@ class CliSession:
         arguments: The arguments of the command line.
         is_served: Whether a server is behind the engine. It then has the methods of the client.
         named: Executions that have been introduced to the user.
+        named_on_host: Unsandboxed steps that the user has seen.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CliSession:
     ) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
+        self.named_on_host: set[str] = set()
         self._filters = False
         self.is_served = bool(arguments.server)
         if self.is_served:
@@ -79,7 +81,7 @@ class CliSession:
         return self
 
     def on_host_told(self) -> None:
-        """Leave out the warnings of environments about what the user has been told already."""
+        """Hide the warnings of environments that the user has already seen."""
         self._filter_warnings(add=True)
         self._filters = True
 
@@ -176,7 +178,7 @@ class CliSession:
 
 
 def _is_news(record: object) -> bool:
-    """Return whether a warning says more than that something runs unsandboxed."""
+    """Return whether a warning reports more than unsandboxed execution."""
     return not getattr(record, "unsandboxed", False)
 
 

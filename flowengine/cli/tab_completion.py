@@ -43,7 +43,7 @@ def whole_parser() -> ArgumentParser:
 
 
 def _add_completers(parser: ArgumentParser) -> None:
-    """Complete what the store knows: ids, the steps of an execution, the parts of a decision."""
+    """Complete values from the store: ids, the steps of an execution, the parts of a decision."""
     completers = {
         **dict.fromkeys(("execution", "executions", "other_execution"), executions),
         **dict.fromkeys(("wait", "waits"), waits),

@@ -286,8 +286,8 @@ class ClientExecutions(ClientGroup[_AnyClient]):
                     self._client._http, method="GET", url=path, **given
                 ) as response:
                     if not _streams(response):
-                        _read(response, await _content(response))  # raises what it describes
-                        raise StoreError("the server's answer is no stream of events", hint=_OURS)
+                        _read(response, await _content(response))  # raises its error
+                        raise StoreError("the answer is not a stream of events", hint=_OURS)
                     async for part in _parts(response):
                         for event in lines.take(part):
                             yield event
@@ -745,7 +745,7 @@ def _unreachable(url: str, error: Exception) -> StoreError:
 
 
 def _of_tls(error: BaseException | None) -> SSLError | None:
-    """Return the error of TLS because of which a request failed, if any."""
+    """Return the TLS error that caused a failed request, if any."""
     while error is not None and not isinstance(error, SSLError):
         error = error.__cause__ or error.__context__
     return error

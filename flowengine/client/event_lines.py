@@ -79,14 +79,14 @@ class EventLines:
             return None
         message = json.loads(data)
         if not isinstance(message, dict):
-            raise TypeError("it is no map")
+            raise TypeError("it is not a map")
         if event == "part":
             return StreamedEvent("part", message)
         self.next, self._failures = message["seq"] + 1, 0
         return StreamedEvent("entry", message)
 
     def break_off(self) -> None:
-        """Forget what has arrived of an event, because the stream has ended."""
+        """Discard an incomplete event, because the stream has ended."""
         self._event = self._data = ""
         self._rest = bytearray()
 

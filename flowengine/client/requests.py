@@ -87,7 +87,7 @@ def not_ours(answered: str, error: Exception) -> StoreError:
     """Return the error about an answer that no server of this version gives.
 
     Args:
-        answered: What was answered. Empty: it is not known.
+        answered: The recorded answer. Empty: it is not known.
         error: What is wrong with it.
     """
     return StoreError(
@@ -677,7 +677,7 @@ def _decided(wait_id: str, counts_as: str, answer: Mapping[str, Any]) -> ApiRequ
     """Return the request that reads a wait, which the decision follows."""
 
     def read(wait: Any) -> ApiRequest[Decision]:
-        if "choices" not in wait:  # the user may not see them, and the server says so
+        if "choices" not in wait:  # they are hidden from the user, and the server refuses
             return decide(wait["id"], counts_as, **answer)
         if (choice := only_choice(wait, counts_as)) is not None:
             return decide(wait["id"], choice["id"], **answer)
@@ -730,7 +730,7 @@ def _deployed(item: Any) -> DeployedInfo:
 
 def _map(answer: Any) -> Any:
     if not isinstance(answer, dict):
-        raise TypeError("it is no map")
+        raise TypeError("it is not a map")
     return answer
 
 

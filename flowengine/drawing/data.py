@@ -58,7 +58,7 @@ def read_node_link(data: Any) -> Drawn:
     from pydantic import TypeAdapter
 
     if not isinstance(data, dict):
-        raise ValueError("it is no map")
+        raise ValueError("it is not a map")
     parts = {name: data.get(name) for name in Picture._fields}
     picture = TypeAdapter(Picture).validate_python(parts)
     _check(picture.frame)
@@ -76,7 +76,7 @@ def _read_graph(data: dict[str, Any]) -> MultiDiGraph[str]:
         raise ValueError("its edges have no direction")
     parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
     if not all(isinstance(item, str | int | float) for part in parts for item in part.values()):
-        raise ValueError("a node or an edge has an attribute that is no text, number or boolean")
+        raise ValueError("a node or an edge has an attribute that is not a text, number or boolean")
     return graph
 
 

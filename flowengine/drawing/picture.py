@@ -69,7 +69,7 @@ class Box(NamedTuple):
     """Status → how many of its activations have it, if there are several."""
 
     def detail(self) -> str:
-        """Return the line below the name: how its activations stand, or what it does."""
+        """Return the line below the name: the state of its activations, or its action."""
         lines = [line for line in self.lines[1:] if line != self.status]
         return "" if not lines else lines[-1] if self.counts else lines[0]
 
@@ -105,7 +105,7 @@ class Picture(NamedTuple):
 
 
 def step_name(step: StepSpec) -> str:
-    """Return the name of a step for people: its title, or else its id."""
+    """Return the display name of a step: its title, or else its id."""
     return step.get("title") or step["id"]
 
 

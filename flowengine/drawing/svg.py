@@ -96,7 +96,7 @@ class _Drawer:
         self.link = link
         self.lit = lit
         self.is_run = is_run
-        """Whether it shows an execution, so that what has not begun is dashed."""
+        """Whether it shows an execution, so that parts that have not begun are dashed."""
 
     def heads(self) -> Iterator[str]:
         """Yield the heads of arrows: of those that were taken, and of the others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from flowengine.agents.actions import TURN, answering_message
+from flowengine.agents.actions import TURN, answering_message, display_name
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.arriving_answers import ArrivingAnswers
 from flowengine.engines.executions.linked_flows import read, state_at
@@ -84,7 +84,7 @@ def conversations(
     Args:
         engine: The engine with the execution.
         execution: Its full id. If it does not exist yet, the result is empty.
-        until: Number of the first event to leave out. None: as they are now.
+        until: Number of the first event to leave out. None: includes all events.
     """
     if not exists(engine._host, execution):
         return {}
@@ -157,6 +157,8 @@ class AgentEvents:
         if update.kind == "missed":
             self._answers.missed()
             yield MissedPart(update.data["count"], execution=self.execution)
+        elif update.kind == "part" and update.data["part"] not in _ARRIVING:
+            return  # what a tool passes on about its call
         elif update.kind == "part":
             names = ("agent", "text", "call", "tool")
             given = {name: update.data[name] for name in names if name in update.data}
@@ -284,8 +286,7 @@ def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
 
 def _name(turn: StepSpec) -> str:
     """Return the name of the agent whose turn a step is."""
-    agent = turn["task"]["agent"]
-    return str(agent.get("called", agent["name"]))
+    return display_name(turn["task"]["agent"])
 
 
 def _around(address: str) -> str:

@@ -134,7 +134,7 @@ class Engine(RenamedMethods):
         check_methods("ids", ids, "execution", "message")
         check_one_of("durability", durability, ("power", "process", "none"))
         if workdir is not None and not os.path.isdir(workdir):
-            raise UsageError(f"workdir: there is no directory {os.fspath(workdir)}")
+            raise UsageError(f"workdir: {os.fspath(workdir)} is not a directory")
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
         opened, remote = _opened(store, durability or settings.durability or "power")
@@ -316,7 +316,7 @@ class Engine(RenamedMethods):
         self._end_traces()
 
     def _begin_traces(self) -> Callable[[], None]:
-        """Export traces and metrics if environment variables say so, and return what ends it."""
+        """Export traces and metrics if environment variables enable it. Return its end function."""
         names = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER")
         if any(name.startswith(names) for name in os.environ):
             from flowengine.telemetry.export import export_if_wanted
@@ -792,7 +792,7 @@ class Engine(RenamedMethods):
         check_user(by)
         if not self._host.settings.act_for_others:
             raise NotAllowed(
-                f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
+                f"{self.user} may not act for {by}: the settings have 'act_for_others: false'"
             )
         return Actor(by, self._via, self.user)
 

@@ -39,7 +39,7 @@ class CachedFlow(NamedTuple):
 
 
 def find(place: str, meaning: str = "") -> CachedFlow | None:
-    """Return the compiled flow of a place, if neither its meaning nor its sources have changed.
+    """Return the compiled flow of a place, if its meaning and sources are unchanged.
 
     Args:
         place: Where the flow comes from.

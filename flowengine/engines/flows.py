@@ -146,6 +146,13 @@ class LoadedFlow(NamedTuple):
         with Sound(f"flow {self.form}"):
             return self._on_host()
 
+    @property
+    def runs_on_host(self) -> bool:
+        """Whether something runs on this host as the user even if every sandbox starts."""
+        at_last = {step["id"] for step in self.compiled["steps"] if _is_on_host_at_last(step)}
+        always = bool(self.host_agents) or not all(self.host_servers.values())
+        return always or not at_last.issuperset(self.host_steps)
+
     def _on_host(self) -> str:
         at_last = {step["id"] for step in self.compiled["steps"] if _is_on_host_at_last(step)}
         steps = [f"{id}{_AT_LAST * (id in at_last)}" for id in self.host_steps]
@@ -299,7 +306,7 @@ def check_flow(flow: Any) -> None:
 
         raise UsageError(
             f"{in_words(flow)} is not a flow",
-            hint="give a Flow, or the path of a file; an agent is run by agent.run(…, engine=…)",
+            hint="give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
         )
 
 

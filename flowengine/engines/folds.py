@@ -38,7 +38,7 @@ class FoldRow(NamedTuple):
     total: int
     """Number of rows directly inside."""
     noun: str
-    """What they are: `item`, `round` or `step`."""
+    """The kind of its children: `item`, `round` or `step`."""
     counts: Counts
     """Their statuses, the most urgent first."""
     deeper: Counts
@@ -76,7 +76,7 @@ class _Fold:
         self.below: dict[str, int] = {}
         """The statuses of all steps inside that contain no others."""
         self.signs: dict[str, None] = {}
-        """What separates it from their names: `[`, `@` or `/`, that of the oldest first."""
+        """The separators before their names: `[`, `@` or `/`, that of the oldest first."""
 
 
 class Folds:
@@ -147,7 +147,7 @@ class Folds:
             parent = place
 
     def _rank(self, fold: _Fold) -> None:
-        """Put what is in a fold in order, after the folds in it, and count what is below it."""
+        """Order the children of a fold, after the folds inside it, and count its descendants."""
         states, folds, below = self._states, self._folds, fold.below
         order: list[_Entry] = []
         for _, number, address in fold.order:
@@ -210,7 +210,7 @@ class Folds:
                     insort(order, (now, at, place))
 
     def _weigh(self, address: str, by: int) -> None:
-        """Add what is at an address to what the folds around it count, or take it out of them."""
+        """Add an address to the counts of the folds around it, or remove it from them."""
         if address in self._states:
             self._count(address, by)
         else:
@@ -332,7 +332,7 @@ class Folds:
             yield self._row(step, address)
 
     def _page(self, address: str, start: int) -> list[str]:
-        """Return a page of what is directly inside a fold, what failed or waits first.
+        """Return a page of the direct children of a fold, the failed and waiting ones first.
 
         The steps of an execution that fit into one view stay in order of their start.
         """

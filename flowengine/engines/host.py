@@ -61,7 +61,7 @@ class Host:
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
         policies: The policies of this host.
-        offers: What this process offers to steps that need it.
+        offers: Offers of this process to steps that need them.
         environments: Directory in which open environments are recorded. Default: the one that
             belongs to the store.
         guarded: Directories that no sandbox may access, in addition to that of the store.
@@ -240,7 +240,7 @@ class Host:
         brought = self._brought.get(execution)
         return self.resources if brought is None else {**self.resources, **brought}
 
-    def execution(self, id: str, linked: LinkedFlow, epoch: int) -> Execution:
+    def execution(self, id: str, linked: LinkedFlow, epoch: int, started_by: str = "") -> Execution:
         """Return a new execution object, with the context that its steps can access."""
         compiled = linked.compiled
         version = compiled.get("version", "")
@@ -255,6 +255,7 @@ class Host:
             self.resources_of(id),
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
+            started_by=started_by,
             trace="" if self.traced else None,
             lines_at_work=self.lines_at_work,
         )
@@ -271,9 +272,11 @@ class Host:
         return self.restored(self.store.load(id), epoch)
 
     def restored(self, loaded: Loaded, epoch: int) -> Execution:
-        """Return an execution from what was read of it, as `stored`."""
+        """Return an execution from its loaded data, as `stored`."""
         record = loaded.record
-        execution = self.execution(record.id, self.flows.by_hash(record.hash), epoch)
+        execution = self.execution(
+            record.id, self.flows.by_hash(record.hash), epoch, record.started_by
+        )
         execution.load(loaded)
         return execution
 
@@ -323,7 +326,7 @@ class Host:
         return Follower(lines if self.followers else None, part, end)
 
     def lines_at_work(self, execution: str) -> LinesAtWork | None:
-        """Return what the attempts of an execution log, for the next process if this one dies.
+        """Return the logs of an execution's attempts, for the next process if this one dies.
 
         None: the store does not outlive this process.
         """
@@ -335,7 +338,7 @@ class Host:
         return lines
 
     def attempts_ended(self, execution: str, *, recorded: bool) -> None:
-        """Close the file of what the attempts of an execution have logged.
+        """Close the log file of an execution's attempts.
 
         Args:
             execution: Full id.

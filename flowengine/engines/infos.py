@@ -32,6 +32,8 @@ class FoundInfo(TypedDict):
     """The action, in a few words."""
     target: dict[str, Any]
     """The target of the action."""
+    login: NotRequired[dict[str, Any]]
+    """Identifies the login that it needs: see `Approvals.log_in`."""
 
 
 class RequestInfo(TypedDict):
@@ -152,7 +154,7 @@ class LogLineInfo(TypedDict):
 
 
 class LogInfo(TypedDict):
-    """What an attempt of a step logged with `context.log`: its last lines, at most 16 KiB."""
+    """The log of an attempt, written with `context.log`: its last lines, at most 16 KiB."""
 
     lines: list[LogLineInfo]
     """Oldest first."""
@@ -198,7 +200,7 @@ class StepInfo(TypedDict, total=False):
     tries: list[AttemptInfo]
     """Each attempt, only if requested."""
     request: dict[str, Any]
-    """What the last attempt sent to a model: `model`, `messages`, `tools`, `tool_choice`, `returns`
+    """The last attempt's request to a model: `model`, `messages`, `tools`, `tool_choice`, `returns`
     and `settings` without secrets. Only if one step was requested."""
     subject: Any
     """The subject of the approval, before any edits. For a call, its arguments. Only if one step
@@ -449,6 +451,7 @@ class UpgradeInfo(TypedDict):
     moved: bool
     """Whether it was moved now."""
     obstacles: list[ObstacleInfo]
+    """Those that no mapping helps with come first."""
     write: dict[str, Any]
     """All entries that the mapping needs for it."""
     fork: str | None
@@ -546,6 +549,6 @@ class Answering(TypedDict, total=False):
 
 
 class DecisionGiven(Answering):
-    """A decision as it is submitted, from whatever interface."""
+    """A decision as an interface submits it."""
 
     choice: Required[str]

@@ -120,8 +120,8 @@ class LeaseKeeper:
     def has(self, execution: str) -> bool:
         """Return whether this engine still has the lease of an execution that it drives.
 
-        The store is only read if a heartbeat was late, as after the process was stopped. Nobody can
-        take a lease before that.
+        The store is only read if a heartbeat was late, as after the process was stopped. No process
+        can take the lease before that.
         """
         if steady_now() < self._until and self._sure.get(execution) == self._lapses:
             return True

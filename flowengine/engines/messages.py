@@ -159,7 +159,7 @@ def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -
     those = ", ".join(str(place) for place in places) or "none"
     if step is None and places:
         message = f"{len(places)} steps of execution {execution} receive the signal {name!r}"
-        raise Conflict(message, hint=Hint(f"say which with step=…: {those}", f"--step: {those}"))
+        raise Conflict(message, hint=Hint(f"choose with step=…: {those}", f"--step: {those}"))
     message = f"no running step{f' {step!r}' if step else ''} of execution {execution} receives"
     raise Conflict(f"{message} the signal {name!r}", hint=f"those that do: {those}")
 
@@ -296,15 +296,16 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> SignalStart:
         raise Conflict(
             f"signal '{name}' starts executions of several flows: {names}",
             hint=Hint(
-                "say which: flow=FILE", f"say which: flowengine signal --key KEY --file FILE {name}"
+                "name the flow: flow=FILE",
+                f"name the flow: flowengine signal --key KEY --file FILE {name}",
             ),
             plain=f"signal '{name}' starts executions of several flows",
         )
     raise NotFound(
         f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
         hint=Hint(
-            "it may have ended: flowengine list; or name the flow that it starts: flow=FILE",
-            "it may have ended: flowengine list; or name the flow that it starts: --file FILE",
+            "it may have ended: flowengine list. Or name the flow that it starts: flow=FILE",
+            "it may have ended: flowengine list. Or name the flow that it starts: --file FILE",
             "it may have ended: GET /v1/executions",
         ),
     )
@@ -417,7 +418,7 @@ def delivered(host: Host, outgoing: Outgoing) -> str:
     """Store a message for its receiver, and return the receiving execution.
 
     Raises:
-        NotFound: There is no receiver.
+        NotFound: The receiver does not exist.
         Conflict: The receiver has ended.
         InputError: The receiver does not accept the message.
     """

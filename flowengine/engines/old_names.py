@@ -1,4 +1,4 @@
-"""Names that a later version no longer has: they work, and say what replaces them."""
+"""Names that a later version no longer has: they work, and warn with the new name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def warn_renamed(old: str, new: str, *, above: int = 1) -> None:
 
     Args:
         old: The old name.
-        new: What replaces it.
+        new: The new name.
         above: Number of functions between the caller and this.
     """
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2 + above)

@@ -50,7 +50,7 @@ class Executions(StoredExecutions):
             reason: The reason, for the history.
             now: Skip `finally` and compensation.
             step: Address of a running call, group or subflow. It fails with `Stopped`, and the
-                execution continues as its flow says. An agent receives the error.
+                execution continues as its flow defines. An agent receives the error.
             by: The user who cancels it. Default: the engine's user.
             resume: Cancel it here unless another process or thread is running it. Otherwise the
                 request is only recorded.
@@ -220,7 +220,7 @@ class Executions(StoredExecutions):
     def interrupted_moves(self, *, to: str | PathLike[str]) -> builtins.list[str]:
         """Return the ids of executions whose move to another store is left to be finished.
 
-        They are in neither store's hands until `migrate` is repeated with the id.
+        No store drives them until `migrate` is repeated with the id.
 
         Args:
             to: The other store.
@@ -234,7 +234,7 @@ class Executions(StoredExecutions):
         """Delete executions that have ended, with all data that only they refer to.
 
         Sessions of agents that have waited for the next message for as long are cancelled and
-        deleted, too.
+        deleted, too. So are budgets that executions share, if their period ended as long ago.
 
         Args:
             older_than: Only executions that ended at least this long ago: seconds, or a duration
@@ -279,7 +279,7 @@ class Executions(StoredExecutions):
         *,
         step: str | Sequence[str] | None = None,
     ) -> InterventionPlan:
-        """Return what an intervention would do, without recording anything.
+        """Preview an intervention, without recording anything.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
@@ -288,13 +288,13 @@ class Executions(StoredExecutions):
 
         Raises:
             Conflict: The intervention would be refused.
-            NotFound: There is no such execution or step.
+            NotFound: The execution or step does not exist.
         """
         from flowengine.engines.interventions import planning
         from flowengine.journal.shapes import Sound
 
         id, steps = self.find(execution), _addresses(step)
-        with Sound(f"what is stored of execution {id}"):
+        with Sound(f"the stored data of execution {id}"):
             if do == "retry":
                 return planning.planned_retry(self._host, id, steps)
             if do == "fork":

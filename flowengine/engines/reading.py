@@ -475,4 +475,4 @@ class StoredExecutions(Group):
 
 def _sound(execution: str) -> Sound:
     """Return a context manager that reports errors inside it as damage of the stored execution."""
-    return Sound(f"what is stored of execution {execution}")
+    return Sound(f"the stored data of execution {execution}")

@@ -9,7 +9,7 @@ from flowengine.sdk.visible_text import one_line
 from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
-"""Kinds of waits in lists of what people have to decide. A session waits for its program."""
+"""Kinds of waits in lists of open decisions. A session waits for its program."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -210,10 +210,10 @@ def _shown(value: Any) -> str:
 
 
 def is_found_by(info: Mapping[str, Any], search: str) -> bool:
-    """Return whether a search finds an execution by what is shown of it in a list.
+    """Return whether a search finds an execution by its entry in a list.
 
     Args:
-        info: The execution as it is shown.
+        info: The entry of the execution.
         search: See `Engine.executions.list`.
     """
     from flowengine.journal.filters import is_found, searched_text
@@ -224,7 +224,7 @@ def is_found_by(info: Mapping[str, Any], search: str) -> bool:
 
 
 class InterventionPlan(NamedTuple):
-    """What an intervention would do. Steps are named by their addresses."""
+    """The effects that an intervention would have. Steps are named by their addresses."""
 
     again: dict[str, str] = {}  # noqa: RUF012 - a default that nothing changes
     """Steps that have run and may run again → the effect of their calls: `pure`, `idempotent` or

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from flowengine.engines.reading import Group
 from flowengine.kernel.notation.accounts import UNITS, read_account
-from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import as_said
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def _shown(
 ) -> Iterator[SharedBudgetInfo]:
     for budget in budgets:
         account = read_account(budget.name)
-        is_over = since is not None and account.resets and parse_time(account.resets) <= since
+        is_over = since is not None and account.is_over(since)
         if is_over or key not in (None, account.key):
             continue
         info: SharedBudgetInfo = {"key": account.key, "period": account.period, "amounts": {}}

@@ -67,6 +67,33 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
     return value
 
 
+def supplied_value(wait: Mapping[str, Any], text: str, what: str) -> Any:
+    """Read the result that a person types in place of a call or of an interrupted attempt.
+
+    Args:
+        wait: The wait, whose `returns` is the declared type.
+        text: JSON. For a result that may be text, any other text is the result itself.
+        what: Its description in messages.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        InputError: It is not of the declared type.
+    """
+    from flowengine.flow.expressions.types import kinds
+
+    types = sorted(kinds(wait.get("returns", {})) or ())
+    if text.lstrip()[:1] in _BEGINS and not types:
+        return read_json(text, what, "value")  # broken JSON is not meant as text
+    if text.lstrip()[:1] == '"':
+        try:
+            return read_json(text, what, "value")
+        except InputError:
+            pass
+    return by_type({"type": types} if types else {}, text, what, "value")
+
+
 def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     """Read the new value of an editable field of an approval.
 

@@ -517,7 +517,7 @@ class EnvironmentManager:
             name: Its name, or an unambiguous prefix of its id.
 
         Returns:
-            Its id, and what it shows.
+            Its id, and its screen.
 
         Raises:
             NotFound: No environment matches.
@@ -547,8 +547,8 @@ class EnvironmentManager:
             raise Conflict(
                 f"environment '{name}' is in use by process {owner.pid} on {owner.host}",
                 hint=Hint(
-                    "it ends with that process; force=True ends it now, and its steps fail",
-                    "it ends with that process; --force ends it now, and its steps fail",
+                    "it ends with that process. force=True ends it now, and its steps fail",
+                    "it ends with that process. --force ends it now, and its steps fail",
                 ),
             )
         ending = reaper.end_entry(entry, self._around, self._books)

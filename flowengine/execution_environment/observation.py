@@ -190,7 +190,7 @@ class _Post:
 
         name = getattr(self._subscriber, "__qualname__", type(self._subscriber).__name__)
         logging.getLogger("flowengine.environments").error(
-            "subscriber %s of environment events %s; told once", name, what
+            "subscriber %s of environment events %s (reported once)", name, what
         )
 
 
@@ -281,7 +281,7 @@ def _instruments() -> tuple[Any, Any, Any]:
         f"{NAME}.open",
         [_observed(lambda environment: 1)],
         unit="{environment}",
-        description="Environments that are open or in another state, as `list` says",
+        description="Environments by state, as in `list`",
     )
     meter.create_observable_up_down_counter(
         f"{NAME}.holds",

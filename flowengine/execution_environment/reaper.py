@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # Cleanup of leftovers of dead processes.
 #
-# Leftovers are found in four ways. The registry entry records what was started. The mark in the
-# environment variables of processes names their owner, even without the entry. Providers and
+# Leftovers are found in four ways. The registry entry records the started environments. The mark in
+# the environment variables of processes names their owner, even without the entry. Providers and
 # sandboxes have labels. Temporary directories are no longer locked. Only leftovers that certainly
 # belong to a dead process are touched: its pid is free or belongs to a process that started at
 # another time, or the machine has been restarted.

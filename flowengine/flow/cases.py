@@ -263,7 +263,11 @@ class _Names:
             if steps_in(name)[-1] not in self.agents:
                 self._one("agent", name, self.agents, (*loc, "agents", name))
         self._decisions(case.approvals, (*loc, "approvals"))
-        signals = self.flow.get("signals", {})
+        bodies = (self.flow, *self.flow.get("flows", ()))
+        of_agents = [
+            n for body in bodies for n in body.get("signals", {}) if n.startswith("agent.")
+        ]
+        signals = [*self.flow.get("signals", {}), *dict.fromkeys(of_agents)]
         for sending in case.signals:
             self._one("signal", sending.name, signals, (*sending.loc, "name"), key=False)
         state = self.flow.get("state", {})

@@ -1,4 +1,4 @@
-"""Which compiler this is: what it made is kept, and of no use to another one."""
+"""The version of this compiler. Its cached results are not valid for another one."""
 
 from __future__ import annotations
 

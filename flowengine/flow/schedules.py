@@ -46,7 +46,7 @@ _WINDOWS = (3_600_000, 86_400_000, 40 * 86_400_000, 400 * 86_400_000)
 
 
 class NoSchedule(ValueError):
-    """Text that is not a schedule. The message says why."""
+    """Text that is not a schedule. The message contains the reason."""
 
 
 class Schedule:
@@ -113,7 +113,7 @@ class Schedule:
 
 
 def _fault(error: str, fields: list[str]) -> str:
-    """Return which field of an expression is wrong, and what it can be."""
+    """Return which field of an expression is wrong, and its valid values."""
     at = next((at for at, (name, _) in enumerate(_RANGES) if error.endswith(name)), None)
     if at is None:
         return f"{error} in the schedule {' '.join(fields)!r}"

@@ -1,4 +1,4 @@
-"""The structural hash: what a flow means, not how its file looks.
+"""The structural hash: the meaning of a flow, not the form of its file.
 
 Two files with the same hash define the same flow. The hash does not include comments, blanks,
 quotes, the order of keys, or the name and place of the file. A waiting execution therefore

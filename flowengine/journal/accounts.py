@@ -1,9 +1,10 @@
-"""Budgets that executions share: what a claim is granted, in any store.
+"""Budgets that executions share: the grants of claims, in any store.
 
 A claim states for each meter `[limit, least, most, beyond]`. It is refused if less than `least` is
-left of the limit, and waits if others have reserved it. Otherwise, it is granted at most what is
-left, plus `beyond`. Calls (`tool_calls`) are not waited for, because one that has begun counts in
-any case.
+left of the limit, and waits if others have reserved it. Otherwise, it is granted at most the
+rest, plus `beyond`. Calls (`tool_calls`) are not waited for, because one that has begun counts in
+any case. A claim can also state the limit of a meter that its call does not use, with None for the
+rest. It is kept for lists.
 """
 
 from __future__ import annotations
@@ -49,9 +50,8 @@ def answer(
     granted: dict[str, int] = {}
     is_crowded = False
     for meter, (limit, least, most, beyond) in needs.items():
-        assert least is not None
-        assert most is not None
-        assert beyond is not None
+        if least is None or most is None or beyond is None:
+            continue
         granted[meter] = most
         if limit is None:
             continue
@@ -80,7 +80,12 @@ def limits_in(needs: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
 
 def is_unlimited(needs: Mapping[str, Sequence[int | None]]) -> bool:
     """Return whether a claim is only counted."""
-    return all(limit is None for limit, *_ in needs.values())
+    return all(need[0] is None for need in needs.values() if need[1] is not None)
+
+
+def most_of(needs: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
+    """Return the most that a call can use, by meter."""
+    return {meter: need[2] for meter, need in needs.items() if need[2] is not None}
 
 
 def settled(

@@ -71,7 +71,7 @@ class ArtifactFolder:
             except OSError as error:
                 raise StoreError(
                     f"cannot write an artifact to {self._folder}: {error.strerror}",
-                    hint="free some space or allow writing there; nothing refers to it yet",
+                    hint="free some space or allow writing there. Nothing refers to it yet",
                 ) from error
             yield (
                 Artifact(clean_name(name), size, digest),
@@ -125,7 +125,7 @@ class ArtifactFolder:
         except OSError as error:
             raise StoreError(
                 f"artifacts could not be removed from {shelf}: {error.strerror}",
-                hint="allow writing there, then prune again; nothing refers to them",
+                hint="allow writing there, then prune again. Nothing refers to them",
             ) from error
         return sizes
 

@@ -76,7 +76,7 @@ class NewExecution(NamedTuple):
     """Execution whose artifacts this one also refers to. Its own id: it replaces an ended execution
     with this id."""
     title: str = ""
-    """What it is about, in one line."""
+    """Its subject, in one line."""
     key_inputs: Mapping[str, Plain] = {}
     """The inputs by which users distinguish executions of the flow."""
 
@@ -525,3 +525,5 @@ class Pruned(NamedTuple):
     artifacts: int
     bytes: int
     """Bytes of the artifacts."""
+    budgets: int = 0
+    """Past periods of budgets that executions share."""

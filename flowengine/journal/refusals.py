@@ -107,7 +107,7 @@ def check_statuses(statuses: Sequence[str]) -> None:
         if status not in ENDED:
             raise UsageError(
                 f"executions that are {status} cannot be pruned",
-                hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
+                hint=f"cancel them first. Only {', '.join(ENDED)} can be pruned",
             )
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Shape = dict[str, type | tuple[type, ...]]
 """Field → the types that its value may have. A name that ends in `?` is optional."""
 
-DAMAGE_HINT = "the disk or another program changed it; restore a backup of the store"
+DAMAGE_HINT = "the disk or another program changed it: restore a backup of the store"
 """The hint for a damaged record."""
 
-FORMAT_HINT = "go on with the version of flowengine that wrote it, or start the execution anew"
+FORMAT_HINT = "continue with the version of flowengine that wrote it, or start the execution anew"
 EXPLAINED = (FlowEngineError, OSError)
 """Errors with a complete message."""
 _NONE = type(None)

@@ -24,7 +24,7 @@ _RANDOM = re.compile(
 
 
 def is_random(id: str) -> bool:
-    """Return whether the beginning of an id says as much to a reader as all of it.
+    """Return whether the beginning of an id is as readable as all of it.
 
     It does not if a user has made the id of words, such as `expense-2026-11`.
     """

@@ -228,8 +228,10 @@ class DirectoryPort(Protocol):
     ) -> Pruned:
         """Remove executions that have ended, with all data that only they refer to.
 
+        Budgets that executions share are removed if their period has ended and nothing claims them.
+
         Args:
-            before: Executions that ended at this time or earlier.
+            before: Executions and periods that ended at this time or earlier.
             statuses: Only executions with one of these statuses.
             ids: Also these executions, if they have ended.
 
@@ -280,7 +282,7 @@ class FlowPort(Protocol):
     """Keeps compiled flows by their hash."""
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        """Keep a compiled flow under its hash (`form_hash`), in place of what is kept there.
+        """Keep a compiled flow under its hash (`form_hash`), in place of the one kept there.
 
         The same hash is the same flow, so this changes nothing unless the kept one is damaged.
         """

@@ -25,8 +25,8 @@ The packages, from the bottom up. Each imports only from those above it in this 
 | `ending/` | withdrawal of running work, cleanup after it, and compensation |
 | `steps/` | running steps: scopes, attempts, retries, loops, maps, and the effects of their end |
 | `flows`, `recovery`, `moving/` | whole flows, crash recovery, retries, upgrades |
-| `usual_entries`, `usual_events` | what is processed while steps succeed |
-| `agenda` | all that is processed |
+| `usual_entries`, `usual_events` | events processed while steps succeed |
+| `agenda` | all processed events |
 | `event_effects` | the effects of all events, of decisions about waits, and of timers |
 | `advance` | the order of processing |
 

@@ -117,7 +117,7 @@ def caused(error: ErrorData, cause: ErrorData | None) -> ErrorData:
     """Return an error with its cause.
 
     With each subflow and handler that an error passes, it gets another cause. Those in between are
-    left out: kept are the error and the first causes, which say what went wrong.
+    left out: kept are the error and the first causes, which are the most informative.
     """
     causes, last = 0, cause
     while isinstance(last, dict):

@@ -97,22 +97,22 @@ def expire(tx: Transition, number: int, _arg: int) -> None:
 DECISIONS: dict[Owner, Row] = {
     "step": Row(
         "the unit of an `approval`, a question (`std.ask`) or a `wait`",
-        "it is a vote; with enough of them the step continues with the outcome",
+        "it is a vote. With enough of them the step continues with the outcome",
         "the step continues with `expired`, or with the choice that `on_expire` names",
         approvals.settle,
     ),
     "permission": Row(
         "all units that need it before their attempts begin: to call a tool, or to open an "
         "environment",
-        "it is a vote; with enough of them the attempts begin, or fail with `Rejected`; or the "
-        "call has the result that was given",
-        "the attempts fail with `Expired`, or continue as `on_expire` says; who needs it next asks "
-        "again",
+        "it is a vote. With enough of them the attempts begin, or fail with `Rejected`, or the "
+        "call has the given result",
+        "the attempts fail with `Expired`, or continue as `on_expire` defines. The next user "
+        "of it asks again",
         permissions.settle,
     ),
     "budget": Row(
         "all units for whose calls a budget has nothing left",
-        "the budget is raised, and the calls begin; or they and all further ones fail",
+        "the budget is raised, and the calls begin, or they and all further ones fail",
         "it stays open",
         budget_questions.settle,
     ),

@@ -44,7 +44,7 @@ class Evidence(TypedDict, total=False):
 
 
 class Log(TypedDict):
-    """What an attempt logged, for display. No decision depends on it."""
+    """The log of an attempt, for display. No decision depends on it."""
 
     lines: list[list[Plain]]
     """`[time (ms), level, text]` each, oldest first. Secrets are masked."""
@@ -202,7 +202,7 @@ class Described(TypedDict):
 
 
 class ProcessData(TypedDict):
-    """A process, as it is named to an operator."""
+    """A process, as shown to an operator."""
 
     pid: int
     host: str
@@ -220,13 +220,13 @@ class CutOff(TypedDict):
     attempt: int
     began: NotRequired[bool]
     log: NotRequired[Log]
-    """What it had logged."""
+    """Its log so far."""
     process: NotRequired[ProcessData]
     """The process that ran it, if that may still be at work."""
 
 
 class Unoffered(TypedDict):
-    """An attempt did not begin: its process does not offer what the step needs."""
+    """An attempt did not begin: its process does not meet the needs of the step."""
 
     type: Literal["unoffered"]
     at: int
@@ -235,7 +235,7 @@ class Unoffered(TypedDict):
 
 
 class Offered(TypedDict):
-    """A process drives the execution that offers what the step of a wait needs."""
+    """A process that meets the needs of the wait's step drives the execution."""
 
     type: Literal["offered"]
     at: int
@@ -251,7 +251,7 @@ class TimerFired(TypedDict):
     evidence: NotRequired[Evidence]
     """The output of the attempt that the timer ends."""
     log: NotRequired[Log]
-    """What this attempt has logged."""
+    """The log of this attempt."""
 
 
 class Decided(TypedDict, total=False):
@@ -362,7 +362,7 @@ class CancelAsked(TypedDict):
 
 
 class Ended(TypedDict):
-    """The end of an attempt of another execution, of which only `show` reports."""
+    """The end of an attempt of another execution, which only `show` reports."""
 
     at: int
     error: ErrorData
@@ -443,7 +443,7 @@ class Upgraded(TypedDict):
 
 
 class Halted(TypedDict):
-    """What the execution has become cannot be stored, so it fails at once, without cleanups.
+    """The new state cannot be stored, so the execution fails at once, without cleanups.
 
     It may have ended already, with outputs that cannot be stored.
     """

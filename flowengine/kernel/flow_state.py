@@ -427,7 +427,7 @@ def _refuse_conflict(key: str, cell: list[Plain], under: list[str]) -> None:
         return
     raise StepFailure(
         "StateConflict",
-        f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
+        f"state.{key} was replaced by a parallel branch: give it a reducer, or join first",
         {"key": key},
     )
 

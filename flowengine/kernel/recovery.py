@@ -173,7 +173,7 @@ def uncertain(tx: Transition, unit: Unit) -> StepFailure:
     """Return the failure of an attempt whose outcome is unknown."""
     return StepFailure(
         "Uncertain",
-        f"{tx.address(unit)} was interrupted while it ran; it may or may not have acted",
+        f"{tx.address(unit)} was interrupted while it ran: it may have taken effect",
         retryable=False,
     )
 

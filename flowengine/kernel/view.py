@@ -184,7 +184,7 @@ def is_shared(name: str) -> bool:
 
 
 def is_for_operator(error: ErrorData) -> bool:
-    """Return whether only an operator decides what follows from the loss of an environment."""
+    """Return whether only an operator decides how to handle the loss of an environment."""
     data = error.get("data")
     return isinstance(data, dict) and data.get("decides") == "operator"
 

@@ -8,7 +8,7 @@ import warnings
 from flowengine import runner
 
 warnings.warn(
-    "flowengine.metachain is now flowengine.runner; import from there, or from flowengine",
+    "flowengine.metachain is now flowengine.runner: import from there, or from flowengine",
     DeprecationWarning,
     stacklevel=2,
 )

@@ -120,7 +120,7 @@ def _alike(waits: Iterable[Any]) -> list[list[Any]]:
 
 
 def _question(wait: Any) -> tuple[str, ...]:
-    """Return what the questions about the items of a map have in common."""
+    """Return the common parts of the questions about the items of a map."""
     text = str(wait.get("title", "")).replace(wait["address"], "")
     return wait["execution"], _NUMBER.sub("[]", wait["address"]), text
 
@@ -163,7 +163,7 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     wait: Any = call.engine.approvals.show(call.path["approval"])
     filters = _filters_sent(given)
     if not call.sees_all_of(wait):
-        raise NotAllowed(f"{call.principal.user} may not see this approval")
+        raise NotAllowed(f"{call.principal.user} is not allowed to see this approval")
     if MORE in given:
         return _approval(call, given, filters, None)
     try:
@@ -178,6 +178,26 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     return PageView("", {}, redirect=_address(following, {**filters, **more}))
 
 
+def log_in(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Lead the user to the page of an authorization server, for an approval of a login.
+
+    The site adds its address.
+    """
+    wait: Any = call.engine.approvals.show(call.path["approval"])
+    reason = why_not(call, wait)
+    if reason or not call.sees_all_of(wait):
+        raise NotAllowed(reason or f"{call.principal.user} may not see this approval")
+    if not call.engine.approvals.needs_login(wait):
+        raise NotFound(f"{wait['id']} waits for no login")
+    return PageView("log_in.html", {"wait": wait, "engine": call.engine})
+
+
+def logged_in(call: ApiCall) -> None:
+    """Approve a login that has taken place."""
+    body = DecisionBody.model_validate({"choice": "approve"})
+    approvals.decide(call._replace(body=body))
+
+
 def wait_of(call: ApiCall, id: str) -> Any:
     """Return an approval as the user may see it, or None."""
     try:
@@ -188,7 +208,7 @@ def wait_of(call: ApiCall, id: str) -> Any:
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show an approval with its form again, of which a file was refused."""
+    """Show an approval with its form again, after one of its files was refused."""
     return _approval(call, given, _filters_sent(given), error)
 
 
@@ -228,7 +248,7 @@ def open_approvals(call: ApiCall) -> str:
 def _delegate(call: ApiCall) -> Any:
     to = call.body.get("to", "").strip()
     if to and ":" not in to:
-        to = f"user:{to}"  # as the page shows people
+        to = f"user:{to}"  # as the page shows users
     given = {"to": to, "comment": call.body.get("comment") or None}
     try:
         body = DelegateBody.model_validate(given)
@@ -290,6 +310,8 @@ def _approval(
             "files_with": files_with(wait, given),
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": decided_rows(wait),
+            "found": rows_of((wait.get("found") or {}).get("target")),
+            "needs_login": call.engine.approvals.needs_login(wait),
             "may_decide": not reason,
             "sees_content": call.may(Right.CONTENT, wait["flow"]),
             "is_held": is_held,
@@ -312,7 +334,7 @@ def _approval(
 
 
 def _made_call(call: ApiCall, wait: Any) -> dict[str, Any] | None:
-    """Return what became of a call that was decided on, with its result for who may see it."""
+    """Return the state of a decided call, with its result if the user may see it."""
     if wait["status"] == "pending" or not wait.get("tool"):
         return None
     try:

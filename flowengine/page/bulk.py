@@ -43,7 +43,7 @@ _HIDDEN = "there is none that you may see"
 
 
 class PlannedOperation(NamedTuple):
-    """What would happen to an execution or approval."""
+    """The effect that a bulk operation would have on one execution or approval."""
 
     id: str
     flow: str
@@ -57,7 +57,7 @@ class PlannedOperation(NamedTuple):
 
 
 def plan_executions(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show what a bulk action would do to each of the chosen executions. It changes nothing."""
+    """Preview the effect of a bulk action on each chosen execution. Nothing changes."""
     do, ids = _do(given), _picked(given)
     more = False
     if _ALL in given:
@@ -89,7 +89,7 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def plan_approvals(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show what a choice would do to each of the chosen approvals. It decides nothing."""
+    """Preview the effect of a choice on each chosen approval. Nothing is decided."""
     choice, ids, more = given.get("choice", ""), _picked(given), False
     if _ALL in given:
         page = waits_of(call, filters_of(given), None, MOST)
@@ -152,7 +152,7 @@ def _execution(call: ApiCall, do: Any, id: str, *, is_planned: bool) -> PlannedO
     status, why_not, about = item["status"], "", ""
     title = shown_title(item) if call.may(Right.CONTENT, flow.flow) else flow.flow
     if not call.may(Right.OPERATE, flow.flow):
-        why_not = f"you lack the right to operate the flow {flow.flow}"
+        why_not = f"you do not have the right to operate the flow {flow.flow}"
     elif do == "cancel" and status in ENDED:
         why_not = "it has ended"
     elif do == "retry" and status != "failed":
@@ -213,7 +213,7 @@ def _do(given: Mapping[str, str]) -> str:
     do = given.get("do", "")
     if do in ("cancel", "retry"):
         return do
-    raise UsageError("there is no such action", hint="cancel or retry")
+    raise UsageError("unknown action", hint="cancel or retry")
 
 
 def _picked(given: Mapping[str, str]) -> list[str]:
@@ -232,7 +232,7 @@ def _picked(given: Mapping[str, str]) -> list[str]:
 
 
 def show_retry(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show what a retry would do: of everything that failed, of one cause, or in one step."""
+    """Preview a retry of all failures, of those with one cause, or of those in one step."""
     steps = [given["at"]] if "at" in given else []
     if "cause" in given:
         with call.engine.executions.folds(call.path["execution"]) as (_, folds):
@@ -254,7 +254,7 @@ def retry(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show the form of a fork: what it does, the state before the step, and other versions."""
+    """Show the form of a fork: its effects, the state before the step, and other versions."""
     step = given.get("at", "")
     return _fork(call, step, _plan_of(call, step), {}, None)
 
@@ -275,7 +275,7 @@ def fork(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def refuse_fork(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show the form of a fork again, of which a file was refused."""
+    """Show the form of a fork again, after one of its files was refused."""
     step = given.get("from_step", "")
     return _fork(call, step, _plan_of(call, step), given, error)
 
@@ -310,7 +310,7 @@ def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, 
 
 
 def show_cancel(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show what a cancellation would do."""
+    """Preview a cancellation."""
     plan = call.engine.executions.plan(call.path["execution"], "cancel")
     return _intervention(call, "cancel", plan, step="")
 
@@ -328,7 +328,7 @@ def _intervention(
     error: FlowEngineError | None = None,
     **form: Any,
 ) -> PageView:
-    """Return the view that asks before an intervention, and says what it would do."""
+    """Return the view that previews an intervention and asks for confirmation."""
     groups: dict[str, list[str]] = {"once": [], "safe": [], "other": []}
     for address, effect in plan.again.items():
         groups["once" if effect == "once" else "safe" if effect else "other"].append(address)

@@ -1,4 +1,4 @@
-"""An approval in words: what each choice leads to, who may not decide, and what was decided."""
+"""An approval in words: the effect of each choice, who must not decide, and the decision."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_DECISION = ("value", "grant", "attachments", "images")
 
 
 class ChoiceEffect(NamedTuple):
-    """What follows from a choice."""
+    """The effect of a choice."""
 
     label: str
     needs_comment: bool
@@ -50,7 +50,7 @@ class ChoiceEffect(NamedTuple):
 
 
 def effects(flow: CompiledFlow, wait: Mapping[str, Any]) -> list[ChoiceEffect]:
-    """Return what follows from each choice, without those of which nothing can be said.
+    """Return the effect of each choice, except for those without a known effect.
 
     Args:
         flow: The flow of the execution.
@@ -89,7 +89,7 @@ def _follows(flow: CompiledFlow, step: StepSpec, outcome: str) -> str:
 
 
 def _handled(flow: CompiledFlow, step: StepSpec, error: str) -> str:
-    """Return what follows from an error of a step, in words."""
+    """Describe the effect of a step's error."""
     for handler in _handlers(flow, step):
         if error not in handler.get("types", [error]):
             continue
@@ -137,11 +137,11 @@ def closed_as(wait: Mapping[str, Any]) -> str:
 
 
 def why_not(call: ApiCall, wait: Any) -> str:
-    """Return why the user may not decide on an approval. Empty: the user may."""
+    """Return why the user is not allowed to decide on an approval. Empty if allowed."""
     if wait["status"] != "pending":
         return "This approval is closed."
     if not call.may(Right.DECIDE, wait["flow"]):
-        return f"You lack the right to decide on approvals of the flow {wait['flow']}."
+        return f"You do not have the right to decide on approvals of the flow {wait['flow']}."
     if call.principal.user in gave_away(wait):
         mine = [link for link in wait["handed"] if link["by"] == call.principal.user]
         to, at = person(mine[-1]["to"]), moment(mine[-1]["at"])
@@ -157,7 +157,7 @@ def why_not(call: ApiCall, wait: Any) -> str:
 
 
 def decided_rows(wait: Any) -> list[tuple[str, str]]:
-    """Return what was decided with the choice: changed fields, the form, a result, files."""
+    """Return the content of the decision: changed fields, the form, a result, files."""
     decision = wait.get("decision") or {}
     subject, edits = wait.get("subject"), decision.get("edits") or {}
     rows = [
@@ -180,7 +180,7 @@ def rows_of(subject: Any) -> list[tuple[str, str]]:
 
 
 def in_lines(value: Any) -> str:
-    """Return a text as it is, another value on one line, and each object of a list on its own.
+    """Return a text unchanged, another value on one line, and each object of a list on its own.
 
     Of a long one, the beginning, end, size and digest.
     """

@@ -32,7 +32,7 @@ def release(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def look(call: ApiCall, given: dict[str, str]) -> PageView:
-    """Show what an environment shows at the moment."""
+    """Show the current content of an environment."""
     shown: dict[str, Any] = {"environment": administration.show_environment(call)}
     try:
         screen = administration.look_into_environment(call)

@@ -127,7 +127,7 @@ def _day(text: str) -> str:
 
 
 def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
-    """Return what an execution waits for, in a few words each, the oldest wait first."""
+    """Return short descriptions of an execution's open waits, the oldest first."""
     query = checked_query(
         WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
     )
@@ -140,7 +140,7 @@ def _awaited(call: ApiCall, execution: str) -> dict[str, Any]:
 
 
 def _in_words(wait: Any) -> str:
-    """Return what a wait is for, in a few words."""
+    """Describe a wait in a few words."""
     if wait.get("chat"):
         return "the next message"
     if wait.get("title"):

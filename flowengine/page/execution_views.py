@@ -41,7 +41,7 @@ _COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
 class ToolCallEntry:
-    """A call that a model made, and what became of it.
+    """A call that a model made, with its outcome.
 
     Args:
         id: As the model assigned it.
@@ -57,7 +57,7 @@ class ToolCallEntry:
         """The arguments of the tool, if they are others: an approver has edited them, or the flow
         fixes some."""
         self.result: str | None = None
-        """What the model received. None: the call has not ended."""
+        """The result that the model received. None: the call has not ended."""
         self.error = ""
         self.address = ""
         """Address of the step that ran it. Empty: none has begun."""
@@ -86,7 +86,7 @@ class ConversationEntry(NamedTuple):
 
 
 class AgentWork:
-    """What an agent did in a conversation: its turns, or its calls of one tool."""
+    """The work of an agent in a conversation: its turns, or its calls to one tool."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -166,7 +166,7 @@ def _add_messages(views: dict[str, ConversationView], seen: Observation, spec: A
 
 
 def _add(views: dict[str, ConversationView], part: AgentPart, now: int) -> None:
-    """Add what an agent did."""
+    """Add one piece of an agent's work."""
     at = format_time(now)
     if part.kind == "reply":
         _add_reply(_at(views, _around(part.step)), part, now)
@@ -295,7 +295,7 @@ def show_history(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def _marks(call: ApiCall, id: str) -> Iterator[Mark]:
-    """Yield failures, waits for people, decisions and other interventions of an execution."""
+    """Yield failures, waits for humans, decisions and other interventions of an execution."""
     query = checked_query(WaitsQuery, {"execution": id, "status": "all", "limit": _MOST_MARKS})
     asked = {
         wait["since"] for wait in approvals.list_approvals(call._replace(query=query))["items"]
@@ -335,7 +335,7 @@ def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
         try:
             difference = executions.diff(call._replace(path={**call.path, "other": wanted}))
         except NotFound:
-            error = f"There is no execution '{wanted}'."
+            error = f"Execution '{wanted}' not found."
     listed = call.engine.executions.list(flow=head["flow"], limit=20).items
     return PageView(
         "diff.html",
@@ -388,7 +388,7 @@ def _is_talk(call: ApiCall, head: Any) -> bool:
 
 
 def _is_steered(call: ApiCall, head: Any) -> bool:
-    """Return whether a user can say something to an agent at work."""
+    """Return whether a user can send a message to a running agent."""
     if head["status"] in ENDED or not call.may(Right.OPERATE, head["flow"]):
         return False
     return (

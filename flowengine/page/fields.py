@@ -85,7 +85,7 @@ def files_of(text: str) -> list[dict[str, Any]]:
 
 
 def with_file_names(value: Any) -> Any:
-    """Return a value with a text for each file, to be read by people."""
+    """Return a value with a readable text in place of each file."""
     if isinstance(value, Mapping):
         if value.keys() >= _FILE:
             return f"{value['name']}, {value['size']} bytes"
@@ -126,7 +126,7 @@ _LIMITS = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
-"""A pattern is no help for people. Without other help, it is in the message about a value."""
+"""Users cannot read a pattern. Without other help, the error message quotes it."""
 _HELPS = {"description", "examples"}
 _MOST_EXAMPLES = 2
 
@@ -210,7 +210,7 @@ def shown_form(
     Args:
         fields: Its fields.
         error: Why it was refused.
-        given: What was sent.
+        given: The submitted fields.
     """
     faults = _faults_in(error, fields)
     labels = {"comment": "Comment", **{field.name: field.label for field in every(fields)}}
@@ -406,7 +406,7 @@ def note_fault(field: FormField, faults: dict[str, str], read: Callable[[], Any]
 
 
 def _breaks_only_pattern(schema: Schema, value: Any) -> bool:
-    """Return whether a value breaks a pattern, which says little to people, and fits otherwise."""
+    """Return whether a value is valid except that it breaks a pattern."""
     try:
         validate({key: part for key, part in schema.items() if key != "pattern"}, value, "")
     except InputError:
@@ -422,7 +422,7 @@ def every(fields: Iterable[FormField]) -> Iterator[FormField]:
 
 
 def leaves(field: FormField) -> Iterator[FormField]:
-    """Yield the fields of a group that are no groups of fields."""
+    """Yield the fields of a group, also those of groups inside it, without the groups."""
     if field.kind != "group":
         yield field
         return
@@ -472,7 +472,7 @@ def _fits(schema: Schema, value: Any) -> bool:
 
 
 def _choices_of(schema: Schema, value: Any) -> list[str]:
-    """Return the texts of which a list has some. Empty: it may have others, or is no list."""
+    """Return the texts that a list allows. Empty: it allows any, or is not a list."""
     items = schema.get("items") if schema.get("type") == "array" else None
     options = items.get("enum", []) if isinstance(items, dict) else []
     fits = all(isinstance(text, str) for text in options) and all(v in options for v in value or [])
@@ -493,7 +493,7 @@ def _examples(schema: Schema) -> str:
 
 
 def _plain(name: str, key: str, schema: Schema, value: Any, *, required: bool) -> FormField:
-    """Return the field of a value that is no group."""
+    """Return the field of a value that is not a group."""
     options = schema.get("enum") or []
     types = schema.get("type")
     if options and all(isinstance(option, str) for option in options):

@@ -180,7 +180,7 @@ def start(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def refuse(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show a flow with its form again, of which a file was refused."""
+    """Show a flow with its form again, after one of its files was refused."""
     return _flow(call, {}, given, error)
 
 
@@ -231,7 +231,7 @@ def _shown(call: ApiCall) -> PageView:
 def address_again(call: ApiCall, execution: str, flow: str) -> str | None:
     """Return the address of the form with the inputs of an execution.
 
-    None if the user may not start it, or its flow is not deployed.
+    None if the user is not allowed to start it, or its flow is not deployed.
     """
     if not (call.may(Right.START, flow) and call.may(Right.CONTENT, flow)):
         return None
@@ -281,7 +281,7 @@ def _with_times(start: Any) -> dict[str, Any]:
                 at = schedule.after(at)
                 times.append(format_time(at))
         except NoSchedule:
-            pass  # it has no further time, or this host lacks its zone
+            pass  # it has no further time, or its zone is missing on this host
     return {**start, "times": times}
 
 

@@ -1,4 +1,4 @@
-"""The forms of approvals, starts and forks: their fields, and what they submit."""
+"""The forms of approvals, starts and forks: their fields, and the values they submit."""
 
 from __future__ import annotations
 

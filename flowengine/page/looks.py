@@ -1,4 +1,4 @@
-"""How states, times, ids, people and values look, the same on every view."""
+"""The look of states, times, ids, users and values, the same on every view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -23,6 +23,8 @@ LONGEST_TEXT = 20_000
 """Characters of one value on a view."""
 _PARSED, _EXCERPT = 1000, 200
 """Characters of a text that are read for its excerpt, and those of the excerpt."""
+_ROWS, _COLUMNS, _CELL = 200, 20, 500
+"""The most rows and columns of a table on a view, and characters of a cell."""
 _GENERATED_ID = re.compile("[0-9a-z]{26}|[0-9a-f]{32}|[0-9a-f]{64}")
 """An id or a digest without words, whose beginning identifies it."""
 _SHORT_ID = 12
@@ -80,6 +82,48 @@ def as_text(value: Any) -> str:
     """Return a value as indented JSON, and its beginning if it is long."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
     return beginning(text)
+
+
+class Table(NamedTuple):
+    """Rows with the same keys, as a table."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    """The cells by column. None: the row does not have the key."""
+    left_out: int
+    """Further rows."""
+
+
+def tables_in(values: Any) -> dict[str, Table]:
+    """Return the lists of rows among named values, by name.
+
+    A list is one if all its items are objects without nested values, with few different keys.
+    """
+    found = {}
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if not isinstance(value, list) or not value or not all(map(_is_row, value)):
+            continue
+        columns = list(dict.fromkeys(key for row in value for key in row))
+        if len(columns) <= _COLUMNS:
+            rows = [[row.get(column) for column in columns] for row in value[:_ROWS]]
+            found[name] = Table(columns, rows, len(value) - len(rows))
+    return found
+
+
+def _is_row(item: Any) -> bool:
+    return (
+        isinstance(item, Mapping)
+        and bool(item)
+        and all(value is None or isinstance(value, str | int | float) for value in item.values())
+    )
+
+
+def cell(value: str | float | None) -> str:
+    """Return a value as the text of a cell of a table."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return printable_lines(text[:_CELL]) + ("…" if len(text) > _CELL else "")
 
 
 def beginning(text: str) -> str:
@@ -168,6 +212,8 @@ def person(name: str) -> str:
 
 FILTERS = {
     "as_text": as_text,
+    "cell": cell,
+    "tables_in": tables_in,
     "beginning": beginning,
     "excerpt": excerpt,
     "markdown": markdown,

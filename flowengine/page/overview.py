@@ -1,4 +1,4 @@
-"""The overview of an execution: its graph and steps, and what it waits for or why it failed."""
+"""The overview of an execution: its graph and steps, its open waits or the cause of its failure."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def send_signal(call: ApiCall, given: dict[str, str]) -> PageView:
 
 
 def refuse_signal(call: ApiCall, given: dict[str, str], error: FlowEngineError) -> PageView:
-    """Show an execution with the form of a signal again, of which a file was refused."""
+    """Show an execution with the form of a signal again, after one of its files was refused."""
     return _overview(call, {}, given, error)
 
 
@@ -181,7 +181,7 @@ def _overview(
 
 
 def _step(call: ApiCall, at: str) -> dict[str, Any]:
-    """Return what is shown of the chosen step: attempts, values, error and decisions."""
+    """Return the data of the chosen step: attempts, values, error and decisions."""
     query = ShowQuery.model_validate({"step": at})
     info = executions.show_execution(call._replace(query=query))
     [step] = info["steps"]

@@ -1,4 +1,4 @@
-"""Files beside an approval: pictures, texts, and what the reader of documents makes of others."""
+"""Files beside an approval: pictures, texts, and documents converted by the document reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READER = {
 
 
 class FilePreview(NamedTuple):
-    """A file with what is shown of it."""
+    """A file with its preview."""
 
     file: Mapping[str, Any]
     is_picture: bool = False

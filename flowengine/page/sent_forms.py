@@ -260,7 +260,7 @@ def once(
     given: dict[str, str],
     act: Callable[[ApiCall, dict[str, str]], PageView],
 ) -> PageView:
-    """Return the answer to a form. One that was sent before is answered from what is kept.
+    """Return the answer to a form. A form sent before receives the stored answer.
 
     A form that is refused, or changed before it is sent again, is a new command.
 
@@ -268,7 +268,7 @@ def once(
         call: The request.
         path: The path that it was sent to.
         given: The fields of the form.
-        act: Does what the form asks for. Its call has a seed, the same each time.
+        act: Performs the action of the form. Its call has a seed, the same each time.
     """
     command = given.pop(COMMAND, "")[:_LONGEST]
     if not command:
@@ -298,8 +298,8 @@ def once(
 # Texts in the fields of forms: shown with nothing hidden, and read back with nothing lost.
 #
 # A field shows a character that hides or disguises text as a mark, such as `⟦U+200F⟧`. A browser
-# replaces all line endings. What comes back is therefore compared with what was shown: a text that
-# was not changed stays as it was, and the rest of a changed text keeps its characters and line
+# replaces all line endings. The submitted text is therefore compared with the one shown: an
+# unchanged text is restored exactly, and the rest of a changed text keeps its characters and line
 # endings.
 
 _HIDDEN = re.compile(f"\r\n|⟦(?=U\\+)|{DISGUISING.pattern}")
@@ -326,8 +326,8 @@ def restored(original: str, sent: str) -> str:
     """Return the text that a user means who was shown a text and has sent another one.
 
     Args:
-        original: The text, of which `shown_text` was shown.
-        sent: What was sent, see `as_sent`.
+        original: The text. The form showed its `shown_text`.
+        sent: The submitted text, see `as_sent`.
     """
     shown = shown_text(original)
     if sent == shown:

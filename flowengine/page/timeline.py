@@ -34,7 +34,7 @@ class BarSpan(NamedTuple):
     """Milliseconds since 1970."""
     end: int
     status: str
-    """The class of its color: a status, `pause` for a time without people, or `fold` around other
+    """The class of its color: a status, `pause` for a time without humans, or `fold` around other
     steps."""
     what: str
 
@@ -46,7 +46,7 @@ class Bar(NamedTuple):
     width: float
     status: str
     what: str
-    """What it stands for, with its duration."""
+    """The label of the bar, with its duration."""
     grows: bool
     """Whether it ends where the axis does, so that it may still run."""
 
@@ -128,7 +128,7 @@ def timeline(
     Args:
         folds: The steps, with their attempts.
         begun: When the execution began.
-        now: The end of the execution, or of what has not ended (ms).
+        now: The end (ms) of the execution, or of spans that have not ended.
         at: Address of the fold, or of a step in it. Empty: the whole execution.
         first: Number of the first row.
         part: Start and end of the part to show (ms after the beginning). Equal: everything.
@@ -158,7 +158,7 @@ def _with_inner(rows: Iterable[FoldRow]) -> Iterator[FoldRow]:
 
 
 def _spans(row: FoldRow, folds: Folds, now: int, most: int) -> Iterator[BarSpan]:
-    """Yield the spans of a row. A fold shows what has failed or is open inside it."""
+    """Yield the spans of a row. A fold shows the failed and open spans inside it."""
     if not row.total:
         if row.step is not None:
             yield from _spans_of(row.step, now)

@@ -1,4 +1,4 @@
-"""What a function of the page returns, and the parameters that it takes."""
+"""The return value of the page's functions, and the parameters that they take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PageView(NamedTuple):
     status: int = 200
     redirect: str | None = None
     is_kept: bool = False
-    """Whether it reports what a form has done, as plain data, for the same form sent again."""
+    """Whether it is the result of a form as plain data, stored for the same form sent again."""
     noted: tuple[Noted, ...] = ()
 
 

@@ -254,13 +254,11 @@ class Runner:
         """
         check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
         if self.engine is None:
-            raise UsageError(
-                "there is no engine that has kept a run", hint="give one: Runner(Engine(…))"
-            )
+            raise UsageError("no engine has kept a run", hint="give one: Runner(Engine(…))")
         agents = (agent, *options.get("agents", ()))
         return Work.of(self.engine, self.logger, execution, agents, context_variables, options)
 
-    # What Python says of wrong arguments names a method that exists.
+    # Python's messages about wrong arguments name a method that exists.
     _new.__qualname__, _kept.__qualname__ = "Runner.run", "Runner.resume"
 
     run = _blocking(_new, "run")
@@ -309,7 +307,7 @@ class Runner:
             raise UsageError(
                 f"the run waits for a decision ({wait.get('title') or wait['type']}), and its "
                 "engine in memory ends with it",
-                hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
+                hint="give a durable one: Runner(Engine(…)). Then decide, and call resume()",
             )
         return response
 

@@ -76,7 +76,7 @@ def described(
     check_kind("agents", agents, list)
     check_kind("policies", policies, list)
     if not agents:
-        raise UsageError("there is no agent to compile", hint="give at least one")
+        raise UsageError("no agent was given", hint="give at least one")
     references = _References(model)
     declared = declarations(agents, references)
     runs = {
@@ -362,7 +362,7 @@ def history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dic
     Args:
         engine: The engine with the execution.
         execution: Its full id.
-        messages: As they are in its state.
+        messages: Those in its state.
     """
     find = KeptFiles(engine.store, execution).path
     return [with_data(unmarked_message(message), find) for message in messages]

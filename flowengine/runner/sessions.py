@@ -209,9 +209,12 @@ class SessionWork(Work):
     def _check_open(self, result: ExecutionResult) -> None:
         """Refuse a session that has ended, or waits for something else than a message."""
         if result.ended:
+            name = self.labels[SESSION]
+            spent = (result.outputs or {}).get("outcome") == "budget"
             raise UsageError(
-                f"the session {self.labels[SESSION]!r} has ended: {result.status}",
-                hint="take another name",
+                f"the session {name!r} has ended: "
+                f"{'its budget is used up' if spent else result.status}",
+                hint=f"continue it as another one: engine.sessions.branch({name!r}, NAME)",
             )
         for wait in result.waits:
             if wait["kind"] in LISTED:
@@ -248,7 +251,7 @@ class SessionWork(Work):
             obstacles = "; ".join(str(obstacle["why"]) for obstacle in moved["obstacles"])
             raise UsageError(
                 f"the agents of the session {self.labels[SESSION]!r} have changed, and it cannot "
-                f"go on with them: {obstacles or moved['verdict']}",
+                f"continue with them: {obstacles or moved['verdict']}",
                 hint="take another name, or the agents as they were",
             )
 
@@ -308,7 +311,7 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
     if len(messages) != 1 or not request:
         raise UsageError(
             f"a run of the session {name!r} begins with one message of the user, as text",
-            hint="what was said before is in the session. A new one begins with an earlier "
+            hint="earlier messages are in the session. A new one begins with an earlier "
             "conversation by engine.sessions.seed(name, agent, messages)",
         )
 

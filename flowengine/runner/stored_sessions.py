@@ -60,7 +60,7 @@ class Sessions(Group):
             name: Its name.
 
         Raises:
-            NotFound: There is no such session.
+            NotFound: The session does not exist.
         """
         id = self._find(name)
         executions = self._public.executions
@@ -125,7 +125,7 @@ class Sessions(Group):
 
         Raises:
             Conflict: There is a session named `to`.
-            NotFound: There is no session `name`.
+            NotFound: The session `name` does not exist.
             UsageError: The session has fewer messages after its first.
         """
         id, new = self._find(name), self._free(to)
@@ -148,7 +148,7 @@ class Sessions(Group):
 
         Raises:
             Conflict: The session answers a message, or waits for a decision.
-            NotFound: There is no such session.
+            NotFound: The session does not exist.
             UsageError: The session has fewer messages after its first.
         """
         id = self._find(name)
@@ -176,7 +176,7 @@ class Sessions(Group):
             The state of its execution.
 
         Raises:
-            NotFound: There is no such session.
+            NotFound: The session does not exist.
         """
         return await self._ended(name)
 
@@ -193,7 +193,7 @@ class Sessions(Group):
 
         Raises:
             Conflict: Another process answers a message, and has not stopped yet.
-            NotFound: There is no such session.
+            NotFound: The session does not exist.
         """
         await self._delete(name)
 

@@ -115,7 +115,7 @@ def check_inputs(messages: Any, context_variables: Any) -> None:
         if role not in {"user", "assistant", "tool"}:
             raise UsageError(
                 f"messages[{place}] has the role {role!r}",
-                hint="say 'user', 'assistant' or 'tool'",
+                hint="use 'user', 'assistant' or 'tool'",
             )
         open_calls |= {str(item.get("id")) for item in message.get("tool_calls") or ()}
         if role == "tool" and str(message.get("tool_call_id")) not in open_calls:

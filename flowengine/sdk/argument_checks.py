@@ -11,7 +11,7 @@ from flowengine.errors import InputError, UsageError
 LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
 """A label that a worker offers and a step may need."""
 LABEL_HINT = "use lower case letters, digits, '-', '_' and '.', such as gpu"
-"""What to do about a text that is no label."""
+"""The hint about a text that is not a label."""
 MOST_LABELS = 8
 """How many of them a step may need, or a worker may offer."""
 _LONGEST = 60
@@ -62,7 +62,7 @@ def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
 
 
 def offered(labels: Iterable[str]) -> frozenset[str]:
-    """Return what a process offers to steps that need it.
+    """Return the offers of a process to steps that need them.
 
     Args:
         labels: As a caller gives them.

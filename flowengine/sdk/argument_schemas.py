@@ -49,7 +49,7 @@ def required_arguments(schema: Schema) -> set[str]:
 
 
 def without_arguments(schema: Schema, names: Collection[str]) -> Schema:
-    """Return a schema that neither names nor requires some arguments, which another side supplies.
+    """Return a schema without the arguments that another side supplies.
 
     Args:
         schema: The schema of an object.

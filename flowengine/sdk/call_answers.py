@@ -179,7 +179,7 @@ def data_text(value: Plain, text: Callable[..., str]) -> str:
 
 
 def value_of(result: Plain) -> Plain:
-    """Return what a tool returned, as plain data without marks.
+    """Return the result of a tool, as plain data without marks.
 
     Args:
         result: The result of its step: an envelope, or the value itself.

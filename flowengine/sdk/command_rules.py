@@ -71,13 +71,13 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
     rules = [rule.split() for rule in allow]
     fitting = [rule for rule in rules if rule == words[: len(rule)]]
     if not fitting:
-        raise Refused(f"{who}: {words[0]!r} is not allowed; policy 'allow' has {_allowed(allow)}")
+        raise Refused(f"{who}: {words[0]!r} is not allowed: policy 'allow' has {_allowed(allow)}")
     for rule in fitting:
         place = _beyond(rule, words)
         if place is None:
             return words
     raise Refused(
-        f"{who}: {place!r} lets {words[0]!r} write files or run programs; policy 'allow' has only "
+        f"{who}: {place!r} lets {words[0]!r} write files or run programs. Policy 'allow' has only "
         f"{_allowed(allow)}, which does not name it"
     )
 

@@ -204,7 +204,7 @@ class Below:
         return f"leads out of {self._name}"
 
     def _never_inside(self, path: str, why: str) -> StepError:
-        """Return the error of a path that leads out whatever files there are."""
+        """Return the error of a path that always leads out, regardless of the files."""
         error = self._outside(path, why)
         error.data = {"field": "path"}
         return error
@@ -242,7 +242,7 @@ class Below:
             os.close(file)
         if max(info.st_size, len(data)) > limit:
             raise ToolError(
-                f"'{path}' has more than {size_text(limit)}; read it in a 'python' or 'run' step",
+                f"'{path}' has more than {size_text(limit)}: read it in a 'python' or 'run' step",
                 retryable=False,
             )
         return data
@@ -365,7 +365,7 @@ class Below:
     def _matches(self, start: list[str], parts: list[str]) -> Iterator[str]:
         """Yield the paths that match a pattern.
 
-        Each directory is read once, whatever number of parts of the pattern it may stand for.
+        Each directory is read once, even if several parts of the pattern match it.
         """
         if parts[-1:] == ["**"]:
             parts = [*parts, "*"]

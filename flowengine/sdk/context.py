@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 WRITING: ContextVar[bool] = ContextVar("flowengine_writing_log", default=False)
-"""Whether this context writes a line of a log, which is no output of the step that runs in it."""
+"""Whether this context writes a line of a log, which is not output of the step that runs in it."""
 
 # Files
 
@@ -121,7 +121,7 @@ class CommandEnvironment:
     """
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run one command to its end, whatever its exit code.
+        """Run one command to its end, with any exit code.
 
         Args:
             context: The attempt.
@@ -162,6 +162,8 @@ class ExecutionContext(NamedTuple):
     missing: tuple[str, ...] = ()
     """Names of `resources` that existed at the start of the execution but not in this process. For
     the engine."""
+    started_by: str = ""
+    """The user who started it, `user:NAME`. Empty: unknown, as in Temporal."""
     trace: str | None = None
     """Id of its trace, which its attempts hand on. None: no traces are exported. For the engine."""
     lines_at_work: Callable[[str], Any] | None = None

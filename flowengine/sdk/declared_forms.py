@@ -19,7 +19,7 @@ from flowengine.sdk.python_functions.plain_hints import DICTS, LISTS, is_written
 
 Convert = Callable[[Any], Any]
 _Leaf = Callable[[Mapping[str, Any]], Convert | None]
-"""Returns the conversion of a value that is no list and no map, by its schema."""
+"""Returns the conversion of a value other than a list or map, by its schema."""
 
 
 def integers(schema: Any) -> Convert | None:
@@ -77,7 +77,7 @@ class _Conversion:
 
     Args:
         root: The whole schema.
-        leaf: The conversion of values that are no lists and no maps.
+        leaf: The conversion of values other than lists and maps.
     """
 
     def __init__(self, root: Any, leaf: _Leaf) -> None:

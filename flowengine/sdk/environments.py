@@ -26,6 +26,7 @@ from typing import (
     ClassVar,
     Generic,
     NamedTuple,
+    Protocol,
     TypeVar,
     get_args,
 )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flowengine.sdk.context import Command, StepContext
+    from flowengine.sdk.logins import Login
 
 __all__ = [
     "AXES",
@@ -64,6 +66,7 @@ __all__ = [
     "Changes",
     "Isolation",
     "Leftover",
+    "LoginPage",
     "ProcessIdentity",
     "Program",
     "Provider",
@@ -84,7 +87,7 @@ _Live = TypeVar("_Live")
 
 
 class Screen(NamedTuple):
-    """What an environment shows to people at one moment."""
+    """The screen of an environment at one moment, for users."""
 
     text: str = ""
     """The lines of a terminal."""
@@ -93,6 +96,21 @@ class Screen(NamedTuple):
     title: str = ""
     """Of the page in a browser."""
     address: str = ""
+
+
+class LoginPage(Protocol):
+    """Leads a user to the page of an authorization server, and receives its redirect."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """The address to which the server redirects the user."""
+
+    async def visit(self, url: str) -> Mapping[str, str]:
+        """Lead the user to a page, and return the parameters of the redirect.
+
+        Args:
+            url: Its address: `https:`, or `http:` on this machine. It has no control characters.
+        """
 
 
 class Provider(Generic[_Live]):
@@ -146,6 +164,33 @@ class Provider(Generic[_Live]):
             Its name, or None if the kind needs no sandbox with this configuration.
         """
         return self.sandbox
+
+    def acts_for_user(self, config: Mapping[str, Any]) -> bool:
+        """Return whether it acts for the user who started the execution. Default: false.
+
+        Users then do not share it, and `Spec.user` names the user.
+
+        Args:
+            config: The configuration, with expressions evaluated.
+        """
+        return False
+
+    async def log_in(self, login: Login, secret: str | None, page: LoginPage) -> Login:
+        """Let a user log in at a server that an environment needs.
+
+        Args:
+            login: The login that an environment has prepared. It is not changed.
+            secret: The secret of the OAuth client that the flow names, if it has one.
+            page: Where the user logs in.
+
+        Returns:
+            The login with its tokens, which the caller keeps.
+
+        Raises:
+            Refused: The user or the server refused.
+            StepError: The login failed for another reason.
+        """
+        raise NotImplementedError(f"environments of kind '{self.kind}' need no login")
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`. Default: the common vocabulary."""
@@ -223,7 +268,7 @@ class Provider(Generic[_Live]):
         await self.release(resource)
 
     async def screen(self, resource: _Live) -> Screen:
-        """Return what a person who looks into the environment sees.
+        """Return the current screen of the environment, for a user who looks into it.
 
         It must not disturb the step that uses the environment at the moment. A kind that overrides
         it can be looked into from other processes.
@@ -255,7 +300,7 @@ class Provider(Generic[_Live]):
     async def run(
         self, resource: _Live, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the command of a `run` step with `in:` to its end, whatever its exit code.
+        """Run the command of a `run` step with `in:` to its end, with any exit code.
 
         Args:
             resource: The result of `ensure`.

@@ -7,7 +7,7 @@ All failures of environments derive from `EnvironmentFailure`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.errors import FlowEngineError, InputError, without_addresses
 
@@ -19,7 +19,7 @@ class StepError(Exception):
     """A step failed. Subclasses outside of user modules are the error types of the language.
 
     Args:
-        message: What happened, where, and what to do.
+        message: The problem, its place, and the fix.
         data: Plain data for handlers, such as a status, an exit code, or the remaining work.
         type: Name that handlers see. Default: the `type` of the class.
         retryable: Whether another attempt may help. Default: depends on the type.
@@ -115,6 +115,11 @@ class NeedsApproval(StepError):
         kept = {**found} if before is None else {**found, "before": {**before}}
         message = f"it requires approval: {found['action']}"
         super().__init__(message, data={"found": kept}, retryable=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to copy it, which several callers of one environment receive."""
+        assert isinstance(self.data, dict)
+        return type(self), (self.data["found"],), self.__dict__
 
 
 class NeedsInput(StepError):

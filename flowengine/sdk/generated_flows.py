@@ -31,7 +31,7 @@ class ServerTools(NamedTuple):
     include: Sequence[str] | None
     """Names or globs of the tools that may be called. None means all."""
     exclude: Sequence[str]
-    """Names or globs of the tools that may not be called."""
+    """Names or globs of the excluded tools."""
 
 
 class DeclaredTool(NamedTuple):
@@ -218,19 +218,19 @@ class Mark:
     chat: bool = False
     """Whether it shows an answer of a conversation to the user and waits for the next message."""
     said: bool = False
-    """Whether its output is what a user has said to an agent at work."""
+    """Whether its output is a user's message to a running agent."""
     session: bool = False
     """Whether the program of the flow sends that message, so that no list of waits shows it."""
     told: bool = False
     """Whether the kind summarizes its output in one line for users: `tell`."""
     ahead: bool = False
-    """Whether its step kind may load in advance, when an execution begins, what the step will need:
+    """Whether its step kind may load in advance, when an execution begins, the step's requirements:
     `ahead`."""
     says: str | None = None
     """Its text in a picture of the flow, in place of its settings."""
     ways: Sequence[str | None] = ()
     """Texts of its outgoing edges in a picture, in order, in place of their conditions. None: the
-    edge is not drawn, as those for what people may do at any time."""
+    edge is not drawn, as those for actions that users may take at any time."""
 
 
 @dataclass(frozen=True)

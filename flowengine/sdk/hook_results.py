@@ -1,4 +1,4 @@
-"""What hooks around an agent's turns and calls return, as expressions of its flow apply it.
+"""Results of hooks around an agent's turns and calls, as expressions of its flow apply them.
 
 An execution that has begun replays with these functions, so earlier results must stay the same.
 """
@@ -172,7 +172,7 @@ def _id_of(call: Mapping[str, Any]) -> Plain:
 
 
 def _read(result: Plain, hook: str, **known: type) -> dict[str, Any]:
-    """Return what a hook says. Anything else than it may say is a refusal."""
+    """Return the result of a hook. A result with other keys is a refusal."""
     names = ", ".join(known)
     if result is None:
         return {}

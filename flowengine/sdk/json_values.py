@@ -37,7 +37,7 @@ def read_json(received: str | bytes, what: str, field: str) -> Any:
 
 
 def plain(value: object) -> str:
-    """Return a value that JSON lacks as text: bytes as base64. For `json.dumps(default=plain)`."""
+    """Return a non-JSON value as text: bytes as base64. For `json.dumps(default=plain)`."""
     if isinstance(value, bytes):
         from base64 import b64encode
 
@@ -64,7 +64,7 @@ def in_order(items: list[Any], shown: Callable[[Any], Any] = lambda item: item) 
 
     Args:
         items: In any order.
-        shown: Returns what an item stands for.
+        shown: Returns the value of an item.
     """
     try:
         return sorted(items, key=shown)

@@ -52,7 +52,7 @@ def parse_size(value: Any) -> Any:
         return value
     match = _SIZE.match(value)
     if match is None:
-        raise PydanticCustomError("size", "is not a valid size; write for example 512MiB or 2GB")
+        raise PydanticCustomError("size", "is not a valid size: write for example 512MiB or 2GB")
     size = float(match[1]) * _UNITS[match[2]]
     if size == float("inf"):
         raise PydanticCustomError("size", "is too large for a size")
@@ -79,7 +79,7 @@ def parse_seconds(value: Any) -> Any:
         raise PydanticCustomError("duration", "is longer than a hundred years") from None
     except ValueError:
         raise PydanticCustomError(
-            "duration", "is not a valid duration; write for example 90s, 15m or 1h30m"
+            "duration", "is not a valid duration: write for example 90s, 15m or 1h30m"
         ) from None
 
 
@@ -229,10 +229,10 @@ def _place(value: str) -> str:
         return value
     if "*" in value:
         raise PydanticCustomError(
-            "place", "is not a pattern; one is written *.example.org, or *.example.org:8443"
+            "place", "is not a pattern: write *.example.org or *.example.org:8443"
         )
     raise PydanticCustomError(
-        "place", "is not a destination; write host:port, such as db.example.org:5432"
+        "place", "is not a destination: write host:port, such as db.example.org:5432"
     )
 
 

@@ -13,7 +13,7 @@ _CUT_OFF = re.compile(
     "|unable to resolve|getaddrinfo|no address associated",
     re.IGNORECASE,
 )
-"""What programs print if they cannot find or reach a host."""
+"""Output of programs that cannot find or reach a host."""
 _LAST = 4096
 """Characters at the end of an output in which that is looked for."""
 
@@ -34,10 +34,10 @@ def network_hint(network: str | list[str], *printed: str) -> str:
     """Return why a failed program could not reach the network, or an empty text.
 
     Args:
-        network: What it may reach.
+        network: The destinations that it may reach.
         printed: Its outputs.
     """
     if network in ("any", "public") or not any(_CUT_OFF.search(item[-_LAST:]) for item in printed):
         return ""
     reached = f"only {', '.join(network)}" if isinstance(network, list) else "no network"
-    return f"programs in this environment reach {reached}; allow hosts in policy.network"
+    return f"programs in this environment reach {reached}: allow hosts in policy.network"

@@ -48,11 +48,11 @@ def to_plain(value: Any, depth: int = 0, *, number_keys: bool = False) -> Plain:
     if kind is int:
         if -(2**63) <= value < 2**64:
             return value
-        raise ValidationError(f"{value} has more than 64 bits; give it as text")
+        raise ValidationError(f"{value} has more than 64 bits: give it as text")
     if kind is float:
         if math.isfinite(value):
             return value
-        raise ValidationError(f"{value} is not a number in JSON; give null or text")
+        raise ValidationError(f"{value} is not a number in JSON: give null or text")
     if depth > DEEPEST:
         raise ValidationError(_DEEPER)
     if kind is dict:
@@ -97,7 +97,7 @@ def _checked_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValidationError(f"{text!r} is not Unicode text; give bytes") from None
+        raise ValidationError(f"{text!r} is not Unicode text: give bytes") from None
     return text
 
 
@@ -213,7 +213,7 @@ def _as_text(value: Any) -> Any:
 
 def _no_form(value: Any) -> ValidationError:
     return ValidationError(
-        f"a value of type {_named(value)} cannot be kept; give text, numbers, true, false, null, "
+        f"a value of type {_named(value)} cannot be kept: give text, numbers, true, false, null, "
         "bytes, lists and maps of these"
     )
 

@@ -42,7 +42,7 @@ def connected(path: str | os.PathLike[str], seconds: float) -> socket.socket:
         seconds: Time limit of the connection, and of each later call.
 
     Raises:
-        OSError: Nobody listens there, or not in time.
+        OSError: No process listens there in time.
     """
     made = socket.socket(socket.AF_UNIX)
     try:

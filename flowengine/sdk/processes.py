@@ -186,7 +186,7 @@ def _fields(pid: int | str) -> list[bytes] | None:
 
 
 def has_ended(fields: Sequence[bytes]) -> bool:
-    """Return whether a process has ended, although its parent has not been told yet (a zombie).
+    """Return whether a process has ended, although its parent has not reaped it yet (a zombie).
 
     The kernel reports this state as soon as the first thread has ended. Other threads may still
     run, and after `kill -9` they hold its files and may finish a write.

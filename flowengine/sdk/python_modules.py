@@ -1,4 +1,4 @@
-"""Lookup and import of Python modules that flows name, and what a check may read on the host."""
+"""Lookup and import of Python modules that flows name, and host files that checks may read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FunctionNotFound(Exception):
 
 
 def is_missing(error: BaseException) -> bool:
-    """Return whether an error says that a function could not be imported by this process.
+    """Return whether an error means that this process could not import a function.
 
     Another process may have its module, or what that imports. The function has not been called.
     """
@@ -136,7 +136,7 @@ class ModuleSource(NamedTuple):
     """The source of a module."""
 
     text: str | None
-    """None if there is no source, or it cannot be read."""
+    """None if the source is missing or cannot be read."""
     is_imported: bool
     """Whether this process has imported the module, and so runs the source of that time."""
 
@@ -320,7 +320,7 @@ def _builtins_of(package: str, folder: str) -> dict[str, Any]:
     return {**vars(builtins), "__import__": import_}
 
 
-# What the check of a flow may read of this machine.
+# Files of this machine that the check of a flow may read.
 #
 # A flow in a file may import other files, texts and Python modules beside it. One that came as
 # text, from a user of a server, names no file of the server's machine, and only modules that its

@@ -69,7 +69,7 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
         size += len(contents[name])
         if size > largest:
             message = f"{folder!r} has more than {size_text(largest)}"
-            raise UnreadableFolder(message, "leave out what is not needed")
+            raise UnreadableFolder(message, "leave out unneeded files")
         read.append(path)
     return contents, read
 

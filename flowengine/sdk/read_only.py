@@ -44,7 +44,7 @@ def unwrapped(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    raise TypeError("state is read-only here; change a copy.deepcopy() of it")
+    raise TypeError("state is read-only here: change a copy.deepcopy() of it")
 
 
 class ReadOnlyDict(dict[str, Any]):
@@ -136,7 +136,7 @@ class ReadOnlyList(list[Any]):
 
 
 class Joined(Sequence[Any]):
-    """Two lists one after the other, read-only. Unlike the other views, it copies neither list."""
+    """Two lists one after the other, read-only. Unlike the other views, it does not copy them."""
 
     __slots__ = ("first", "rest")
 

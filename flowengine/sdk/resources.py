@@ -64,7 +64,7 @@ class Background:
 
         Args:
             work: The coroutine.
-            instead: What to do instead if a loop is running, for the message.
+            instead: The alternative if a loop is running, for the message.
 
         Returns:
             The coroutine's result.
@@ -160,7 +160,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
 
     Args:
         work: The coroutine that would be awaited. It is closed.
-        instead: What to do instead, for the message.
+        instead: The alternative, for the message.
 
     Raises:
         RuntimeError: The thread runs an event loop.
@@ -252,9 +252,9 @@ class Resource:
         if self._pid != os.getpid():
             raise EnvironmentClosed(f"{self.name} belongs to process {self._pid}, not to this one")
         if self._cut:
-            raise EnvironmentLost(f"{self.name} was closed; ensure it again")
+            raise EnvironmentLost(f"{self.name} was closed: ensure it again")
         if self._closed:
-            raise EnvironmentClosed(f"{self.name} was released; ensure it again")
+            raise EnvironmentClosed(f"{self.name} was released: ensure it again")
 
     async def finish(self, bound: float, *, lost: bool = False) -> None:
         """Refuse new calls, let running ones end, and interrupt those that do not end in time.

@@ -26,7 +26,7 @@ def signing_key(text: str) -> bytes:
 
 
 def signed_content(id: str, seconds: str, body: bytes) -> bytes:
-    """Return what is signed of a delivery.
+    """Return the signed content of a delivery.
 
     Args:
         id: Its id, in `webhook-id`.

@@ -485,7 +485,7 @@ class StepKind:
         input: Mapping[str, Plain],
         output: Plain,
     ) -> Mapping[str, Plain] | None:
-        """Return what an attempt sent to a model, for users.
+        """Return the request of an attempt to a model, for users.
 
         Args:
             context: The attempt, as for `rehearse`.
@@ -515,7 +515,7 @@ class StepKind:
     def tell_failure(cls, kind: str, output: Plain) -> str | None:
         """Return why a call has failed whose step succeeded, in one line, or None if it has not.
 
-        A model receives failures of what it runs, such as an exit code, as results.
+        A model receives failures of its programs, such as an exit code, as results.
 
         Args:
             kind: The step kind of the call.

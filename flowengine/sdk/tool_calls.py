@@ -86,7 +86,7 @@ class Image(Data):
     @model_validator(mode="after")
     def _is_an_image(self) -> Image:
         if len(self.data) > LARGEST_IMAGE * 4 // 3 + 4:
-            raise ValueError(f"is larger than {size_text(LARGEST_IMAGE)}; give a smaller one")
+            raise ValueError(f"is larger than {size_text(LARGEST_IMAGE)}: give a smaller one")
         try:
             begin = base64.b64decode(self.data, validate=True)[:16]
         except (binascii.Error, ValueError):
@@ -132,7 +132,7 @@ class ToolCall(Data):
     preview: str | None = None
     """For approvers: the effect of the call, according to the tool."""
     preview_note: str | None = None
-    """The reason why there is no preview although the tool has one."""
+    """The reason why the preview is missing although the tool has one."""
     found: dict[str, Any] | None = None
     """For approvers: the action that the call turned out to perform, as `action` and `target`."""
 
@@ -240,7 +240,7 @@ class ObserverResult(Data):
     observer_name: str
     observer_result: Any = None
     error: str | None = None
-    """The reason why there is no result, or why it is not the observer's own."""
+    """The reason why the result is missing, or is not the observer's own."""
 
 
 class ToolResult(Data):

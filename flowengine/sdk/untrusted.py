@@ -131,7 +131,7 @@ def has_text(value: Any) -> bool:
 def quotes(error: StepError, source: str) -> None:
     """Record that an error for a model may quote text by third parties.
 
-    The message itself stays as it is, for users. A model is shown it as `marked_failure`. Errors
+    The message itself is unchanged, for users. A model is shown it as `marked_failure`. Errors
     that precede any reading, such as refused arguments or a changed tool, have no such quotes.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flowengine.sdk.exception_text import describe
 
-# Coroutines that were handed to a separate task, and what they wait for.
+# Coroutines that were handed to a separate task, and their waits.
 
 
 def close_unbegun(work: Awaitable[Any]) -> None:
@@ -97,7 +97,7 @@ _idle: SimpleQueue[None] = SimpleQueue()
 
 
 class AttemptLost(BaseException):
-    """Another process may begin the attempt of this function again, so it must not go on."""
+    """Another process may begin the attempt of this function again, so it must stop."""
 
 
 class Calls:

@@ -30,7 +30,7 @@ _DEEP = 200
 """The deepest nesting of lists and maps, as of `plain_values`, which is not imported here."""
 _DURATION = r"[+-]?P(?!$)(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?"
 _DATA = frozenset({"default", "enum", "const", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _SHOWN = 60
 _TOLD = 5
 _SAYS_NOTHING = frozenset(
@@ -531,12 +531,12 @@ _FORMAT_WORDS = {
     "ipvanynetwork": "an IP network such as 192.0.2.0/24",
     **{f"uuid{version}": f"a UUID of version {version}" for version in (1, 3, 4, 5, 6, 7, 8)},
 }
-"""Formats → what a text must be."""
+"""Formats → descriptions of valid texts."""
 
 
 def _no_such_format(format: str, text: str, shown: str) -> str:
     if format == "path":
-        return f"names {shown}, but there is no such file or directory"
+        return f"names {shown}, but this file or directory does not exist"
     if format in _FORMAT_WORDS:
         return f"must be {_FORMAT_WORDS[format]}, not {shown}"
     if format in {"date-time", "aware-date-time"}:
@@ -592,7 +592,7 @@ def _unexpected(
     from flowengine.sdk.near_words import did_you_mean
 
     text = f"has no {', '.join(repr(name) for name in names)}"
-    # a path through `$ref` leads nowhere, so there is no suggestion
+    # a path through `$ref` leads nowhere and gives no suggestion
     for step in list(error.schema_path)[:-1]:
         schema = schema.get(step, {}) if isinstance(schema, dict) else {}
     return text, did_you_mean(names[0], schema.get("properties", {})) if names else None

@@ -60,10 +60,10 @@ def predicate(error: Mapping[str, Any]) -> str:
 
 
 class ModelFault(NamedTuple):
-    """What a model has found wrong in plain data, at one place."""
+    """A fault that a model has found in plain data, at one place."""
 
     path: tuple[str | int, ...]
-    """The place: keys and indexes, the last of which is missing if `kind` is `missing`."""
+    """The place: keys and indexes. The last one is missing if `kind` is `missing`."""
     value: Any
     """What is there."""
     kind: str
@@ -82,7 +82,7 @@ def model_faults(
 ) -> list[ModelFault]:
     """Return the faults that a model has found, one for each place.
 
-    Of the members of a union, the one that fits best says what is wrong.
+    In a union, the member that fits best determines the message.
 
     Args:
         error: The error of validating against it.
@@ -91,7 +91,7 @@ def model_faults(
         may_fit: Returns whether a value that does not fit may do so later.
     """
     found: dict[tuple[str | int, ...], ModelFault] = {}
-    # Further types of a field say least, and a text where a secret must be named only that.
+    # Further types of a field are least informative, and so is a text in place of a secret.
     given = sorted(
         error.errors(include_url=False),
         key=lambda each: (each["type"] == "secret", each["type"].endswith("_type")),

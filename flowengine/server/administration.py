@@ -104,11 +104,11 @@ def _check(call: ApiCall, right: Right) -> None:
     """Check that the user has a right on all flows.
 
     Raises:
-        NotAllowed: The user lacks it.
+        NotAllowed: The user does not have it.
     """
     if not call.may(right, ""):  # only the pattern `*` matches this
         raise NotAllowed(
-            f"{call.principal.user} lacks the right '{right.value}' on all flows",
+            f"{call.principal.user} does not have the right '{right.value}' on all flows",
             hint="rights come from 'access' in the host's settings.yaml and the token's scope",
         )
 

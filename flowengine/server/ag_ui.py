@@ -115,7 +115,7 @@ class ReplyEvents:
 
 
 class _Sent:
-    """What was sent of one reply.
+    """The sent part of one reply.
 
     Args:
         id: Of its message.
@@ -143,7 +143,7 @@ class _Sent:
             yield TextMessageContentEvent(message_id=self.id, delta=text)
 
     def close(self) -> Iterator[BaseEvent]:
-        """Yield the end of what is open."""
+        """Yield the end of the open part."""
         if self._open == "reasoning":
             yield ReasoningMessageEndEvent(message_id=self._thought)
             yield ReasoningEndEvent(message_id=self._thought)

@@ -125,7 +125,7 @@ class Application:
         engine.want_replies()
         self.is_closing = False
         self.closing: list[Callable[[], None]] = [self.streams.close, self.changes.close]
-        """What ends answers that last: called when the server stops."""
+        """Functions that end long-lived answers, called when the server stops."""
         open_paths = [route.path for route in ROUTES if route.is_open]
         largest = dict.fromkeys(open_paths, _LARGEST_PAYLOADS)
         uploaded = (engine.settings.uploads or UploadRules()).most_bytes
@@ -241,7 +241,7 @@ class Application:
         seed: str | None = None,
         via: str = VIA,
     ) -> Any:
-        """Return what an operation of the table answers, for other protocols.
+        """Return the answer of an operation of the table, for other protocols.
 
         Rights are checked, and content is left out, as for a request.
 
@@ -251,7 +251,7 @@ class Application:
             ids: The parts of the path, by name.
             query: The parameters.
             body: The fields of the body.
-            seed: The id of what is created.
+            seed: The id of the created object.
             via: The channel of decisions, for the audit trail.
 
         Raises:
@@ -329,7 +329,7 @@ class Application:
             principal: The user.
             path: The parts of the path, by name.
             work: The function.
-            via: The channel of what the function decides, for the audit trail.
+            via: The channel of the function's decisions, for the audit trail.
         """
         call = self._call(route, principal, path, via)
         async with self._place(route, principal):
@@ -370,7 +370,7 @@ class Application:
 
         try:
             await on_thread(write)
-        except (sqlite3.Error, OSError) as error:  # what was refused stays refused
+        except (sqlite3.Error, OSError) as error:  # a refusal does not depend on its record
             _log.error("the audit record in %s cannot be written: %s", records.folder, error)
 
     async def _sender(self, route: Route, request: Request) -> Principal | Delivery | None:
@@ -434,7 +434,7 @@ class Application:
         """Return a call without parameters and body."""
         if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
             raise NotAllowed(
-                f"{principal.user} lacks the right '{route.need.value}'",
+                f"{principal.user} does not have the right '{route.need.value}'",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
         engine = engine_for(self._engine, principal, via)
@@ -502,7 +502,7 @@ class Application:
         """Write a file to a temporary file, which the caller removes.
 
         Raises:
-            NotAllowed: The user may not upload files.
+            NotAllowed: The user is not allowed to upload files.
         """
         check_may_upload(principal)
         async with self._uploading.of(principal.user):
@@ -639,7 +639,7 @@ def body_as(model: type[BaseModel], request: HTTPConnection, raw: bytes) -> Any:
 def _refuse_packed(request: HTTPConnection) -> None:
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in {"", "identity"}:
-        raise RequestRefused(415, f"the body is encoded as {encoding}", hint="send it as it is")
+        raise RequestRefused(415, f"the body is encoded as {encoding}", hint="send it unencoded")
 
 
 def _first(error: ValidationError, what: str) -> tuple[str, str]:

@@ -67,12 +67,12 @@ class ApiCall(NamedTuple):
         """Check that the user has a right on a flow. A flow that the user does not see has no name.
 
         Raises:
-            NotAllowed: The user lacks it.
+            NotAllowed: The user does not have it.
         """
         if not self.may(right, flow):
             on = f" on flow '{flow}'" if self.may(Right.SEE, flow) else ""
             raise NotAllowed(
-                f"{self.principal.user} lacks the right '{right.value}'{on}",
+                f"{self.principal.user} does not have the right '{right.value}'{on}",
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
 
@@ -169,7 +169,7 @@ def flow_of_owner(engine: Engine, execution: str | None) -> str:
         execution: The execution, if it belongs to one.
 
     Returns:
-        Empty if there is no such execution. Users with a right on all flows have it there, too.
+        Empty if the execution does not exist. Users with a right on all flows have it there, too.
     """
     try:
         return "" if execution is None else engine.store.execution(execution).flow

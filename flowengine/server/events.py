@@ -67,7 +67,7 @@ def shown_to(call: ApiCall) -> Callable[[StoreEvent], dict[str, Any] | None]:
 
 
 def view_of(event: StoreEvent, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an event with what is shown of its entry."""
+    """Return an event with the visible part of its entry."""
     return {
         "number": event.number,
         "execution": event.execution,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ENGINE_LABELS = frozenset({"session", "task", "tool", "chat"})
 """Labels by which the engine finds executions: of sessions, of tool environments, of chats."""
 OPERATOR_LABELS = frozenset({"model", "traceparent"})
-"""Labels that change what an execution does: the model of its agents, the trace of its spans."""
+"""Labels that change how an execution runs: the model of its agents, the trace of its spans."""
 
 
 def list_executions(call: ApiCall, *, notifications: bool = True) -> Any:
@@ -69,7 +69,7 @@ def list_executions(call: ApiCall, *, notifications: bool = True) -> Any:
 def _is_listed(call: ApiCall, item: Mapping[str, Any]) -> bool:
     """Return whether the user may see an execution in a list.
 
-    A search finds by what the user may see of it: without `content` by id, flow and labels.
+    A search covers only data that the user may see: without `content` by id, flow and labels.
     """
     flow, search = item["flow"], call.query.search
     if not call.may(Right.SEE, flow):
@@ -125,7 +125,7 @@ def _check_chosen(call: ApiCall, flow: str, body: Any) -> None:
 
     Raises:
         InputError: They are.
-        NotAllowed: The user lacks the right to choose them.
+        NotAllowed: The user does not have the right to choose them.
     """
     if body.id is not None and re.fullmatch(DERIVED, body.id):
         raise InputError(
@@ -259,7 +259,7 @@ def _flow(call: ApiCall, named: str, right: Right) -> LoadedFlow:
 
     Raises:
         NotFound: There is none.
-        NotAllowed: The user lacks the right.
+        NotAllowed: The user does not have the right.
     """
     flow = deployed_flow(call, named)
     call.need(right, flow.id)

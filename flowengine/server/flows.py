@@ -200,7 +200,7 @@ def deploy_version(call: ApiCall) -> Any:
 
 
 def _rules(call: ApiCall) -> DeployRules:
-    """Return what the host allows to flows that are deployed through the server.
+    """Return the host's rules for flows that are deployed through the server.
 
     Raises:
         NotAllowed: None are.
@@ -287,7 +287,7 @@ def _flow(call: ApiCall, right: Right) -> str:
 
     Raises:
         NotFound: There is none.
-        NotAllowed: The user lacks the right.
+        NotAllowed: The user does not have the right.
     """
     id = deployed_flow(call, call.path["flow"]).id
     call.need(right, id)

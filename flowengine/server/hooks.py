@@ -45,7 +45,7 @@ class Delivery(NamedTuple):
     headers: Mapping[str, str]
     """By name in lower case."""
     body: bytes
-    """As it was sent: that is what is signed."""
+    """The raw body, which is signed."""
     token: None = None
 
     @property
@@ -55,10 +55,10 @@ class Delivery(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What a delivery claims, before its signature is checked."""
+    """The claims of a delivery, before its signature is checked."""
 
     content: bytes
-    """What was signed."""
+    """The signed content."""
     signatures: list[bytes]
     """One of them must be right. More than one while a secret is replaced."""
     id: str
@@ -183,7 +183,7 @@ def _data(delivery: Delivery) -> dict[str, Any]:
     """Return the body as data: a JSON object, or the fields of a form.
 
     Raises:
-        InputError: It is neither.
+        InputError: It is not one of them.
     """
     media_type = delivery.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -195,7 +195,7 @@ def _data(delivery: Delivery) -> dict[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise InputError("the delivery is neither a JSON object nor a form")
+        raise InputError("the delivery must be a JSON object or a form")
     return data
 
 
@@ -246,7 +246,7 @@ def recorded(
 
     Yields:
         How it ends. An error in the block is its end, too. Until then, the entry has the status 0,
-        and also if the block is cancelled, which does not stop what is under way.
+        and also if the block is cancelled, which does not stop running work.
 
     Raises:
         RequestRefused: It cannot be recorded, so it must not take effect.

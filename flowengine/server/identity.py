@@ -140,7 +140,7 @@ class Identity:
             raise RequestRefused(
                 401,
                 "the request has no credential",
-                hint="send 'Authorization: Bearer TOKEN'; see: flowengine tokens create --help",
+                hint="send 'Authorization: Bearer TOKEN'. See: flowengine tokens create --help",
                 headers=_CHALLENGE,
             )
         text = text.strip()

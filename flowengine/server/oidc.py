@@ -39,7 +39,7 @@ _LONGEST_TOKEN = 16 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _UNREADABLE = "the OpenID provider cannot be read"
 _EMAIL = "email"
-"""The claim that providers let users choose. `email_verified` says whether it is theirs (OpenID
+"""The claim that providers let users choose. `email_verified` means that it is theirs (OpenID
 Connect Core 1.0, section 5.1)."""
 _INVALID = "the token of the provider is not valid"
 
@@ -124,7 +124,7 @@ class OidcProvider:
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except (ValueError, RecursionError):  # it is no JSON, or too deep
+        except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
             raise RequestRefused(401, _INVALID) from None
         except jwt.PyJWTError as error:
             why = "it has expired" if isinstance(error, jwt.ExpiredSignatureError) else None
@@ -165,7 +165,7 @@ class OidcProvider:
         return {key.key_id: key for key in keys if key.public_key_use in (None, "sig")}
 
     def _document(self) -> dict[str, Any]:
-        """Return what the provider publishes about itself.
+        """Return the published metadata of the provider.
 
         Raises:
             ValueError: It is another provider.
@@ -207,7 +207,7 @@ def answer_of(url: str, fields: Mapping[str, str] | None, headers: Mapping[str, 
     Redirects are not followed: keys and tokens come from the named address.
 
     Raises:
-        OSError: There is no answer, or it is an error.
+        OSError: The provider does not answer, or answers with an error.
         ValueError: The address is not protected by TLS, or the answer is too large or no JSON.
     """
     from urllib.error import HTTPError
@@ -245,7 +245,7 @@ def host_secret(
     Args:
         whose: Whose it is, for messages: `the proxy`.
         source: `{"env": VARIABLE}` or `{"file": PATH}`.
-        read: Returns the bytes that its text stands for. A `ValueError` says why there are none.
+        read: Returns the bytes that its text stands for. A `ValueError` has the reason.
 
     Raises:
         RequestRefused: It is missing or blank, or its text stands for nothing.

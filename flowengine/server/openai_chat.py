@@ -161,7 +161,7 @@ class _Turn:
         return {**head, "choices": [choice], "usage": self._usage()}
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the answer as it is written."""
+        """Yield the pieces of the answer, once they exist."""
         yield self._chunk({"role": "assistant", "content": ""})
         try:
             async for delta in self._deltas():

@@ -21,7 +21,7 @@ _REFUSALS = {
     "400": "the request is not valid",
     "401": "no valid credential",
     "403": "a right is missing, or the approval is not addressed to the user",
-    "404": "it does not exist, or the user may not see it",
+    "404": "it does not exist, or is not visible to the user",
     "405": "the path has no such method",
     "409": "it is already decided, or in the wrong status",
     "413": "the body is too large",

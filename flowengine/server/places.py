@@ -1,4 +1,4 @@
-"""Places of which a server has few, and each user's share of them."""
+"""Scarce places of a server, and each user's share of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Places:
     themselves soon. Then the user's next request waits.
 
     Args:
-        what: What takes a place, for messages: `"uploads"`.
+        what: The use of a place, for messages: `"uploads"`.
         of_user: How many of them one user may take.
         most: How many there are. None: as many as the server has connections.
         waits: Whether requests wait for a place of their user.
@@ -38,7 +38,7 @@ class Places:
         self._waits = waits
         self._free = None if most is None else asyncio.Semaphore(most)
         self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """User → what is left of the share, as long as some of it is taken."""
+        """User → the rest of the share, as long as some of it is taken."""
 
     @asynccontextmanager
     async def of(self, user: str, patience: float | None = None) -> AsyncIterator[None]:

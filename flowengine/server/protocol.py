@@ -123,9 +123,13 @@ class _LimitedReader(asyncio.Protocol):
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Have `pause_writing` called for each byte that a reader has not taken."""
-        cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
+        """Have `pause_writing` called for bytes that a reader has not taken.
+
+        Transports with TLS count up to and including the limit, so 0 would pause without any bytes.
+        They ask at once, so the protocol must be ready.
+        """
         super().connection_made(transport)
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=1, low=0)
 
     def pause_writing(self) -> None:
         """Wait for a slow reader, but not forever."""
@@ -148,7 +152,7 @@ class _LimitedReader(asyncio.Protocol):
         self._patience = self.loop.call_later(seconds, self._look, looks - 1, left)
 
     def _look(self, looks: float, before: int) -> None:
-        """Count down, and up by what the reader has taken since."""
+        """Count down, and up by the bytes that the reader has taken since."""
         left = self.transport.get_write_buffer_size()
         of_a_look = self.limits.reader_rate * self.limits.reader_seconds / _LOOKS
         looks = min(looks + max(before - left, 0) / of_a_look, _LOOKS)

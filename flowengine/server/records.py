@@ -249,7 +249,7 @@ class ServerRecords:
         except sqlite3.IntegrityError:
             raise Conflict(
                 f"there is already a token named '{name}'",
-                hint="choose another name; a revoked token keeps its name in the audit record",
+                hint="choose another name: a revoked token keeps its name in the audit record",
             ) from None
         return f"{_PREFIX}{id}_{secret}"
 
@@ -478,7 +478,7 @@ class ServerRecords:
         [(held,)] = self._read("SELECT coalesce(sum(size), 0) FROM uploads WHERE user = ?", (user,))
         if held + size > UPLOADED:
             raise Conflict(
-                f"{user} has uploaded {size_text(held)} in the last week; at most "
+                f"{user} has uploaded {size_text(held)} in the last week, and at most "
                 f"{size_text(UPLOADED)} are held",
                 hint="an upload is held for a week",
             )

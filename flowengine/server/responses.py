@@ -180,7 +180,7 @@ class FlowItem(TypedDict):
     modules: list[str]
     """Python modules that its steps import on the worker's machine."""
     starts: list[StartInfo]
-    """What starts it, if it is the current version."""
+    """Its triggers, if it is the current version."""
 
 
 class FlowDefinition(TypedDict):

@@ -74,7 +74,7 @@ def sent_values(
     Args:
         uploads: The files that the sender may name.
         schemas: Field → JSON Schema. Others have none.
-        given: Field → value. Another type is returned as it is.
+        given: Field → value. Another type is returned unchanged.
         what: The kind of field, for messages.
         root: The JSON Schema that contains those of the fields, for their references.
 
@@ -365,11 +365,11 @@ def check_may_upload(principal: Principal) -> None:
     """Check that a user may use files in any request.
 
     Raises:
-        NotAllowed: The user may not.
+        NotAllowed: The user is not allowed to.
     """
     if not any(principal.may_somewhere(right) for right in _RIGHTS):
         raise NotAllowed(
-            f"{principal.user} lacks the right to start, decide or operate anything",
+            f"{principal.user} does not have the right to start, decide or operate anything",
             hint="rights come from 'access' in the host's settings.yaml and the token's scope",
         )
 

@@ -208,7 +208,7 @@ class _Feed:
         async with self._reading:
             while not self.has_ended:
                 batch, self.has_ended = await on_thread(self._batch)
-                self.listen()  # first what was written before these events
+                self.listen()  # first the lines written before these events
                 for event in batch:
                     self._recent.append(event)
                     self._size += len(event.piece)

@@ -42,7 +42,7 @@ class AgentParts(NamedTuple):
 
 
 def current_observations(engine: Engine, execution: str) -> Iterator[tuple[Observation, Any]]:
-    """Yield the observations of an execution that are about its flow as it is now.
+    """Yield the observations of an execution that are about the current version of its flow.
 
     Those from before an upgrade are left out: their numbers mean other steps.
 
@@ -60,7 +60,7 @@ def current_observations(engine: Engine, execution: str) -> Iterator[tuple[Obser
 
 
 def agent_parts(engine: Engine, execution: str) -> AgentParts:
-    """Return what the agents of an execution did.
+    """Return the work of the agents of an execution.
 
     Args:
         engine: Contains the execution.
@@ -98,7 +98,7 @@ class ReplyPiece(NamedTuple):
     """A piece of a reply that was not sent before."""
 
     kind: Literal["text", "reasoning", "broken"]
-    """`broken`: what was sent of the reply counts no longer. It begins again, or is another one."""
+    """`broken`: the sent part of the reply is void. It begins again, or is another one."""
     address: str
     """Of the step."""
     agent: str = ""
@@ -115,10 +115,10 @@ class ArrivingReplies:
     def __init__(self, *kinds: Literal["text", "reasoning"]) -> None:
         self._kinds = kinds
         self._sent: dict[str, dict[str, str]] = {}
-        """Address of a step → what was sent of its reply, by kind."""
+        """Address of a step → the sent part of its reply, by kind."""
 
     def pieces(self, part: AgentPart | ArrivingPart) -> Iterator[ReplyPiece]:
-        """Yield what a part adds to the replies."""
+        """Yield the additions of a part to the replies."""
         if isinstance(part, ArrivingPart):
             yield from self._arriving(part.part)
         elif part.kind == "reply":

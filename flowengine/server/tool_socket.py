@@ -1,8 +1,8 @@
 """Clients that follow calls of tools over a WebSocket, and decide about them.
 
 The messages are those that clients of a tool environment receive, derived from the journal. The
-first message of a client has its token and names what it follows. Everything else goes through the
-routes of the API, with their rights and their record.
+first message of a client has its token and names its subscriptions. Everything else goes through
+the routes of the API, with their rights and their record.
 """
 
 from __future__ import annotations

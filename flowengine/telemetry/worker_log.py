@@ -17,7 +17,7 @@ class WorkerLog:
     """The log of a worker: one line for each event, on standard error.
 
     Args:
-        form: `text` for people, `json` for programs: one object a line.
+        form: `text` for humans, `json` for programs: one object a line.
         now: Returns the time (ms).
         write: Writes a line. Default: standard error.
     """
@@ -33,7 +33,7 @@ class WorkerLog:
         """Write a line.
 
         Args:
-            event: What happened, in one word.
+            event: The event, in one word.
             **parts: Further facts. None is left out.
         """
         facts = {name: value for name, value in parts.items() if value is not None}

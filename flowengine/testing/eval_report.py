@@ -15,6 +15,11 @@ PASSED = "passed"
 """The score that every evaluation has: 1 for a trial that has passed."""
 
 
+_COLUMNS = frozenset(
+    {"case", "variant", "trial", "status", "problems", "execution", "judge_execution"}
+    | {"cost", "tokens", "time"}
+)
+"""The columns of the tables, besides those of scores."""
 Z = 1.959964
 """The 97.5% quantile of the normal distribution, for intervals of 95%."""
 
@@ -26,6 +31,9 @@ class Estimate:
     mean: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.0%} ({self.low * 100:.0f} to {self.high:.0%})"
 
 
 def rate(scores: Sequence[float]) -> Estimate:
@@ -76,6 +84,8 @@ class VariantReport:
     name: str
     trials: int
     """Those that were run."""
+    repeats: int
+    """The most trials of one case."""
     cases: int
     errors: int
     scores: dict[str, Estimate]
@@ -103,6 +113,14 @@ class Comparison:
     worse: int
     same: int
 
+    def row(self) -> dict[str, str | int]:
+        """Return the comparison in words and numbers, in points of 100."""
+        low, high = self.difference.low * 100, self.difference.high * 100
+        points = f"{self.difference.mean * 100:+.0f} points ({low:+.0f} to {high:+.0f})"
+        counts = {"better": self.better, "worse": self.worse, "the same": self.same}
+        names = {"variant": self.variant, "against": self.baseline, "score": self.score}
+        return {**names, "difference": points, **counts}
+
 
 @dataclass(frozen=True)
 class Shortfall:
@@ -113,6 +131,12 @@ class Shortfall:
     required: float
     reached: float | None
     """None: it has no such score."""
+
+    def row(self) -> dict[str, str]:
+        """Return the shortfall in words."""
+        reached = "this score does not exist" if self.reached is None else f"{self.reached:.0%}"
+        least = f"{self.required:.0%}"
+        return {"variant": self.variant, "score": self.score, "least": least, "reached": reached}
 
 
 @dataclass(frozen=True)
@@ -160,11 +184,35 @@ def report_on(
     return Report(reports, compared, missed)
 
 
+def column(score: str) -> str:
+    """Return the column of a score, whose name may be that of another column."""
+    return f"{score} (score)" if score in _COLUMNS else score
+
+
+def table_of(report: Report) -> list[dict[str, str]]:
+    """Return a row for each variant: its scores, cost, tokens and median time, as texts."""
+    names = dict.fromkeys(name for variant in report.variants for name in variant.scores)
+    repeats = max((variant.repeats for variant in report.variants), default=1)
+    return [
+        {
+            "variant": variant.name,
+            **{column(name): str(variant.scores.get(name, "-")) for name in names},
+            **({f"all of {repeats}": f"{variant.always:.0%}"} if repeats > 1 else {}),
+            **({f"any of {repeats}": f"{variant.ever:.0%}"} if repeats > 1 else {}),
+            "cost": f"${variant.cost_usd:.4f}",
+            "tokens": str(variant.tokens),
+            "time": f"{variant.seconds:.1f}s",
+        }
+        for variant in report.variants
+    ]
+
+
 def _variant(name: str, trials: list[Trial]) -> VariantReport:
     cases = by_cases(trials, PASSED)
     return VariantReport(
         name,
         len(trials),
+        max(trial.number for trial in trials),
         len(cases),
         sum(trial.status == "error" for trial in trials),
         {name: rate(list(by_cases(trials, name).values())) for name in _names(trials)},

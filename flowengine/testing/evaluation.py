@@ -264,7 +264,7 @@ class Evaluation:
             self._add_verdict(trial, name, value)
 
     def _add_verdict(self, trial: Trial, name: str, value: Any) -> None:
-        """Add one output of a judge. `null` is no verdict.
+        """Add one output of a judge. `null` is not a verdict.
 
         Raises:
             InputError: It is not a verdict.
@@ -300,7 +300,7 @@ async def _settled(trial: Trial, work: Awaitable[None]) -> None:
 
 
 def _used(observations: list[Observation]) -> tuple[int, float]:
-    """Return the tokens of all model calls and their cost, as far as it is known."""
+    """Return the tokens of all model calls and their known cost."""
     usage, _ = usage_of(seen.output for seen in observations if seen.status == "succeeded")
     return usage.input_tokens + usage.output_tokens, usage.cost_usd
 

@@ -187,6 +187,10 @@ def _steps(case: ExpectingCase, happened: Happened) -> Iterator[Problem]:
             expected = all_unmarked(as_data(getattr(wanted, name)))
             actual = None if seen is None else all_unmarked(getattr(seen, name))
             if wanted.has(name) and not same(expected, actual):
+                if seen is None:
+                    message = f"steps\n{address}: {name}: expected {shown(expected)}, the step"
+                    yield Problem(f"{message} never began", (*case.expect.loc, "steps", address))
+                    break
                 lines = "\n".join(differences({name: expected}, {name: actual}))
                 yield Problem(f"steps\n{address}: {lines}", (*case.expect.loc, "steps", address))
 
@@ -255,7 +259,8 @@ def _named(
     for name, value in wanted.items():
         expected = all_unmarked(as_data(value))
         if name not in actual or not same(expected, actual[name]):
-            lines = "\n".join(differences({name: expected}, {name: actual.get(name)}))
+            found = {name: actual[name]} if name in actual else {}
+            lines = "\n".join(differences({name: expected}, found))
             yield Problem(f"{what}\n{lines}", (*case.expect.loc, what, name))
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from flowengine.agents.models.registry import using
 from flowengine.agents.models.scripted import Answering, ScriptedModel, ScriptedReply
+from flowengine.errors import FlowEngineError
 
 
 @contextmanager
 def scripted(*replies: ScriptedReply | Answering) -> Iterator[ScriptedModel]:
-    """Reply to all model calls in a block with a script, whatever model their agents name.
+    """Reply to all model calls in a block with a script, in place of every named model.
 
         with scripted(call("find_order", number=7), "You get 80 EUR.") as model:
             response = agent.run("Order 7 broke.")
@@ -27,15 +28,22 @@ def scripted(*replies: ScriptedReply | Answering) -> Iterator[ScriptedModel]:
 
     Raises:
         AssertionError: The block has ended, and some replies were not used.
+        FlowEngineError: The block raised it, such as `AgentRunFailed`. If a function of the script
+            raised an exception by mistake, that is its cause.
     """
     model = ScriptedModel(replies)
-    with using(model):
-        yield model
+    try:
+        with using(model):
+            yield model
+    except FlowEngineError as failed:
+        if model.fault is None or failed.__cause__ is not None:
+            raise
+        raise failed from model.fault
     if model.left:
         used = len(replies) - model.left
         raise AssertionError(
             f"{model.left} of {len(replies)} scripted replies were not used: the agents called a "
-            f"model {used} times, so the next reply was {replies[used]!r}"
+            f"model {len(model.requests)} times, so the next reply was {replies[used]!r}"
         )
 
 

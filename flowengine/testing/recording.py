@@ -18,6 +18,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.export.definition import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
+from flowengine.kernel.commands import ENDED as AGENT_ENDED
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.addresses import place
@@ -317,8 +318,7 @@ class _Tape:
         elif kind == "decided":
             self._decided(event)
         elif kind == "message":
-            sent = {"name": event["signal"], "at": self._since_start(), "data": event["data"]}
-            self._signals.append({**sent, "key": event["key"], "by": event["by"]})
+            self._sent(event)
         elif kind == "cancel":
             self._cancel = {"at": self._since_start(), "reason": event["reason"],
                             "by": event["by"], "now": event["now"]}  # fmt: skip
@@ -326,6 +326,18 @@ class _Tape:
             self._operated(event)
         elif kind not in PAPERWORK and kind not in ("started", "timer"):
             self.lost.append(f"the case cannot express an event '{kind}'")
+
+    def _sent(self, event: Any) -> None:
+        if event["signal"] == AGENT_ENDED:
+            tool = event["data"]["tool"]
+            self.lost.append(
+                f"the case cannot express agents in the background, such as of '{tool}': each is "
+                "an execution, and a case has one"
+            )
+            return
+        sent = {"name": event["signal"], "at": self._since_start(), "data": event["data"]}
+        by = event["by"] if event["by"].startswith("user:") else None  # an execution is no user
+        self._signals.append({**sent, "key": event["key"], "by": by})
 
     def _ending(self, number: int, event: Any, call: _Call) -> dict[str, Any]:
         if event["type"] == "succeeded":
@@ -588,7 +600,7 @@ def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dic
     steps: list[Any] = list(steps_of(flows, hash, list(events)))
     for step in steps:
         if (step["error"] or {}).get("type") == "BudgetExceeded":
-            step["attempts"] = 0  # what an estimate refused did not begin, but begins in a case
+            step["attempts"] = 0  # an attempt that an estimate refused begins in a case
     return [{key: _timeless(step[key]) for key in keys} for step in steps]
 
 

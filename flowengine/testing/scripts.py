@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CaseFailed(Exception):
-    """The case cannot continue as it is written.
+    """The case cannot continue.
 
     Args:
         message: The fault, and its correction.

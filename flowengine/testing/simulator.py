@@ -77,7 +77,7 @@ class Measures(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """A task that may end in several ways, each of which is a separate choice.
+    """A task that may end in several ways. Each of them is a separate choice.
 
     Each way is a value or a `Fails`.
     """

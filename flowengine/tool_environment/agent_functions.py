@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NOT_RUN = {
     "rejected": "The call was rejected. Nothing was done.",
-    "expired": "Nobody decided about the call in time. Nothing was done.",
+    "expired": "The call was not decided in time. Nothing was done.",
     "invalid": "The call is invalid and was not run.",
 }
 
@@ -92,8 +92,8 @@ def _what_happened(result: ToolResult) -> str:
     why = result.message or ""
     message = {
         "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
-        "aborted": "The call was aborted while it ran; it may have acted in part.",
-        "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
+        "aborted": "The call was aborted while it ran. It may have acted in part.",
+        "timed_out": "The call ran into its time limit and was stopped. It may have acted in part.",
         "uncertain": "The process ended during the call: it is unknown whether it acted.",
     }[result.status]
     return f"{message}\n\nWhat it had produced:\n{content}" if content else message

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def not_begun(call: AdmittedCall) -> ToolResult:
     """Return the result of a call that was stopped before it started."""
-    return result_of(call, call.stop or "aborted", "aborted before it began; nothing was done")
+    return result_of(call, call.stop or "aborted", "aborted before it began. Nothing was done")
 
 
 class Attempt:

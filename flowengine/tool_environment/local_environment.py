@@ -516,7 +516,7 @@ class LocalEnvironment(BaseEnvironment):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ToolEnvironmentClosed("the tool environment was disposed of; make a new one")
+            raise ToolEnvironmentClosed("the tool environment was disposed of: make a new one")
 
 
 # `execute_command`, the built-in tool that runs a command in a managed shell environment.

@@ -226,7 +226,7 @@ def _stopped(call: AdmittedCall, *, began: bool | None = None) -> ToolResult:
 
 
 def _expired(call: AdmittedCall) -> ToolResult:
-    return result_of(call, "expired", "it was not decided in time; nothing was done")
+    return result_of(call, "expired", "it was not decided in time. Nothing was done")
 
 
 def _internal(call: AdmittedCall, message: str) -> ToolResult:

@@ -365,7 +365,7 @@ def _copier(source: Any) -> Callable[[], Any]:
         raise RegistrationError(
             f"tool {type(source).__name__}: the instance cannot be copied for each call: "
             f"{describe(error)}",
-            hint="register the class, and open what is live in 'init'",
+            hint="register the class, and open live objects in 'init'",
         ) from None
     return lambda: copy.deepcopy(pristine)
 
@@ -465,7 +465,7 @@ class McpTool(Tool):
         session = ctx.resources[self.server]
         answer = await session.async_call_tool(self.tool, args, digest=self.digest)
         if answer.is_error:
-            raise ToolError(answer.text or "the tool failed and does not say why")
+            raise ToolError(answer.text or "the tool failed without a reason")
         for part in answer.content:
             if part.get("type") == "image":
                 return Image(media_type=part["mimeType"], data=part["data"])
@@ -490,5 +490,5 @@ def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]
         try:
             tools.append(McpTool(server, entry))
         except RegistrationError as error:
-            logging.getLogger("flowengine.tools").warning("%s; it is left out", error)
+            logging.getLogger("flowengine.tools").warning("%s. It is left out", error)
     return tools

@@ -1,8 +1,8 @@
 """Names of a package that are imported when they are first used.
 
 Modules import the types in signatures for type checkers only, so that a process starts fast.
-`typing.get_type_hints`, and what is built on it, reads them nevertheless: the hints of what a
-package exports import their names when they are read.
+`typing.get_type_hints`, and code based on it, reads them nevertheless: the hints of names that a
+package exports import their types when they are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def exports(
     package: str, names: Collection[str], homes: Mapping[str, str], rest: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, below what it defines itself.
+    """Return `__getattr__` and `__dir__` of a package, below its own definitions.
 
     Args:
         package: Name of the package.
@@ -93,7 +93,7 @@ def _import_hint(owner: Any) -> None:
 
 @cache
 def _import_types(module: str) -> None:
-    """Run what a module imports for type checkers only. Names of missing packages are `Any`."""
+    """Run a module's imports for type checkers. Names of missing packages are `Any`."""
     import ast
     from inspect import getsource
 

@@ -1,4 +1,4 @@
-"""The order in which a worker takes what is due.
+"""The order in which a worker takes due executions.
 
 It is fair between flows: the flow with the fewest running executions is next. Within a flow, the
 execution that has been able to continue for longest is next, whether it is new or old.

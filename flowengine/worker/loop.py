@@ -1,4 +1,4 @@
-"""The loop of a worker: look for what is due, take it, sleep until something may be due."""
+"""The loop of a worker: look for due executions, take them, sleep until more may be due."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ _LONGEST_SCHEDULE_PAUSE = 60.0
 
 
 class TakenExecution(NamedTuple):
-    """What a worker did with an execution."""
+    """The outcome of an execution that a worker took."""
 
     due: Due
     """Why it was taken."""
@@ -202,7 +202,7 @@ class Worker:
         drain: float,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take what is due until stopped, then let what runs come to a safe point.
+        """Take due executions until stopped, then let running ones come to a safe point.
 
         Args:
             stopping: Stops it when set.
@@ -229,7 +229,7 @@ class Worker:
                 await asyncio.wait(self._tasks)
 
     def look(self) -> None:
-        """Look for what is due, if it is time to, and begin as much as may run."""
+        """Look for due executions, if it is time to, and begin as many as may run."""
         now = monotonic()
         self._start_due(now)
         may_look = self._is_stale and now >= self._looked + self._took * _REST
@@ -276,7 +276,7 @@ class Worker:
             if result is not None:
                 self.failed += result.status == "failed"
                 self._tell(TakenExecution(due, result))
-        except Exception as error:  # also of a plug-in: the others go on
+        except Exception as error:  # also of a plug-in: the others continue
             self.refused += 1
             before, _ = self._pauses.get(due.execution, (_FIRST_PAUSE / 2, 0.0))
             pause = min(before * 2, _LONGEST_PAUSE)

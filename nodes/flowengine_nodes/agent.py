@@ -394,7 +394,7 @@ class Turn(StepKind):
             return reply
         given = await _with_instructions(context, task, input)
         output = await take_turn(context, task, given, partial(_judge, context))
-        if given is not input:  # nothing else records what a function returned
+        if given is not input:  # nothing else records the result of a function
             output["instructions"] = given["instructions"]
         return output
 

@@ -38,8 +38,8 @@ async def _browse(
     that it then needs is kept with the approval.
 
     Raises:
-        NeedsApproval: An action requires approval. It was not performed, and neither were later
-            ones.
+        NeedsApproval: An action requires approval. This action and later ones were not
+            performed.
         ToolError: An action failed. Later ones were not performed.
     """
     steps: list[dict[str, Any]] = [{"action": "navigate", "url": url}] if url else []

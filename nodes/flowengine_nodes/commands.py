@@ -148,8 +148,8 @@ def _with_trace(env: Mapping[str, Plain], context: StepContext) -> Mapping[str, 
 def _searched(cwd: str | None, workdir: str) -> str:
     """Return the directory in which a command on this machine ran, and how to choose another."""
     if cwd is None:
-        return f"it ran in an empty directory; 'cwd: .' is {workdir}, which --workdir names"
-    return f"it ran in {os.path.join(workdir, cwd)}; 'cwd' is relative to the --workdir, {workdir}"
+        return f"it ran in an empty directory. 'cwd: .' is {workdir}, which --workdir names"
+    return f"it ran in {os.path.join(workdir, cwd)}: 'cwd' is relative to the --workdir, {workdir}"
 
 
 def _message(result: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ DOCUMENTS = "documents"
 
 
 class _NoFolder:
-    """Takes the place of the working directory in a flow that may not use it."""
+    """Replaces the working directory in a flow without access to it."""
 
     def read(self, path: str, most: int) -> bytes:
         """Refuse to read a file."""
@@ -33,7 +33,7 @@ class _NoFolder:
 
     def glob(self, path: str, pattern: str) -> list[str]:
         """Refuse to list a directory."""
-        raise ToolError("there is no directory")
+        raise ToolError("the flow has no directory")
 
 
 async def call(

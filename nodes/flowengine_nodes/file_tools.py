@@ -311,7 +311,7 @@ def _matches(matches: list[_Found], limit: int, *, truncated: bool) -> Plain:
 def lines_of(text: str) -> list[str]:
     """Return the lines of a file with their ends, as editors count them.
 
-    A form feed is no line end.
+    A form feed does not end a line.
     """
     return [*StringIO(text, newline="")]
 

@@ -351,13 +351,13 @@ async def _answer(
                 async for piece in pieces:
                     file.write(piece)
             except TooLarge as error:
-                hint = "" if error.limit == LARGEST_FILE else "; keep it with 'response: file'"
+                hint = "" if error.limit == LARGEST_FILE else ". Keep it with 'response: file'"
                 raise HttpError(
                     f"{place}: the answer has more than {size_text(error.limit)}{hint}",
                     data={"status": head.status},
                     retryable=False,
                 ) from None
-            except BadAnswer as error:  # the request was made: what has arrived of it is kept
+            except BadAnswer as error:  # the request was made: the received part is kept
                 file.seek(0)
                 text = decoded(file.read(), head.headers.get("content-type", ""))
                 data = {"status": head.status, "headers": dict(head.headers)}

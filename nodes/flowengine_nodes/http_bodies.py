@@ -46,7 +46,7 @@ def encoding(charset: str | None) -> str:
 def decoded(data: bytes, content_type: str) -> str:
     """Return a body as text, with undecodable bytes replaced.
 
-    JSON has no declared encoding, whatever its type says, unless it is not Unicode.
+    A declared encoding of JSON is ignored, unless the text is not Unicode.
     """
     from email.message import Message
 

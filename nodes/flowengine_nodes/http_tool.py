@@ -24,7 +24,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
 
     Raises:
         ValidationError: The arguments are not a valid request.
-        HttpError: There is no response, or it is declared as JSON but invalid.
+        HttpError: The server does not respond, or responds with invalid JSON.
     """
     from flowengine_nodes.http_bodies import (
         KEY_HEADER,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
+from flowengine.sdk.progress import progress_text
 from flowengine_nodes.file_tools import TAB, lines_of, without_end
 
 _TEXT: dict[str, Plain] = {"type": "string"}
@@ -42,6 +44,32 @@ _SERVER: dict[str, Plain] = {
         "description": "Headers of every request to it.",
         "examples": [{"Authorization": "Bearer ${{ secrets.TOKEN }}"}],
     },
+    "auth": {
+        "anyOf": [
+            {"const": "oauth"},
+            {
+                "type": "object",
+                "properties": {
+                    "client_id": {
+                        **_TEXT,
+                        "description": "The id of a registered client, or the address of its "
+                        "client metadata document.",
+                    },
+                    "client_secret": {**_TEXT, "description": "Its secret, by reference."},
+                    "scopes": {**_TEXTS, "description": "The scopes to request."},
+                    "grant": {
+                        "enum": ["authorization_code", "client_credentials"],
+                        "description": "`client_credentials`: the client acts for itself.",
+                        "default": "authorization_code",
+                    },
+                    "issuer": {**_TEXT, "description": "The only authorization server to use."},
+                },
+                "additionalProperties": False,
+            },
+        ],
+        "description": "Access tokens of OAuth 2.1 for its requests. Users log in once.",
+        "examples": ["oauth", {"scopes": ["tickets:read"]}],
+    },
     "roots": {
         "type": "array",
         "description": "Folders that the server receives when it requests its roots.",
@@ -52,6 +80,18 @@ _SERVER: dict[str, Plain] = {
         "description": "Protocol revisions to try. `legacy`: those with a handshake.",
         "default": "auto",
         "examples": ["legacy"],
+    },
+    "resources": {
+        "type": "boolean",
+        "description": "Adds the tools `list_resources` and `read_resource` for its resources.",
+        "default": False,
+        "examples": [True],
+    },
+    "prompts": {
+        "type": "boolean",
+        "description": "Adds the tools `list_prompts` and `get_prompt` for its prompts.",
+        "default": False,
+        "examples": [True],
     },
     "servers": {
         "type": "object",
@@ -150,6 +190,7 @@ class Mcp(StepKind):
             digest=offered.get("digest"),
             approved=approved,
             traceparent=context.traceparent,
+            progress=partial(_progress, context),
             inputs=session.inputs(context.inputs, by, tool, args),
         )
         if answer.is_error:
@@ -168,6 +209,13 @@ class Mcp(StepKind):
     ) -> str | None:
         """Return the text of a result that consists of text only."""
         return answer_text(output)
+
+
+def _progress(context: StepContext, done: float, total: float | None, message: str | None) -> None:
+    """Log what a server reports about a call, and pass it on to those who follow the step."""
+    told: dict[str, Plain] = {"done": done, "total": total, "message": message}
+    context.log.info("progress: %s", progress_text(told))
+    context.part("progress", **told)
 
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:

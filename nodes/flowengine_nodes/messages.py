@@ -1,4 +1,4 @@
-"""`slack` and `smtp`: messages to people, from arguments or from a notification."""
+"""`slack` and `smtp`: messages to users, from arguments or from a notification."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from email.message import EmailMessage
 
 
-# Texts of messages to people, from arguments or from a notification.
+# Texts of messages to users, from arguments or from a notification.
 
 LONGEST_SUBJECT = 200
 LONGEST_TEXT = 20_000
@@ -57,7 +57,7 @@ ARGS = arguments(
         "text": {**TEXT, "description": "The text."},
     }
 )
-"""Those of a message to people."""
+"""The arguments of a message to users."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -78,7 +78,7 @@ def message_of(args: Mapping[str, Any]) -> OutgoingMessage:
         args: `{subject?, text}`, `{approval}` or `{execution}`.
 
     Raises:
-        ValidationError: There is neither.
+        ValidationError: Both are missing.
     """
     approval = args.get("approval")
     if approval is not None:
@@ -190,7 +190,7 @@ class Slack(StepKind):
         Raises:
             HttpError: Slack refused the message, or there was no response.
             Timeout: Slack stopped responding.
-            ValidationError: There is no message, or no address.
+            ValidationError: The message or the address is missing.
         """
         message = message_of({**input["args"], **input.get("bind", {})})
         request = {"url": input["configuration"]["webhook"], "body": {"text": _text(message)}}
@@ -240,7 +240,7 @@ def _text(message: OutgoingMessage) -> str:
 
 # `smtp`: sends mail through a server.
 #
-# The recipients are those of the configuration: neither a model nor the data of a question chooses
+# The recipients are those of the configuration: a model and the data of a question cannot choose
 # them. Credentials are sent over TLS only, except to this machine. The Message-ID follows from the
 # step's idempotency key, so that repeated mail can be recognized (RFC 5322, 3.6.4).
 
@@ -324,7 +324,7 @@ class Smtp(StepKind):
         Raises:
             ToolError: The server cannot be reached, or refused the message.
             Timeout: The server stopped responding.
-            ValidationError: There is no message, or an address is not valid.
+            ValidationError: The message is missing, or an address is not valid.
         """
         message = message_of({**input["args"], **input.get("bind", {})})
         settings = input["configuration"]

@@ -207,7 +207,7 @@ class Python(StepKind):
         if function.unkept is not None and not context.for_model:
             named = f"{function.unkept.__module__}.{function.unkept.__qualname__}"
             raise ValidationError(
-                f"{key[0]} was not called, because it returns a {named}, which cannot be kept; "
+                f"{key[0]} was not called, because it returns a {named}, which cannot be kept: "
                 "return text, numbers, bytes, lists, maps, a dataclass or a pydantic model",
                 retryable=False,
             )

@@ -82,7 +82,7 @@ class Webhook(StepKind):
         Raises:
             HttpError: It was refused or redirected, or there was no response.
             Timeout: The service stopped responding.
-            ValidationError: There is no event, or the secret or the address is not valid.
+            ValidationError: The event is missing, or the secret or the address is not valid.
         """
         configuration = input["configuration"]
         try:
@@ -107,7 +107,7 @@ def _event(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a delivery: `type`, `timestamp` and `data`.
 
     Raises:
-        ValidationError: There is no event.
+        ValidationError: The event is missing.
     """
     if (execution := args.get("execution")) is not None:
         type, at, data = f"execution.{execution['status']}", execution["ended_at"], execution

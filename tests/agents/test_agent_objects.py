@@ -88,7 +88,7 @@ def test_tools_are_what_use_tools_takes_and_functions_is_another_name_of_them() 
         Agent(tools=[add], functions=[add])
     with pytest.raises(UsageError, match="there is no built-in tool 'std\\.reed'"):
         Agent(tools=["std.reed"])
-    with pytest.raises(UsageError, match="say it in handoffs, or give its as_tool"):
+    with pytest.raises(UsageError, match="add it to handoffs, or give its as_tool"):
         Agent(tools=[agent])
 
 
@@ -283,7 +283,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "agent 'Agent': the Agent 'Ada' is not a function, and has no method that is a tool": (
         lambda: Agent().use_tools(ADA),
-        "say it in handoffs, or give its as_tool()",
+        "add it to handoffs, or give its as_tool()",
     ),
     "agent 'Agent': returns: <object object> has no JSON Schema: Unable to generate": (
         lambda: Agent(returns=object()),  # type: ignore[arg-type]
@@ -307,7 +307,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "the Agent 'Ada' is not a flow": (
         lambda: Engine(None).run(ADA),  # type: ignore[arg-type]
-        "give a Flow, or the path of a file; an agent is run by agent.run(…, engine=…)",
+        "give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
     ),
     "inputs must be a dict, not a list": (
         lambda: Engine(None).run(ONE, ["a"]),  # type: ignore[arg-type]

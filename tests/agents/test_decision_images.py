@@ -94,7 +94,7 @@ def test_they_are_given_on_the_command_line(tmp_path: Path) -> None:
         ("approve", [b"no image"], "the image is not one that models accept"),
         ("approve", ["missing.png"], "image missing.png: No such file"),
         ("reject", ["data:image/png;base64,AAAA"], "the image is not one that models accept"),
-        ("approve", [PNG] * 9, "9 images are given; at most 8 may be"),
+        ("approve", [PNG] * 9, "9 images are given: at most 8 are allowed"),
         ("approve", [PNG + b"1" * (10 * 2**20)], "the image is not one that models accept"),
         ("respond", [PNG], "images go with the approval or rejection of a call"),
     ],

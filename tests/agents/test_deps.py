@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "agent 'A': deps is the class 'dict', whose values models give": (
         lambda: Agent(name="A", deps=dict),
-        "write a class with what the functions need",
+        "write a class with the values that the functions need",
     ),
     "runtime_resources has 'given', and a parameter of this name takes deps": (
         lambda: Agent(name="A", deps=Deps, tools=[look]).run(

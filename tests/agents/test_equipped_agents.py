@@ -243,7 +243,7 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
         agent().use_mcp()
     with pytest.raises(UsageError, match="two tools named 'mcp'"):
         agent().use_mcp(command=["a"]).use_mcp(command=["b"])
-    with pytest.raises(UsageError, match="the scope 'session' and does not say whose"):
+    with pytest.raises(UsageError, match="the scope 'session' and has no owner"):
         run(agent().enable_python(scope="session"), call("run_python", code="1"))
     with pytest.raises(UsageError, match="environment 'python': colour: unknown key"):
         run(agent().enable_python(colour="red"), call("run_python", code="1"))

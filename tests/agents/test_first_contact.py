@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_type
@@ -21,6 +22,7 @@ from flowengine import (
     load,
 )
 from flowengine.agents.agent_mistakes import ATTRIBUTES
+from flowengine.agents.models.port import ModelRequest
 from flowengine.testing import call, scripted
 from tests.rows import each_row
 
@@ -109,6 +111,37 @@ def test_replies_that_are_left_fail_a_test() -> None:
         scripted("first", "second"),
     ):
         agent.run("Hi.")
+
+
+def test_a_reply_that_repeats_is_used_once_it_has_replied() -> None:
+    agent = Agent(name="Clerk")
+    often = {"text": "again", "repeat": True}
+    chosen = {**often, "when": {"contains": "Hi"}}
+    with scripted(chosen, often):
+        outputs = [agent.run(text).output for text in ("Hi.", "No.", "Hi.", "No.")]
+    assert outputs == ["again"] * 4
+
+    with (
+        pytest.raises(AssertionError, match=r"1 of 2 scripted replies were not used: .* 1 times"),
+        scripted(chosen, often),
+    ):
+        agent.run("No.")
+
+
+def test_a_fault_of_a_scripted_function_ends_the_run_with_its_traceback() -> None:
+    agent = Agent(name="Clerk", retry=5)
+    asked: list[object] = []
+
+    def reply(request: ModelRequest) -> str:
+        asked.append(request)
+        raise KeyError("nothing")
+
+    with pytest.raises(AgentRunFailed, match="KeyError: 'nothing'") as failed, scripted(reply):
+        agent.run("Hi.")
+
+    assert len(asked) == 1
+    assert isinstance(failed.value.__cause__, KeyError)
+    assert traceback.extract_tb(failed.value.__cause__.__traceback__)[-1].name == "reply"
 
 
 def test_the_error_of_a_block_is_not_hidden_by_replies_that_are_left() -> None:

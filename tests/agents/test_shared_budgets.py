@@ -171,8 +171,8 @@ def test_a_call_waits_for_what_another_execution_has_reserved(
 
     what = asyncio.run(main())
     assert set(what) == {
-        "its call is waiting: running calls of other executions have reserved what is left of the "
-        "shared budget 'ana'"
+        "its call is waiting: running calls of other executions have reserved the rest of "
+        "the shared budget 'ana'"
     }
 
 

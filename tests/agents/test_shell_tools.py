@@ -68,7 +68,7 @@ def test_it_runs_types_waits_and_interrupts() -> None:
     assert "sleep 1000" in still.partition("[processes]\n")[2]
     assert ended.endswith("[done, exit code 130, in /tmp]")
     assert kept == "Bob /tmp\n[done, exit code 0, in /tmp]"
-    hint = "programs in this environment reach no network; allow hosts in policy.network"
+    hint = "programs in this environment reach no network: allow hosts in policy.network"
     assert cut_off.endswith(f"\n{hint}\n[done, exit code 1, in /tmp]")
 
 

@@ -192,8 +192,8 @@ def test_a_running_agent_keeps_its_skills(tmp_path: Path, skill: Path) -> None:
 
 
 MALFORMED = {
-    "": (1, "there is no front matter"),
-    "# Title\n": (1, "there is no front matter"),
+    "": (1, "the front matter is missing"),
+    "# Title\n": (1, "the front matter is missing"),
     "---\nname: x\n": (1, "the front matter has no end"),
     "---\nname: x\ndescription: a: b\n---\n": (3, "the front matter is not YAML"),
     "---\n- a\n---\n": (2, "the front matter is not a mapping"),
@@ -242,7 +242,7 @@ def test_descriptions_are_told_in_one_line() -> None:
         ("./skills/none", "E401 there is no directory './skills/none' with a file 'SKILL.md'"),
         ("./none/*", "E401 there is no directory that matches './none/*' with a file 'SKILL.md'"),
         ("./skills/notes", "E401 there is no directory './skills/notes' with a file 'SKILL.md'"),
-        ("./bad/*", "E103 bad/broken/SKILL.md:1: there is no front matter"),
+        ("./bad/*", "E103 bad/broken/SKILL.md:1: the front matter is missing"),
         ("./out/*", "out' leads out of '"),
         ("./large/*", "has more than 4 MiB"),
         ("./twice/*/*", "E105 two skills are called 'one'"),

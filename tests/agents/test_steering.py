@@ -17,6 +17,7 @@ import pytest
 
 from flowengine import Agent, Conflict, Engine
 from flowengine.testing import call, scripted
+from flowengine.testing.recording import record
 
 RUN = "run"
 """The step that runs the agents."""
@@ -69,6 +70,10 @@ def test_messages_join_the_conversation_after_the_results_and_after_the_answer(
     assert response.output == "second"
     requests = [said(request.messages) for request in model.requests]
     assert [len(request) for request in requests] == [1, 4, 6]
+    case, differences = record(engine, response.execution, "steered")
+    assert differences == []
+    names = [one["name"] for one in case["signals"]]
+    assert names == ["agent.follow_up", "agent.steer", "agent.steer"]
     assert all(later[: len(one)] == one for one, later in pairwise(requests))
 
 

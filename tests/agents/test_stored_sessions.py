@@ -179,6 +179,25 @@ def test_an_ended_session_can_be_read_and_branched(engine: Engine) -> None:
     assert said(engine, "bob") == ["1", "re 1"]
 
 
+def test_a_session_without_budget_says_whose_it_was_and_continues_as_another_one(
+    engine: Engine,
+) -> None:
+    reply = {"text": "yes", "repeat": True, "usage": {"input_tokens": 90, "output_tokens": 30}}
+    with scripted(reply):
+        while (
+            last := clerk().run("1", session="ana", engine=engine, budget={"tokens": 300})
+        ).output:
+            assert last.termination == "resolved"
+    assert last.termination == "budget"
+    assert str(last.reason).startswith("'Clerk' has ")
+    with pytest.raises(UsageError, match="has ended: its budget is used up") as refused:
+        clerk().run("2", session="ana", engine=engine)
+    assert "engine.sessions.branch('ana', NAME)" in str(refused.value.hint)
+    engine.sessions.branch("ana", "bob")
+    talk(engine, "bob", "2")
+    assert said(engine, "bob")[-2:] == ["2", "re 2"]
+
+
 def test_a_deleted_session_leaves_its_name(engine: Engine) -> None:
     talk(engine, "ana", "1")
     engine.sessions.delete("ana")

@@ -50,7 +50,7 @@ def test_a_working_folder_that_is_not_there_stops_the_run_before_its_first_step(
     flowengine: CommandLine, hello: Path, tmp_path: Path
 ) -> None:
     refused = flowengine("run", hello, "--workdir", "/nope", code=2)
-    assert "workdir: there is no directory /nope" in refused.err
+    assert "workdir: /nope is not a directory" in refused.err
     assert not (tmp_path / ".flowengine").exists()
 
 

@@ -90,6 +90,32 @@ def test_items_may_be_named_by_any_text(flowengine: CommandLine) -> None:
     assert sorted(path) == sorted(["each", *ways])
 
 
+def test_a_steered_agent_becomes_a_case(flowengine: CommandLine) -> None:
+    flowengine.write("desk.py", "def refund(order: int) -> str:\n    return 'refunded'\n")
+    flowengine.write("replies.yaml", "- calls: [{name: refund, arguments: {order: 7}}]\n- Oui.\n")
+    flowengine.write(
+        "desk.yaml",
+        "flowengine: 1\nid: desk\n"
+        "tools: {refund: {python: 'desk:refund', effect: once, approval: required}}\n"
+        "agents: {desk: {instructions: Help., model: scripted/replies.yaml, tools: [refund]}}\n"
+        "steps: [{id: answer, agent: desk, with: {prompt: Hi.}}]\n",
+    )
+    flowengine("run", "desk.yaml", "--id", "it", code=4)
+    flowengine("signal", "it", "agent.steer", "--text", "In French.", "--no-resume")
+    flowengine("approve", "--all")
+
+    flowengine("test", "desk.yaml", "--from", "it")
+
+    [case] = yaml.safe_load((flowengine.folder / "desk.test.yaml").read_text())["cases"]
+    assert [one["name"] for one in case["signals"]] == ["agent.steer"]
+    assert "content: In French." in (flowengine.folder / "desk.test.yaml").read_text()
+    assert flowengine("test", "-q").out.endswith("1 passed\n")
+    flowengine.write(
+        "desk.test.yaml", "cases: [{name: a, signals: [{name: agent.stear, data: Quickly.}]}]\n"
+    )
+    assert "no signal 'agent.stear'" in flowengine("test", code=3).err
+
+
 def test_results_are_written_as_junit_xml(order: CommandLine) -> None:
     order.write("order.test.yaml", cases(
         f"{{name: 'small & <good>', inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}},"
@@ -113,6 +139,8 @@ def test_results_are_written_as_junit_xml(order: CommandLine) -> None:
     assert bad.get("name") == 'bad "one" \ufffd[31m\ufffd\ufffd'
     [failure] = bad
     assert failure.tag == "failure"
+    told = str(failure.get("message"))
+    assert told.endswith(': outputs: late: expected "a<b>&]]>", found "too late"')
     assert "a<b>&]]>" in str(failure.text)
     assert str(failure.text).startswith("order.test.yaml:")
     assert float(str(good.get("time"))) >= 0

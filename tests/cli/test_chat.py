@@ -125,8 +125,8 @@ def test_the_commands_of_a_chat_are_listed_one_in_a_line(folder: Path) -> None:
 
     assert "/tools   the tools of the agents" in helped
     assert "/quit    leave it open, to be resumed later (or press Ctrl-D)" in helped
-    assert "there is no command /tols: did you mean '/tools'?\n" in wrong
-    assert "there is no command /x\n" in wrong
+    assert "unknown command /tols: did you mean '/tools'?\n" in wrong
+    assert "unknown command /x\n" in wrong
     assert wrong.splitlines().count("/help    show these commands") == 2
 
 
@@ -193,7 +193,7 @@ def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path)
     )
     told = (
         "ModelError: the key is not valid\n"
-        "There is no answer. /retry asks again, or say something else.\n"
+        "The model did not answer. Enter /retry to ask again, or enter another message.\n"
     )
 
     first = chat(folder, "I am Ana\n", "talk.yaml")

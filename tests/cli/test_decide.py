@@ -42,8 +42,8 @@ def test_a_dry_run_promises_only_what_the_user_may_decide(
     assert dry.err.startswith("1 would be decided, nothing was\n")
     told = [line.partition(" would be refused: ")[2] for line in dry.err.splitlines()[1:]]
     assert told[:3] == [
-        "user:ana may not decide it, but user:ben",
-        "user:ana may not decide it, it is excluded",
+        "user:ana is not allowed to decide it, but user:ben",
+        "user:ana is not allowed to decide it, it is excluded",
         "it must be claimed first",
     ]
     assert told[3].startswith("it expired at 20")

@@ -280,7 +280,7 @@ def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> 
         told = flowengine("run", flow).err
     finally:
         unregister_provider("stubborn")
-    warning = "environment 'notes' could not be closed (OSError); "
+    warning = "environment 'notes' could not be closed (OSError). "
     assert f"warning: {warning}" in told
     execution = flowengine.newest()
     shown = flowengine("--json", "show", execution).json()

@@ -10,6 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
+from flowengine.kernel.notation.times import parse_time
 from tests.engines.world import Clock
 
 TELL = """\
@@ -76,6 +77,9 @@ def test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_o
         [(what, shown)] = reasons(engine, "it")
         assert what.startswith("the notification by 'tell' is not sent yet: ")
         assert ("no route" in what, shown) == (True, command)
+        [reason] = [one for one in engine.executions.why("it") if "notification" in one["what"]]
+        assert reason["since"] == sent["started_at"]
+        assert parse_time(reason["due"]) == engine.store.execution(sent["execution"]).due
         pauses = 0
         while engine.resume(sent["execution"]).status == "waiting":
             clock.time = engine.store.execution(sent["execution"]).due or 0

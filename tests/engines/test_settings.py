@@ -122,7 +122,7 @@ def test_acting_for_others_is_forbidden_if_one_file_forbids_it(
     ("content", "reason"),
     [
         (b"\x89PNG", "the file is not UTF-8"),
-        (b"durablity: power", "there is no setting 'durablity'"),
+        (b"durablity: power", "unknown setting 'durablity'"),
         (b"root: hunter2", "its keys are not settings"),
         (b"a: [hunter2", "this cannot be read as YAML"),
     ],

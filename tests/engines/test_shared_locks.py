@@ -208,7 +208,7 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
                 break
     with Engine(store, linger=0) as engine:
         first = engine.executions.why("e1")[0]
-        assert first["what"] == "the lock 'a' is free for it now; not resumed yet"
+        assert first["what"] == "the lock 'a' is free for it now (not resumed yet)"
         assert first["command"] == "flowengine resume e1"
         assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
 

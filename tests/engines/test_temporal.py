@@ -589,7 +589,7 @@ def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> No
             return {one["execution"] for one in engine.executions.list(flow="pruned").items}
 
         wait_until(lambda: engine.store.prune(before, ["cancelled"]).executions > 0)
-        assert engine.store.prune(1) == (0, 0, 0)
+        assert engine.store.prune(1) == (0, 0, 0, 0)
         engine.store.prune(before, ["failed"])
         wait_until(lambda: left() == {"pruned-open"}, 240, pause=1)  # it takes half a minute
         wait_until(lambda: is_gone(engine, "pruned-cancelled"), 240, pause=1)

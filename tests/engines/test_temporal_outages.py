@@ -270,7 +270,7 @@ def test_a_worker_without_the_package_of_a_kind_leaves_the_attempt_to_another(
         [(about, message)] = warnings(engine, "shout")
         assert about == "attempt"
         assert f"could not begin yet: the worker {older.process.pid}@" in message
-        assert "lacks what it needs: there is no step kind 'shout'; installed are" in message
+        assert "cannot run it: there is no step kind 'shout'; installed are" in message
         assert message in str(engine.executions.show("shout")["warnings"])
         with RunningWorker(address, via=["env", f"PYTHONPATH={package}"]):
             until(lambda: engine.executions.result("shout").status == "succeeded", bound=240)

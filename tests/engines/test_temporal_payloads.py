@@ -111,7 +111,7 @@ def test_temporals_own_program_shows_them(api: Api, store: str, tmp_path: Path) 
 def test_who_may_decode(api: Api, store: str) -> None:
     body = {"payloads": [payload("json/plain", b"1")]}
     refused = api("POST", DECODE, body, token=api.token("user:cora"), code=403)
-    assert refused["detail"] == "user:cora lacks the right 'content' on all flows"
+    assert refused["detail"] == "user:cora does not have the right 'content' on all flows"
     api("POST", DECODE, body, token=api.token("user:vera"), code=200)
     api("POST", ENCODE, body, token=api.token("user:vera"), code=403)
     api("POST", DECODE, body, token=None, code=401)

@@ -250,7 +250,7 @@ def test_what_is_no_command_is_refused(docker: Containers) -> None:
 
 
 def test_it_runs_in_containers_only(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentUnavailable, match="containers only; kind: bash"):
+    with pytest.raises(EnvironmentUnavailable, match=r"containers only\. kind: bash"):
         open_resource(DockerProvider(), HostSandbox, tmp_path, policy={"network": "any"})
 
 

@@ -529,9 +529,9 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
 @each_row(
     ("place", "message"),
     [
-        ("ex*mple.org:443", "is not a pattern; one is written"),
-        ("*", "is not a pattern; one is written"),
-        ("example..org", "is not a destination; write host:port"),
+        ("ex*mple.org:443", "is not a pattern: write"),
+        ("*", "is not a pattern: write"),
+        ("example..org", "is not a destination: write host:port"),
         ("example.org:0", "is not a destination"),
         ("example.org:99999", "is not a destination"),
         ("https://example.org", "is not a destination"),

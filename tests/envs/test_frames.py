@@ -100,7 +100,7 @@ def test_a_frame_counts_once_and_in_its_turn() -> None:
         (b"", "without a header"),
         (b"\0\0\0\xff{}", "longer than its body"),
         (b"\0\0\0\x02\xff\xfe", "not JSON"),
-        (b"\0\0\0\x02[]", "no object"),
+        (b"\0\0\0\x02[]", "not an object"),
         (b"\0\x01\0\0" + b"[" * 65536, "not JSON"),
     ],
 )

@@ -185,9 +185,7 @@ def test_nothing_that_was_written_into_a_venv_shows_folders_of_the_machine(
 
     python.unlink()
     python.symlink_to(secret / "bin" / "key-tool")
-    with pytest.raises(
-        Refused, match=f"a link leads to {secret}, which is no directory of an inter"
-    ):
+    with pytest.raises(Refused, match=f"a link leads to {secret}, not a directory of an inter"):
         shown()
     python.unlink()
     python.parent.joinpath("python3").unlink(missing_ok=True)

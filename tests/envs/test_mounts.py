@@ -173,13 +173,13 @@ def test_links_that_stay_below_and_paths_that_are_named_are_followed(
     assert read("../secret") == b"secret"
     assert read(str(project.parent / "linked")) == b"secret"  # no sandbox sees a home directory
     for name in ("project/out", "both", "project/hidden"):
-        with pytest.raises(EnvironmentUnavailable, match=r"through the link /.*; name the path"):
+        with pytest.raises(EnvironmentUnavailable, match=r"through the link /.*: name the path"):
             read(str(project.parent / name))
     with pytest.raises(EnvironmentUnavailable):
         read(str(project.parent / "loop"))
     assert read(str(project.parent / ".aws")) == read("../.aws") == b".aws"
     with pytest.raises(
-        EnvironmentUnavailable, match=r"hidden directory of the home directory; name its path"
+        EnvironmentUnavailable, match=r"hidden directory of the home directory: name its path"
     ):
         read("project/hidden", project.parent)
 
@@ -192,7 +192,7 @@ def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(
     (project / "docs").rename(project / "moved")
     (project / "docs").symlink_to("../secret")
 
-    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
+    with pytest.raises(Refused, match=r"/src is not the opened directory"):
         manager.ensure({**box, "mounts": {"/src": repo.id}})
 
 
@@ -321,7 +321,7 @@ def test_a_folder_that_containers_of_root_cannot_write_is_refused(
     repo = declared(manager, path=str(project), mode="rw")
     spec = {**OWNER, "kind": "bash", "provider": "docker", "mounts": {"/src": repo}}
 
-    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who may not write"):
+    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who cannot write"):
         manager.ensure(spec)
 
 
@@ -337,7 +337,7 @@ def test_a_folder_that_is_swapped_while_the_sandbox_starts_is_seen_by_no_program
 
     work = tmp_path / "work"
     work.mkdir()
-    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
+    with pytest.raises(Refused, match=r"/src is not the opened directory"):
         open_resource(BashProvider(), Raced, work, mounts={"/src": project / "docs"})
 
 

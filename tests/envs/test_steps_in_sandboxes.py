@@ -155,7 +155,7 @@ def test_a_value_that_is_too_large_never_reaches_the_engines_memory(
     with opened(provider, sandbox, work) as bash:
         tracemalloc.start()
         try:
-            with pytest.raises(ValidationError, match=r"is over 16 MiB; keep it as a file"):
+            with pytest.raises(ValidationError, match=r"is over 16 MiB: keep it as a file"):
                 run(provider, bash, context, script='truncate -s 200M "$FLOW_OUTPUT"')
             _, peak = tracemalloc.get_traced_memory()
         finally:
@@ -259,9 +259,9 @@ def test_a_program_without_a_network_learns_why(
         assert "gaierror" in told["any"]
         return
     assert told == {
-        "None": "programs in this environment reach no network; allow hosts in policy.network",
+        "None": "programs in this environment reach no network: allow hosts in policy.network",
         "['api.invalid:443']": (
-            "programs in this environment reach only api.invalid:443; allow hosts in policy.network"
+            "programs in this environment reach only api.invalid:443: allow hosts in policy.network"
         ),
     }
 

@@ -66,13 +66,13 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         "limits.cpus": "must be a finite number",
         "limits.time": "must be greater than 0",
         "limits.mem": "is unknown; did you mean 'memory'?",
-        "limits.disk": "is not a valid size; write for example 512MiB or 2GB",
+        "limits.disk": "is not a valid size: write for example 512MiB or 2GB",
         "requires.isolation": "is none, process, namespace, container; did you mean 'container'?",
         "requires.netwrk": "is unknown; did you mean 'network'?",
         "requires.memory": "must be true",
         "approval": "is 'requird'; did you mean 'required'?",
         "on_wait": "is 'kep'; did you mean 'keep'?",
-        "keep_for": "is not a valid duration; write for example 90s, 15m or 1h30m",
+        "keep_for": "is not a valid duration: write for example 90s, 15m or 1h30m",
     }
 
 

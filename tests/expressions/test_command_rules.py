@@ -66,7 +66,7 @@ def test_words_are_words(command: str | list[str], words: list[str]) -> None:
 
 def test_the_refusal_names_word_and_rule() -> None:
     with pytest.raises(
-        Refused, match="box: 'rm' is not allowed; policy 'allow' has 'ls', 'git log'"
+        Refused, match="box: 'rm' is not allowed: policy 'allow' has 'ls', 'git log'"
     ):
         check("rm x", ALLOW, "box")
     with pytest.raises(Refused, match="'--output=f' lets 'git' write files or run programs"):

@@ -144,7 +144,7 @@ def test_digest_is_that_of_the_canonical_json(evaluate: Any) -> None:
         ("format_time(now, 'QQ')", "does not support 'QQ'"),
         ("format_time(now, 'yyyy', 'Mars/Base')", "no time zone 'Mars/Base'"),
         ("duration('' + '100000w')", "'100000w' is longer than a hundred years"),
-        ("duration('' + '-100.5y')", "'-100.5y' is not a valid duration; write for example 90s"),
+        ("duration('' + '-100.5y')", "'-100.5y' is not a valid duration: write for example 90s"),
         ("duration('' + '-1000000h')", "longer than a hundred years"),
         ("duration('' + '')", "is not a valid duration"),
         ("duration('' + '.h')", "is not a valid duration"),

@@ -74,4 +74,4 @@ def test_explain_lists_prints_and_suggests() -> None:
 
     unknown = flowengine("explain", "E99")
     assert (unknown.code, unknown.out) == (9, "")
-    assert "there is no error code 'E99'" in unknown.err
+    assert "unknown error code 'E99'" in unknown.err

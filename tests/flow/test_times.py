@@ -93,7 +93,7 @@ def test_a_time_without_its_offset_is_told_so_everywhere() -> None:
     text = "2016-12-05T21:29:29.5"
     with pytest.raises(InputError, match=f"'at' must be a date-time with an offset, as in {text}Z"):
         validate({"type": "string", "format": "date-time"}, text, "input 'at'")
-    with pytest.raises(ValueError, match=f"its offset is missing; write for example {text}Z"):
+    with pytest.raises(ValueError, match=f"its offset is missing: write for example {text}Z"):
         parse_time(text)
     with pytest.raises(FlowFileError, match="with offset"):
         compile_text(waiting(text))

@@ -90,7 +90,7 @@ def test_a_full_database_keeps_what_was_committed_and_goes_on(path: Path) -> Non
     seq = next(seqs) - 1
     assert caught.value.message == f"the disk that holds the store {path} is full"
     assert caught.value.hint
-    assert "committed before is kept" in caught.value.hint
+    assert "earlier commits are kept" in caught.value.hint
     assert caught.value.exit_code == 10
     expect_journal(store, seq)
     connection.execute("PRAGMA max_page_count = 1000000")
@@ -266,7 +266,7 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
         with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
             append(one, 2 + attempt)
     two = Append("e2", 0, 1, [(0, payload(1))], head=ExecutionHead("failed", 0))
-    with pytest.raises(StoreError, match="nothing since then was saved"):
+    with pytest.raises(StoreError, match="Nothing since then was saved"):
         group.commit([two])
     with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
         group.execution("e2")
@@ -298,7 +298,7 @@ def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
         with pytest.raises(StoreError, match=rf"{gone.name}, .* was {what} while") as caught:
             append(one, 2 + attempt)
         assert caught.value.exit_code == 10
-    with pytest.raises(StoreError, match="committed last may be lost"):
+    with pytest.raises(StoreError, match="last commits may be lost"):
         group.execution("e2")
     one.close()
     group.close()

@@ -78,7 +78,7 @@ def test_a_store_of_a_later_version_is_refused_with_the_version_needed(tmp_path:
     with pytest.raises(StoreError) as caught:
         SqliteStore(path)
 
-    assert "has version 99; this release supports versions up to" in caught.value.message
+    assert "has version 99. This release supports versions up to" in caught.value.message
     assert caught.value.hint == "use a release of flowengine that supports store version 99"
     assert path.read_bytes() == before
 

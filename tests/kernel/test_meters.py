@@ -169,7 +169,7 @@ def test_people_raise_what_is_used_up() -> None:
     [wait] = played.waits()
     form = wait["form"]["properties"]
 
-    assert wait["title"] == "'test' has used up its 40 tokens and 0.004 USD; continue?"
+    assert wait["title"] == "'test' has used up its 40 tokens and 0.004 USD. Continue?"
     assert (form["tokens"]["default"], form["cost_usd"]["default"]) == (80, 0.008)
     played.decide(wait["address"], "approve", form={"tokens": 500, "cost_usd": 0.5})
     assert budget_of(played)["limits"] == {"tokens": 500, "cost_usd": DOLLAR // 2}
@@ -340,7 +340,7 @@ def test_people_raise_what_is_too_little() -> None:
     while played.step():
         pass
     [wait] = played.waits()
-    assert wait["title"] == "'test' has too little left of its 70 tokens; continue?"
+    assert wait["title"] == "'test' has too little left of its 70 tokens. Continue?"
     played.decide(wait["address"], "approve", form={"tokens": 72})
     [wait] = played.waits()  # still too little
     played.decide(wait["address"], "approve", form={"tokens": 200})

@@ -98,7 +98,7 @@ def told(recorded: dict[str, Any]) -> list[Any]:
 def test_a_flow_of_another_format_is_refused() -> None:
     flow: Any = {**compile_file(FLOWS[0]).flow, "format": 1}
 
-    with pytest.raises(OtherFormat, match="it has format 1; this version of flowengine runs"):
+    with pytest.raises(OtherFormat, match="it has format 1, but this version of flowengine runs"):
         Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
 
 

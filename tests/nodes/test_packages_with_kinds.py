@@ -318,7 +318,7 @@ def test_a_kind_cannot_change_the_state_that_it_reads(folder: Path) -> None:
         result = engine.run(path)
 
     assert result.error is not None
-    assert result.error["message"] == "state is read-only here; change a copy.deepcopy() of it"
+    assert result.error["message"] == "state is read-only here: change a copy.deepcopy() of it"
 
 
 def test_state_that_a_kind_reads_has_to_be_declared_and_is_used(folder: Path) -> None:

@@ -146,7 +146,7 @@ CHANGES: list[Callable[[Any], Any]] = [
 
 @each_row("change", CHANGES)
 def test_a_change_is_refused(change: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match=r"read-only here; change a copy\.deepcopy"):
+    with pytest.raises(TypeError, match=r"read-only here: change a copy\.deepcopy"):
         change(read_only(copy.deepcopy(DATA)))
 
 

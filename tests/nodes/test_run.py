@@ -136,7 +136,7 @@ def test_process_that_a_signal_ended_has_the_exit_code_of_a_shell(bench: Bench) 
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (["no-such-program"], 127, "no-such-program: there is no such program"),
+        (["no-such-program"], 127, "no-such-program: command not found"),
         (["/etc/passwd"], 126, "/etc/passwd: not allowed to run it"),
     ],
 )
@@ -160,10 +160,10 @@ def test_a_missing_script_names_the_directory_and_the_option(
 
     folder = bench.workdir
     assert (
-        f"(it ran in an empty directory; 'cwd: .' is {folder}, which --workdir" in alone["message"]
+        f"(it ran in an empty directory. 'cwd: .' is {folder}, which --workdir" in alone["message"]
     )
     assert (
-        f"(it ran in {folder}/.; 'cwd' is relative to the --workdir, {folder})" in inside["message"]
+        f"(it ran in {folder}/.: 'cwd' is relative to the --workdir, {folder})" in inside["message"]
     )
     assert "--workdir" not in alone["data"]["stderr"]
     other = bench.fail("run", {"script": "exit 126"})
@@ -201,7 +201,7 @@ def test_what_makes_no_command_is_refused(
 def test_environment_too_large_for_the_system_names_the_way_out(bench: Bench) -> None:
     error = bench.fail("run", {"script": "true"}, {"env": {"BIG": "x" * 10**6}})
 
-    assert "large values belong in 'stdin'" in error["message"]
+    assert "Large values belong in 'stdin'" in error["message"]
 
 
 # Files

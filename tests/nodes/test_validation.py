@@ -135,7 +135,7 @@ def test_path_is_looked_for_from_the_folder_that_is_given(tmp_path: Path) -> Non
     for path in ("nope.txt", "a\0b"):
         field, told = complaint(schema, {"file": path}, folder=str(tmp_path))
         assert field == "file"
-        assert "there is no such file or directory" in told
+        assert "this file or directory does not exist" in told
 
 
 def test_bytes_count_as_text() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,10 @@ class Served:
         self.port = self._listening.getsockname()[1]
         self.ready = threading.Event()
         serving = Serving(limits=limits, **options)
+        self._tls = None
+        if serving.certificate is not None:
+            self._tls = ssl.create_default_context(cafile=serving.certificate)
+            self._tls.check_hostname = False  # it is not that of an address
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(serving)))
         self._thread.start()
         assert self.ready.wait(300)
@@ -67,8 +72,14 @@ class Served:
         self._thread.join(300)
         assert not self._thread.is_alive()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+    def connect(self, buffer: int | None = None) -> socket.socket:
+        """Return a connection, which may have a small buffer for what it receives (bytes)."""
+        connection = socket.socket()
+        if buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", self.port))
+        return connection if self._tls is None else self._tls.wrap_socket(connection)
 
     def head(self, line: str = "GET /v1/me", *more: str, host: str | None = None) -> bytes:
         lines = [f"{line} HTTP/1.1", f"Host: {host or f'127.0.0.1:{self.port}'}"]

@@ -141,7 +141,7 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     def is_refused(token: str | None) -> bool:
         """Whether the user may not; an approval that is addressed to others is another matter."""
         response = api.response(route.method, path, data if route.body else None, token=token)
-        lacks = "lacks the right" in response.text and response.status_code == 403
+        lacks = "does not have the right" in response.text and response.status_code == 403
         return lacks or response.status_code == 401
 
     for role, user in ROLES.items():
@@ -181,7 +181,7 @@ def test_an_approval_needs_the_right_and_to_be_addressed(api: Api) -> None:
     refused = api("POST", path, {"choice": "approve"}, token=api.token("user:ada"), code=403)
     assert "assignees are user:ben, group:finance" in refused["detail"]
     refused = api("POST", path, {"choice": "approve"}, token=api.token("user:vera"), code=403)
-    assert "lacks the right 'decide'" in refused["detail"]
+    assert "does not have the right 'decide'" in refused["detail"]
     scoped = api.token("user:ben", "viewer")
     api("POST", path, {"choice": "approve"}, token=scoped, code=403)
     carla = api.token("user:carla", "approver", "expense")
@@ -353,7 +353,7 @@ def test_changes_and_refusals_are_on_record(api: Api) -> None:
         ("POST", 403, "user:vera"),
         ("POST", 201, OWNER),
     ]
-    assert "lacks the right 'decide'" in items[2]["why"]
+    assert "does not have the right 'decide'" in items[2]["why"]
     assert items[2]["address"] == "127.0.0.1"
     page = api("GET", "/v1/audit?limit=1")
     assert api("GET", f"/v1/audit?limit=1&before={page['next']}")["items"][0]["status"] == 401

@@ -137,7 +137,7 @@ def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
     with pytest.raises(InputError, match="amount") as refused:
         client.start("expense", {"amount": "x"})
     assert refused.value.field == "amount"
-    with pytest.raises(NotAllowed, match="lacks the right 'decide'"):
+    with pytest.raises(NotAllowed, match="does not have the right 'decide'"):
         client.approvals.approve(wait)
     with pytest.raises(Conflict, match="only a failed execution"):
         client.executions.retry(id)

@@ -153,7 +153,7 @@ EVENTS = {"content-type": "text/event-stream"}
     ("content", "headers", "said"),
     [
         (b"<html>", {"content-type": "text/html"}, "without JSON"),
-        (b"{}", {}, "no stream of events"),
+        (b"{}", {}, "not a stream of events"),
         (b"event: entry\ndata: {\n\n", EVENTS, "cannot be understood"),
         (b"event: entry\ndata: 7\n\n", EVENTS, "cannot be understood"),
         (b"event: entry\ndata: {}\n\n", EVENTS, "cannot be understood"),

@@ -241,8 +241,8 @@ def test_a_secret_that_is_no_key_makes_no_signature_valid(
 
 def test_what_is_signed_but_does_not_fit_is_refused(hooked: Api) -> None:
     for body, said in (
-        (b"[1]", "neither a JSON object nor a form"),
-        (b"\xff", "neither a JSON object nor a form"),
+        (b"[1]", "must be a JSON object or a form"),
+        (b"\xff", "must be a JSON object or a form"),
         (b'{"order": {"id": null}}', "no text or number at 'order.id'"),
         (b'{"order": 5}', "no text or number at 'order.id'"),
     ):

@@ -169,7 +169,7 @@ def test_rights_and_requests_are_checked(api: Api) -> None:
     with Chat(api, "fe_wrong") as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
     viewer = api.token("user:owner", "viewer", content=True)
-    refused = pytest.raises(openai.PermissionDeniedError, match="lacks the right")
+    refused = pytest.raises(openai.PermissionDeniedError, match="does not have the right")
     with Chat(api, viewer) as client, refused:
         client.chat.completions.create(model="f", messages=asked("Hi"))
     with Chat(api) as client:

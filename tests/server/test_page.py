@@ -57,6 +57,7 @@ ALLOWED = {
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/log-in"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/claim"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/release"): frozenset({"approver", "admin"}),
     ("POST", "/approvals/{approval}/delegate"): frozenset({"approver", "admin"}),
@@ -301,7 +302,7 @@ def test_each_page_for_each_role(api: Api, page: PageRoute) -> None:
         if method == "POST":
             form = {"form_token": browser.form_token("/approvals"), "choice": "approve"}
         answer = browser(method, address, form)
-        lacks = answer.status_code == 403 and "lacks the right" in answer.text
+        lacks = answer.status_code == 403 and "does not have the right" in answer.text
         assert lacks is (role not in ALLOWED[method, path]), role
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import httpx2
 import pytest
+from markupsafe import escape
 
 from flowengine.engines.folds import Folds
 from flowengine.errors import UsageError
@@ -94,6 +95,36 @@ def test_a_step_shows_its_attempts_and_its_error_with_causes_and_the_command(
     assert 'href="/executions/' + order + '?at=ship"' in text
     assert "division by zero" in text
     assert owner("GET", f"/executions/{order}?at=none").status_code == 404
+
+
+ROWS = """
+flowengine: 1
+id: rows
+inputs: {text: {type: string}, other: {type: string}}
+steps: [{id: a, output: 1}]
+outputs:
+  sizes:
+    - {name: "${{ inputs.text }}", size: 3, execution: "${{ inputs.other }}"}
+    - {name: b, ok: true}
+  nested: [{in: {it: 1}}]
+  many: "${{ range(205).map(n, {'number': n}) }}"
+"""
+
+
+def test_rows_in_outputs_are_tables_with_links_to_executions(
+    api: Api, tmp_path: Path, order: str
+) -> None:
+    (tmp_path / "rows.yaml").write_text(ROWS)
+    rows = api.engine.run("rows.yaml", {"text": HOSTILE, "other": order}).execution
+    text = Browser(api)("GET", f"/executions/{rows}").text
+    tables = re.findall(r"<h2>(\w+)</h2>\s*<div[^>]*>\s*<table>(.*?)</table>", text, re.DOTALL)
+    assert [name for name, _ in tables] == ["Sizes", "Many"]
+    cells = re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", tables[0][1])
+    link = f'<a href="/executions/{order}">{order}</a>'
+    assert cells[:4] == ["Name", "Size", "Execution", "Ok"]
+    assert cells[4:] == [str(escape(HOSTILE)), "3", link, "", "b", "", "", "true"]
+    assert tables[1][1].count("<tr>") == 1 + 200
+    assert "5 more rows" in text
 
 
 def test_the_timeline_shows_attempts_waits_and_folds(api: Api, order: str) -> None:

@@ -108,7 +108,7 @@ def test_an_execution_is_started_again_with_the_same_inputs(api: Api, owner: Bro
 def test_who_may_not_start_or_see_a_flow_cannot(api: Api, owner: Browser) -> None:
     first = api.engine.run(api.flows[1], {"days": 3, "city": "Genf"}).execution
     vera, sam = Browser(api, api.token("user:vera")), Browser(api, api.token("user:sam"))
-    assert "lack the right" in vera("GET", "/flows/trip").text
+    assert "do not have the right" in vera("GET", "/flows/trip").text
     assert sam("GET", "/flows/trip").status_code == 404
     assert "trip" not in sam("GET", "/flows").text
     with open("other.yaml", "w") as file:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import http.client
 import json
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from flowengine.server.protocol import ProtocolLimits, _LimitedReader, fault_of
+from tests.certificates import own_certificate
 from tests.server.api import LOCAL, OWNER
 from tests.server.served import Served, everything, status, until
 
@@ -184,14 +184,40 @@ def test_connections_of_one_address_are_bounded(served: Served) -> None:
     until(lambda: status(served.send(close)) == 200)
 
 
-@pytest.mark.endurance
-def test_a_reader_that_does_not_read_is_cut_off(served: Served) -> None:
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def reached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server with an execution of 8 MB, with and without TLS."""
+    if request.param == "plain":
+        served = request.getfixturevalue("served")
+    else:
+        folder = tmp_path_factory.mktemp("tls")
+        own = str(own_certificate(folder, "flows.example.com"))
+        served = Served(folder, LIMITS, certificate=own, private_key=own)
     engine = served.api.engine
     id = engine.start(served.api.flows[0], {"amount": 1, "reason": "x" * 8_000_000})
     engine.resume(id)
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", served.port))
+    yield served, id
+    if request.param == "tls":
+        served.close()
+
+
+def test_a_reader_gets_short_and_long_answers(reached: tuple[Served, str]) -> None:
+    served, id = reached
+    with served.connect() as connection:
+        for path, least in (("/v1/me", 9), (f"/v1/executions/{id}", 8_000_000)):
+            connection.sendall(served.head(f"GET {path}"))
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert answer.status == 200
+            text = answer.read()
+            assert len(text) > least
+            assert json.loads(text)
+
+
+@pytest.mark.endurance
+def test_a_reader_that_does_not_read_is_cut_off(reached: tuple[Served, str]) -> None:
+    served, id = reached
+    with served.connect(buffer=4096) as connection:
         connection.sendall(served.head(f"GET /v1/executions/{id}"))
         connection.recv(1)
         until(lambda: not served.server.server_state.connections)
@@ -211,7 +237,7 @@ def test_a_reader_is_judged_by_what_it_takes() -> None:
             self.limits, self.left, self.cut = ProtocolLimits(), 10_000_000, False
             self.pause_writing()
 
-        def set_write_buffer_limits(self, high: int) -> None: ...
+        def set_write_buffer_limits(self, high: int, low: int) -> None: ...
 
         def call_later(self, seconds: float, look: Any, *given: Any) -> None:
             self.next: Any = functools.partial(look, *given)

@@ -323,7 +323,7 @@ def test_a_body_that_is_packed_is_refused(api: Api) -> None:
         problem = api("POST", path, content=b"\x1f\x8b", headers=headers, code=415)
         assert (problem["detail"], problem["hint"]) == (
             "the body is encoded as gzip",
-            "send it as it is",
+            "send it unencoded",
         )
 
 

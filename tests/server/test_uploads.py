@@ -82,7 +82,7 @@ def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
         (tmp_path / "note.txt").write_text("see")
         proof = client.upload(tmp_path / "proof.pdf")
         note = client.upload(tmp_path / "note.txt", name="../Notiz.txt")
-        with pytest.raises(NotAllowed, match="lacks the right 'content'"):
+        with pytest.raises(NotAllowed, match="does not have the right 'content'"):
             list(client.executions.download("e1", digest))
         assert note.name == "Notiz.txt"
         form = {"proof": proof._asdict()}

@@ -60,7 +60,7 @@ def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
         (
             "- It is 3.",
             "- {text: It is 3., usage: {tokens: 3}}",
-            "usage.tokens: there is no such key",
+            "usage.tokens: unknown key",
         ),
         ("{a: 1, b: 2}", '"{\\"a\\": 1, \\"b\\": 2}"', ""),
     ],

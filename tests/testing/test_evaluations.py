@@ -81,6 +81,23 @@ def test_intervals_of_differences_are_those_of_agresti_and_min() -> None:
     assert difference([(0.5, 0.5)]).low < 0 < difference([(0.5, 0.5)]).high
 
 
+def test_the_report_is_an_execution_with_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shutil.copytree(EXAMPLES, tmp_path / "evals"))
+    first = flowengine("--json", "eval", "support.eval.yaml", "--id", "e").json()
+    again = flowengine("--json", "eval", "support.eval.yaml", "--id", "e").json()
+    other = flowengine("--json", "eval", "support.eval.yaml", "--id", "e", "--case", "not sent")
+    shown = flowengine("--json", "show", first["report"]).json()
+
+    assert again["report"] == first["report"] != other.json()["report"]
+    assert shown["labels"] == {"eval": "e"}
+    assert [row["variant"] for row in shown["outputs"]["variants"]] == ["careful", "hasty"]
+    trials = shown["outputs"]["trials"]
+    assert [row["execution"] for row in trials] == [row["execution"] for row in first["trials"]]
+    assert {row["status"] for row in trials} == {"passed", "failed"}
+
+
 def test_a_killed_evaluation_continues_and_repeats_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -368,7 +368,7 @@ async def _log(acting: Acting) -> dict[str, list[str]]:
 
 async def _evaluate(acting: Acting, code: str) -> Any:
     if not acting.evaluate:
-        raise ActionFailed("code may not run on pages here; allow it with policy: {evaluate: true}")
+        raise ActionFailed("code cannot run on pages here: allow it with policy: {evaluate: true}")
     return await acting.page.evaluate(code)
 
 

@@ -122,7 +122,7 @@ async def touched(page: Page, element: Locator | None, seconds: float) -> Touche
                 return None
             fields = await focused.evaluate(_LOOK, PASSWORDS)
     except TimeoutError:
-        raise ActionFailed("timeout: the page does not say what would be done to it") from None
+        raise ActionFailed("timeout: the page does not report the effect of the action") from None
     return _read(fields if isinstance(fields, dict) else {})
 
 
@@ -217,11 +217,11 @@ def _is_in(value: str, url: str) -> bool:
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
 NOT_APPROVED = "is a new host that was not approved (policy: ask: new_host)"
 _GONE = (
-    "what was approved is no longer on the page: nothing was done; look at the page and ask again"
+    "the approved element is gone from the page. Nothing was done: look at the page and ask again"
 )
 _ANOTHER_BROWSER = (
-    "the browser was opened again since this was approved, and its page may be another one: "
-    "nothing was done; look at the page and ask again"
+    "the browser was opened again since this was approved, and its page may be another one. "
+    "Nothing was done: look at the page and ask again"
 )
 _WORDS = {
     PASSWORD: "send a form with a password",
@@ -238,7 +238,7 @@ class Unapproved(ActionFailed):
     """
 
     def __init__(self, proposed: dict[str, Any]) -> None:
-        super().__init__(f"not approved: people have to approve it first: {proposed['action']}")
+        super().__init__(f"it needs an approval first: {proposed['action']}")
         self.proposed = proposed
 
 

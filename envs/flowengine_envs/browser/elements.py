@@ -76,10 +76,10 @@ async def find(
         raise ActionFailed("name the element by either 'ref' or 'selector'")
     if ref is not None:
         if not _REFERENCE.match(ref):
-            raise ActionFailed(f"'{ref:.40}' is not a reference; they look like e5 or f1e5")
+            raise ActionFailed(f"'{ref:.40}' is not a reference: they look like e5 or f1e5")
         locator = acting.page.locator(f"aria-ref={ref}")
         if await _answer(locator.count(), acting.action_timeout) != 1:
-            raise ActionFailed(f"reference {ref} is no longer on the page; observe again")
+            raise ActionFailed(f"reference {ref} is no longer on the page: observe again")
         return locator
     assert selector is not None
     locator = acting.page.locator(selector)
@@ -87,7 +87,7 @@ async def find(
     number = await locator.count()
     if number > 1:
         raise ActionFailed(
-            f"'{selector:.200}' fits {number} elements; take one of them by its reference:\n"
+            f"'{selector:.200}' fits {number} elements: take one of them by its reference:\n"
             + "\n".join([await _line(locator.nth(at)) for at in range(min(number, _MOST_SHOWN))])
         )
     return locator
@@ -111,7 +111,7 @@ async def _wait(acting: Acting, locator: Locator, selector: str, *, hidden: bool
             await _until(acting, reason, f"'{selector:.200}': ", waited)
     except faults.TimeoutError:
         await _answer(first.count(), _PATIENCE)  # Raises if the page does not respond at all.
-        what = f"there is no such element after {seconds:g} s"
+        what = f"no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
         raise ActionFailed(f"'{selector:.200}': {reason_of(error)}") from None

@@ -11,8 +11,8 @@ from pathlib import Path
 from flowengine_envs.documents import conversion
 
 INSTALL = (
-    "on Debian or Ubuntu: apt-get install chromium; elsewhere: python -m playwright install "
-    "chromium; or name one that is installed (config: program)"
+    "on Debian or Ubuntu: apt-get install chromium. Elsewhere: python -m playwright install "
+    "chromium. Or name an installed one (config: program)"
 )
 _PROGRAMS = (
     "/usr/lib/chromium/chromium",

@@ -94,7 +94,7 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
         left = max(0.001, deadline - loop.time())
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
     except faults.TimeoutError:
-        raise ActionFailed(f"{late} completely; this is what has come so far") from None
+        raise ActionFailed(f"{late} completely: this is the loaded part") from None
 
 
 async def _response(

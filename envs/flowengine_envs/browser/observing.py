@@ -202,11 +202,11 @@ async def _lost(
     """Return an observation that states why the tab cannot be observed, or None."""
     if tab.crashed:
         await session.remove(tab)
-        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
+        return WebObservation("", "", b"", "", "the page crashed, and a blank one takes its place")
     if not (await tab.answers() if answers is None else answers):
         url = shown_url(tab.page.url)
         await session.remove(tab)
-        stuck = "the page does not answer; it was closed, and a blank one takes its place"
+        stuck = "the page does not answer, so it was closed, and a blank one takes its place"
         return WebObservation("", url, b"", "", stuck)
     if tab.page.url.startswith("chrome-error:"):
         asked = tab.requests

@@ -63,7 +63,7 @@ class BrowserProvider(Provider["Browser"]):
         named = spec.config.program
         if installation.browser(named) is None:
             what = "Chromium is not installed" if named is None else f"there is no browser {named}"
-            raise EnvironmentUnavailable(f"{spec}: {what}; {installation.INSTALL}")
+            raise EnvironmentUnavailable(f"{spec}: {what}. {installation.INSTALL}")
 
     async def ensure(self, request: Request) -> Browser:
         """Start a browser with a blank page, or with its page from before a wait.

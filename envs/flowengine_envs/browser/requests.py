@@ -72,7 +72,7 @@ def checked_url(url: str) -> str:
     """
     text = url.strip()
     if not text or len(text) > _LONGEST_URL or any(ord(each) < 0x21 for each in text):
-        raise ActionFailed(f"'{url:.100}' is not an address; write https://example.org/page")
+        raise ActionFailed(f"'{url:.100}' is not an address: write https://example.org/page")
     if text.lower() == "about:blank":
         return "about:blank"
     try:
@@ -83,7 +83,7 @@ def checked_url(url: str) -> str:
     if parts.scheme.lower() not in _SCHEMES:
         named = f"scheme '{parts.scheme:.20}'" if parts.scheme else "an address without a scheme"
         raise ActionFailed(
-            f"UrlRefused: {named} is not opened; only http, https and files of the workspace are"
+            f"UrlRefused: {named} is not opened: only http, https and files of the workspace are"
         )
     if not host:
         raise ActionFailed(f"UrlRefused: '{text:.100}' names no host")
@@ -454,7 +454,7 @@ class WorkspaceFiles:
             if path.startswith(f"{root}/"):
                 return path[len(root) + 1 :]
         raise ActionFailed(
-            f"UrlRefused: '{path:.200}' is not in the workspace; write file://{ROOT}/page.html"
+            f"UrlRefused: '{path:.200}' is not in the workspace: write file://{ROOT}/page.html"
         )
 
     def _read(self, path: str) -> bytes:

@@ -331,7 +331,7 @@ class Browser(Verbs):
         if error is not None and not await session.has_ended():
             why = f"the page cannot be observed: {error}"[:500]
         else:
-            why = "browser lost: its processes have ended; the next action starts it again"
+            why = "browser lost: its processes have ended. The next action starts it again"
         return WebObservation("", "", b"", "", why, generation=self.generation)
 
     # Starting
@@ -375,7 +375,7 @@ class Browser(Verbs):
 
 
 def _without_link(path: str, flags: int) -> int:
-    """Open a file that is no link: a program in a sandbox may have made it."""
+    """Open a file that is not a link: a program in a sandbox may have made it."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

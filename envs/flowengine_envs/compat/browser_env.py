@@ -193,7 +193,7 @@ class _FarConverter(Converter):
 KEY = "web_env"
 """The context variable in which the tools find a browser."""
 _DECLARE = (
-    "give the run context_variables={'web_env': BrowserEnv(network=\"public\")}; in a flow file, "
+    "give the run context_variables={'web_env': BrowserEnv(network=\"public\")}. In a flow file, "
     "declare environments: {browser: {kind: browser, policy: {network: public}}} and use the tools "
     "std.browser_open, std.browser_click, …"
 )
@@ -205,7 +205,7 @@ class BrowserEnv(Unmanaged[Browser]):
     """A browser, which starts with the first action.
 
     Args:
-        page: A page that the caller has opened with Playwright's asynchronous API; or
+        page: A page that the caller has opened with Playwright's asynchronous API, or
         context: a profile, or
         browser: a browser. They are used on the event loop that runs when this object is created,
             and are not closed.

@@ -427,7 +427,7 @@ def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
         inner = inspect.signature(tool)
         takes = key if key in inner.parameters else "env"
         if takes not in inner.parameters:
-            raise ValidationError(f"{tool.__name__} has neither a parameter '{key}' nor 'env'")
+            raise ValidationError(f"{tool.__name__} needs a parameter '{key}' or 'env'")
         passes = "context_variables" in inner.parameters or hasattr(tool, "__environments__")
 
         hidden = {takes, "context_variables"}

@@ -97,7 +97,7 @@ class UnsupportedFormat(Unreadable):
 
 
 class Damaged(Unreadable):
-    """The file is not what it claims to be, or a part of it is missing."""
+    """The file does not have the format that it claims, or a part of it is missing."""
 
 
 class PasswordRequired(Unreadable):

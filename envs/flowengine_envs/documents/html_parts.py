@@ -1,4 +1,4 @@
-"""Parts of web pages: the main content, tables, lists, forms, and what is nested too deeply."""
+"""Parts of web pages: the main content, tables, lists, forms, and elements nested too deeply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowengine_envs.documents.word_styles import numbered
 
 # The main content of a page, which is moved before menus, search boxes and sidebars.
 #
-# Source: HTML Living Standard, 4.4.14 (`main`) and 4.3.2 (`article`); WAI-ARIA 1.2, role `main`.
+# Source: HTML Living Standard, 4.4.14 (`main`) and 4.3.2 (`article`), WAI-ARIA 1.2, role `main`.
 
 _MAIN = "//main | //*[@role='main']"
 _ARTICLE = "//article"
@@ -57,7 +57,7 @@ def _move(element: Any, to: Any, at: int) -> None:
 
 # Elements that are shown as others, or elsewhere.
 #
-# Source: WAI-ARIA 1.2, 5.4; HTML Living Standard, 4.9.7 (`tfoot`), 4.11.4 (`dialog`) and 4.12.3
+# Source: WAI-ARIA 1.2, 5.4, and HTML Living Standard, 4.9.7 (`tfoot`), 4.11.4 (`dialog`) and 4.12.3
 # (`template`).
 
 _ROLES = {

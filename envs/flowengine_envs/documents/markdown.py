@@ -129,7 +129,7 @@ def _code(text: str) -> str:
 
 
 def target(url: str) -> str:
-    """Return the target of a link in Markdown, empty if there is no safe target."""
+    """Return the target of a link in Markdown, empty if it is not safe."""
     url = "".join(url.split()) if "\n" in url or "\t" in url else url.strip()
     scheme = _SCHEME.match(url)
     if scheme is not None and scheme[1].lower() not in _SAFE_SCHEMES:

@@ -129,7 +129,7 @@ class Pages:
             searched: The text to search for. Repeating it continues after the last match.
 
         Returns:
-            The offset in the text, or None if there is no match, which leaves the current page
+            The offset in the text, or None without a match, which leaves the current page
             unchanged.
         """
         start = self._starts[self.current - 1]

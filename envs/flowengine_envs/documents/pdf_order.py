@@ -199,7 +199,7 @@ def _level(line: PdfLine, body: float) -> int:
 
 
 def _is_bold_heading(line: PdfLine, body: float) -> bool:
-    """Return whether a line is short and bold, and neither a label nor the end of a sentence."""
+    """Return whether a line is short and bold, but not a label or the end of a sentence."""
     text = line.text.strip()
     return (
         line.bold

@@ -254,8 +254,8 @@ def _rows(
 ) -> list[list[dict[int, str]]]:
     """Return the rows of a table: the texts of their lines by column.
 
-    Where rows are farther apart than lines, the distance shows what belongs together. Elsewhere, a
-    line with a single text continues the row above it.
+    Where rows are farther apart than lines, the distance shows which lines belong together.
+    Elsewhere, a line with a single text continues the row above it.
     """
     texts = [_by_column(line, columns, gap) for line in lines]
     tight = _tight_step(lines)

@@ -41,7 +41,7 @@ def convert(data: bytes, out: Writer, picture: bool = False) -> None:
             warnings.simplefilter("ignore")  # the number of pixels is checked below
             image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG", "GIF", "WEBP"])
     except UnidentifiedImageError:
-        message = "the image cannot be read: it is no PNG, JPEG, GIF or WebP file"
+        message = "the image cannot be read: it is not a PNG, JPEG, GIF or WebP file"
         raise Damaged(message) from None
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"the image cannot be read: {error}") from None

@@ -142,7 +142,7 @@ _OFFSET = 0xF000
 
 
 def shown(text: str, font: str) -> str:
-    """Return a text as it is shown in a font. A sign without an equivalent is left out.
+    """Return the visible form of a text in a font. A sign without an equivalent is left out.
 
     Args:
         text: The text.

@@ -21,7 +21,7 @@ from flowengine_envs.documents.document import (
 from flowengine_envs.documents.markdown import Writer
 
 Reader = Callable[[bytes, str, ConversionLimits], Writer]
-"""Takes the bytes of a file, its name and its limits, and returns what was written."""
+"""Takes the bytes of a file, its name and its limits, and returns the written text."""
 _DEEPEST = 3
 _ENCRYPTED, _UTF_8 = 0x1, 0x800
 _OF_SYSTEMS = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))

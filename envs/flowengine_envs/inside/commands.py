@@ -308,7 +308,7 @@ class RunningCommand:
         self._look()
 
     def _look(self) -> None:
-        """Finish once the program has ended and no more output can arrive."""
+        """Finish once the program has ended and its output is complete."""
         waiting = self._reader is not None or any(each.open for each in self._captures.values())
         if self._ended is not None and not waiting:
             self._finish()

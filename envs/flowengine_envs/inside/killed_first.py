@@ -4,10 +4,10 @@ The kernel kills the process with the highest score. That of programs is the hig
 keepers and of other forks of the supervisor are between it and the supervisor's.
 
 A killed program can hold its memory for a while after the kernel has stopped considering it: its
-first thread has ended, but another has not, or its files are still open. Whoever allocates memory
-then makes the kernel kill the next process. Where the supervisor shares the limit of the programs,
-it therefore has a *reserve*: processes that hold memory, which the kernel kills before it and its
-keepers.
+first thread has ended, but another has not, or its files are still open. A process that allocates
+memory then makes the kernel kill the next process. Where the supervisor shares the limit of the
+programs, it therefore has a *reserve*: processes that hold memory, which the kernel kills before it
+and its keepers.
 """
 
 from __future__ import annotations

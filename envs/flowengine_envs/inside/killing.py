@@ -1,7 +1,7 @@
 """Ends process trees, even if their processes fork faster than they can be found.
 
 A stopped process cannot fork, so processes are stopped before they are killed. Known process groups
-are stopped with one call each, which no member escapes. Other processes are stopped as they are
+are stopped with one call each, which no member escapes. Other processes are stopped when they are
 found. If all process ids belong to the supervisor's sandbox, one call stops everything, and
 unrelated processes continue a moment later.
 """

@@ -247,7 +247,7 @@ class SupervisorServer:
         except NoCommand as error:
             self._fault(id, "bad_request", str(error))
         except Gone:
-            self._fault(id, "gone", "there is no terminal")
+            self._fault(id, "gone", "the terminal is gone")
         except (KeyError, TypeError, ValueError) as error:
             self._fault(id, "bad_request", f"{type(error).__name__}: {error}")
         except OSError as error:
@@ -283,7 +283,7 @@ class SupervisorServer:
     def _hello(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         if header["version"] != frames.VERSION:
             raise _Fault(
-                "version", f"version {header['version']!r}; this supervisor speaks {frames.VERSION}"
+                "version", f"version {header['version']!r}: this supervisor speaks {frames.VERSION}"
             )
         for path, text in header["files"].items():
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -170,13 +170,13 @@ def _check_root(request: Request, held: Capabilities) -> None:
         return
     if held.isolation == "none":
         raise EnvironmentUnavailable(
-            f"{request.spec}: commands on 'host' can read outside of the policy's root; take "
-            "provider: namespace or docker, or say confine: cwd"
+            f"{request.spec}: commands on 'host' can read outside of the policy's root: use "
+            "provider: namespace or docker, or set confine: cwd"
         )
     if posixpath.normpath(policy.root) not in {".", "/workspace"}:
         raise EnvironmentUnavailable(
             f"{request.spec}: commands can read all of the workspace, also outside of the policy's "
-            f"root {policy.root}; if that is acceptable, say confine: cwd"
+            f"root {policy.root}; if that is acceptable, set confine: cwd"
         )
 
 
@@ -184,7 +184,7 @@ def _below(spec: Spec, workdir: str, root: str) -> str:
     folder = posixpath.normpath(posixpath.join(workdir, root))
     if not _is_below(folder, workdir):
         raise EnvironmentUnavailable(
-            f"{spec}: policy root {root!r} is not in the workspace {workdir}; "
+            f"{spec}: policy root {root!r} is not in the workspace {workdir}: "
             "name a directory in it"
         )
     return folder

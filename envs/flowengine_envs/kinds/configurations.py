@@ -27,7 +27,7 @@ def _alone(other: str, default: str) -> Callable[[str | None, ValidationInfo], s
         if value is not None and info.data.get(other, default) != default:
             raise PydanticCustomError(
                 "interpreter",
-                "is a program of this machine, and {other} one of the sandbox; use one of them",
+                "is a program of this machine, and {other} one of the sandbox: use one of them",
                 {"other": f"'{other}'"},
             )
         return value

@@ -172,7 +172,7 @@ class Folder(Resource):
         if changes.left_out:
             self._log.warning(
                 "settings of Git, editors, shells and agents are not written back, since they name "
-                "programs to run; bring them yourself if they are yours: %s",
+                "programs to run. Copy them yourself if they are yours: %s",
                 printable(", ".join(changes.left_out)),
             )
         await asyncio.to_thread(_bring, self._below, self.original, changes)

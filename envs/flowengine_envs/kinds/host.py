@@ -168,7 +168,7 @@ async def _start(
     try:
         return await context.processes.run(argv, env=env, cwd=str(cwd), stdin=stdin)
     except FileNotFoundError:
-        return Completed(127, "", f"{argv[0]}: there is no such program\n")
+        return Completed(127, "", f"{argv[0]}: command not found\n")
     except PermissionError:
         return Completed(126, "", f"{argv[0]}: not allowed to run it\n")
     except ValueError as error:
@@ -177,7 +177,7 @@ async def _start(
         ) from None
     except OSError as error:
         raise ToolError(
-            f"{argv[0]} cannot be started: {error.strerror}; large values belong in 'stdin'",
+            f"{argv[0]} cannot be started: {error.strerror}. Large values belong in 'stdin'",
             retryable=False,
         ) from None
 
@@ -186,7 +186,7 @@ async def _argv(command: Command, folder: Path, files: _Files) -> list[str]:
     if command.script is not None:
         if shutil.which("bash") is None:
             raise EnvironmentUnavailable(
-                "scripts on 'host' need bash, which is not installed; install it, or use 'argv'"
+                "scripts on 'host' need bash, which is not installed: install it, or use 'argv'"
             )
         script = folder / "script"
         script.write_text(command.script, encoding="utf-8")

@@ -139,7 +139,7 @@ def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
         raise ValidationError(str(error)) from None
     for name in headers:
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise ValidationError(f"the header {name} cannot be set: it says how a request is sent")
+            raise ValidationError(f"the header {name} cannot be set: it controls the transport")
     return {name: headers[name] for name in headers if name.lower() != "accept-encoding"}
 
 

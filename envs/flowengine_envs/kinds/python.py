@@ -117,7 +117,7 @@ class PythonSandbox(Supervised):
             left_full=bool(answer.get("left_full")),
         )
         if answer.get("gone") is not None:
-            notes.insert(0, f"since the last call {_crash(answer['gone'])}; earlier names are gone")
+            notes.insert(0, f"since the last call {_crash(answer['gone'])}: earlier names are gone")
         return result._replace(stderr=result.stderr + "".join(f"{each}\n" for each in notes))
 
     run = blocking(_run)

@@ -50,14 +50,14 @@ def names_refused_size(exit_code: int | None, output: str) -> bool:
 
     Args:
         exit_code: As in shells, 128 plus the signal number if a signal ended it.
-        output: The text with its errors, of which the end is searched.
+        output: The text with its errors. Its end is searched.
     """
     end = output[-_SEARCHED:]
     return exit_code == 128 + signal.SIGXFSZ or any(text in end for text in _REFUSED_SIZE)
 
 
 def in_file(place: str) -> str:
-    """Return the part of a truncated output that says where all of it is."""
+    """Return the part of a truncated output that names the place of the whole."""
     return f"all is in {place}"
 
 

@@ -323,13 +323,13 @@ class Database(Resource):
         if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return EnvironmentBusy(f"{self.file} is locked by another process", retryable=True)
         if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
-            hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
+            hint = ". It is read-only unless config.mode is rw" if self._reads_only else ""
             return Refused(f"{self.name} does not allow this statement: {message}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
             if self._disk is None:  # The machine's disk is full.
                 return SqlError(message, retryable=False)
             return LimitExceeded(
-                f"{self.name}: {self.file} may not have more than {size_text(self._disk)} "
+                f"{self.name}: {self.file} cannot have more than {size_text(self._disk)} "
                 "(limits.disk)",
                 data={"limit": "disk", "value": self._disk},
             )
@@ -376,7 +376,7 @@ class Sqlite(Provider[Database]):
         return Capabilities(
             "none",
             {
-                "filesystem": "one file; statements that open another are refused",
+                "filesystem": "one file, and statements that open another are refused",
                 "network": "no statement reaches it",
                 "variables": "no statement reads them",
                 "time": "a statement is interrupted",
@@ -451,7 +451,7 @@ def _file(spec: Spec, config: Any) -> str:
     if path.exists() and not path.is_file():  # SQLite would wait for the other end of a pipe
         raise EnvironmentUnavailable(f"{spec}: {path} is not a file: correct config.path")
     if config.mode != "rwc" and not path.exists():
-        create = " or say 'mode: rwc' to create it" if config.mode == "rw" else ""
+        create = " or set 'mode: rwc' to create it" if config.mode == "rw" else ""
         raise EnvironmentUnavailable(
             f"{spec}: there is no file {path}: correct config.path{create}"
         )

@@ -293,7 +293,7 @@ class SupervisedProvider(Provider[_Kind]):
             {
                 "time": "the supervisor stops a call, and kills what does not stop",
                 "total_time": "the supervisor",
-                "output": "cut in the sandbox; all of it is in a file beside the workspace",
+                "output": "cut in the sandbox, complete in a file beside the workspace",
             },
             {"output": OUTPUT, "disk": DISK},
         )

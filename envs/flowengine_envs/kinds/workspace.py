@@ -106,7 +106,7 @@ class InWorkspace(Resource):
 
     @property
     def network(self) -> str | list[str]:
-        """What programs may reach: `any`, `none`, `public`, or a list."""
+        """The destinations that programs may reach: `any`, `none`, `public`, or a list."""
         return reachable(self.request)
 
     @property
@@ -256,7 +256,7 @@ def as_entries(entries: list[dict[str, Any]], place: str) -> list[WorkspaceEntry
         LimitExceeded: It is incomplete.
     """
     if len(entries) > LISTED:
-        message = f"{place}: it has more than {LISTED:,} entries; list its directories one by one"
+        message = f"{place}: it has more than {LISTED:,} entries: list its directories one by one"
         raise LimitExceeded(message)
     return [WorkspaceEntry(**each) for each in entries]
 
@@ -391,7 +391,7 @@ class StepFiles:
                     left -= file["size"]
             except LimitExceeded as error:
                 raise LimitExceeded(
-                    f"files to be kept as '{name}': {error.message}; all that a step keeps may "
+                    f"files to be kept as '{name}': {error.message}. All files kept by a step may "
                     f"have {limit}",
                     data={"limit": "disk", "value": largest},
                 ) from None
@@ -460,10 +460,10 @@ def code_of(command: Command, kind: str) -> str:
         ValidationError: It has `argv`, `stdin` or `cwd`, which have no meaning here.
     """
     if command.script is None:
-        raise ValidationError(f"'{kind}' runs a script; 'argv' belongs to bash and docker")
+        raise ValidationError(f"'{kind}' runs a script: 'argv' belongs to bash and docker")
     for name, value in (("stdin", command.stdin), ("cwd", command.cwd)):
         if value is not None:
-            raise ValidationError(f"'{kind}' has no '{name}'; pass values with 'env'")
+            raise ValidationError(f"'{kind}' has no '{name}': pass values with 'env'")
     return command.script
 
 
@@ -568,7 +568,7 @@ async def step_value(resource: StepFolder, place: str, outcome: Mapping[str, Pla
         return None
     except LimitExceeded:
         raise ValidationError(
-            f"what was written to $FLOW_OUTPUT is over {size_text(LARGEST_VALUE)}; keep it "
+            f"the content of $FLOW_OUTPUT is over {size_text(LARGEST_VALUE)}: keep it "
             "as a file with 'files'",
             data=dict(outcome),
         ) from None
@@ -582,7 +582,7 @@ async def step_value(resource: StepFolder, place: str, outcome: Mapping[str, Pla
         if outcome["exit_code"] != 0:
             return None
         raise ValidationError(
-            f"what was written to $FLOW_OUTPUT cannot be read as JSON: {error}",
+            f"the content of $FLOW_OUTPUT cannot be read as JSON: {error}",
             data=dict(outcome),
         ) from None
     return value

@@ -29,7 +29,7 @@ if sys.version_info < (3, 9):
              "newer one, or install a newer one where there is no image" % sys.version_info[:2])
 
 import gc
-gc.disable()  # until all is loaded there is no garbage
+gc.disable()  # loading makes no garbage
 import json, marshal, os
 from importlib import import_module
 from importlib.machinery import ModuleSpec

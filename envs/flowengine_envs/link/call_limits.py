@@ -226,7 +226,7 @@ class CallLimits:
 
     def left_disk_full(self) -> str:
         """Return a message that processes left by earlier calls were ended for disk usage."""
-        return f"{self.disk_full()}; processes left by earlier calls were ended"
+        return f"{self.disk_full()}: processes left by earlier calls were ended"
 
     def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:
         """Return the inputs of code in the form sent into a sandbox.
@@ -239,7 +239,7 @@ class CallLimits:
         if len(code) > LARGEST_CODE:
             raise ValidationError(
                 f"{self._name}: code has {len(code)} characters, "
-                f"at most {LARGEST_CODE} are allowed; "
+                f"at most {LARGEST_CODE} are allowed: "
                 "put it into a file of the workspace"
             )
         try:
@@ -256,6 +256,6 @@ class CallLimits:
         for text in (*argv, *env, *env.values()):
             if "\0" in text:
                 raise ValidationError(
-                    f"{self._name}: a command or variable contains a null character; pass bytes "
+                    f"{self._name}: a command or variable contains a null character: pass bytes "
                     "in a file or by stdin"
                 )

@@ -215,7 +215,7 @@ class Channel:
         return {**header, "payload": payload}
 
     async def feed(self, exchange: Exchange, *parts: bytes | Path) -> None:
-        """Send input to a started request, as fast as it is accepted.
+        """Send input to a started request, at the speed of the receiver.
 
         Args:
             exchange: The request. If it ends early, the rest is not sent.

@@ -202,7 +202,7 @@ def message(body: bytes) -> LinkMessage | Unusable:
     except (ValueError, RecursionError) as error:
         return Unusable(None, f"a header that is not JSON: {error}")
     if not isinstance(header, dict):
-        return Unusable(None, "a header that is no object")
+        return Unusable(None, "a header that is not an object")
     return LinkMessage(header, source.read())
 
 

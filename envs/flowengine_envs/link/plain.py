@@ -30,7 +30,7 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
     if value is None or type(value) in {str, int, float, bool}:
         return value
     if isinstance(value, (list, tuple, dict)) and not depth:
-        raise TypeError(f"what is nested more than {DEPTH} deep is not plain data")
+        raise TypeError(f"values nested more than {DEPTH} deep are not plain data")
     if isinstance(value, (list, tuple)):
         return [encode(item, depth - 1) for item in value]
     if isinstance(value, dict):

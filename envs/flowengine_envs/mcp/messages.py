@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
@@ -22,6 +22,8 @@ from flowengine.sdk.visible_text import printable_lines
 if TYPE_CHECKING:
     from mcp.types import JSONRPCMessage, JSONRPCResponse
     from mcp_types import RequestId
+
+    from flowengine_envs.mcp.authorization import SessionTokens
 
 LARGEST = 10 * 1024 * 1024
 """Maximum bytes of a message, if the spec sets no `output`."""
@@ -375,12 +377,14 @@ class GuardedClient(httpx2.AsyncClient):
 
     Args:
         largest: Maximum bytes of a response.
+        tokens: Adds access tokens to requests. None: they need none.
         options: Options of the client.
     """
 
-    def __init__(self, largest: int, **options: Any) -> None:
+    def __init__(self, largest: int, tokens: SessionTokens | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._largest = largest
+        self._tokens = tokens
         self.refused: int | None = None
         """Status of the last response, if it was an error."""
 
@@ -399,7 +403,7 @@ class GuardedClient(httpx2.AsyncClient):
         """
         asked = await _message(request)
         try:
-            response = await super().send(request, **options)
+            response = await self._answered(request, options)
             self.refused = response.status_code if response.status_code >= _REFUSED else None
             if asked is None or response.next_request is not None:
                 return response
@@ -411,6 +415,14 @@ class GuardedClient(httpx2.AsyncClient):
             if isinstance(error, httpx2.ReadTimeout):
                 why = f"no word for {request.extensions['timeout']['read']:g} s"
             return _broken(request, asked["id"], why, CLOSED)
+
+    async def _answered(
+        self, request: httpx2.Request, options: Mapping[str, Any]
+    ) -> httpx2.Response:
+        send = super().send
+        if self._tokens is None:
+            return await send(request, **options)
+        return await self._tokens.send(request, lambda: send(request, **options))
 
     async def _answer(
         self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response

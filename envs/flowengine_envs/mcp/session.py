@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -47,17 +49,25 @@ from flowengine_envs.mcp.messages import (
     too_large,
     unanswered,
 )
+from flowengine_envs.mcp.own_tools import call_own, own_tools
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
+    from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, JSONRPCResponse
 
 _Result = TypeVar("_Result")
+Progress = Callable[[float, float | None, str | None], None]
+"""Receives the progress of a call: how much is done, of how much if known, and a message."""
 _ITEMS = 10_000
-"""Maximum number of tools, resources or prompts of one server."""
+"""Maximum number of entries of a list of one server."""
 _PAGES = 1000
 """Maximum number of pages of such a list, because pages may be empty."""
+_COMPLETED = 100
+"""Maximum number of suggested values: the protocol's own limit."""
+_PROGRESS_SECONDS = 0.5
+"""Seconds between two reports of progress that are passed on."""
 _CLOSING = 8.0
 """Seconds within which a server and its processes must end."""
 _ALIVE = 5.0
@@ -98,6 +108,8 @@ class ConnectionSettings(NamedTuple):
     """Whether a forgotten session can be started again."""
     final: Callable[[], bool]
     """Returns whether another attempt to connect would fail in the same way."""
+    unauthorized: Callable[[], StepError | None] = lambda: None
+    """Returns why the last request had no usable access token, if so."""
 
 
 class McpSession(Resource):
@@ -130,6 +142,10 @@ class McpSession(Resource):
         """Checks whether a server that left a call unanswered still responds."""
         self._open_calls = OpenCalls()
         self._tools = ToolList(request, self.name, self._read_tools)
+        self._added = {str(tool["name"]): tool for tool in own_tools(config)}
+        """Tools for the server's resources and prompts."""
+        self._hidden: list[Plain] = []
+        """Names of the server's tools that they hide."""
         self._renewing = asyncio.Lock()
 
     @property
@@ -190,6 +206,7 @@ class McpSession(Resource):
         digest: str | None = None,
         approved: Approved | None = None,
         traceparent: str | None = None,
+        progress: Progress | None = None,
         inputs: CallInputs | None = None,
     ) -> McpToolResult:
         """Call a tool once.
@@ -204,6 +221,8 @@ class McpSession(Resource):
             digest: Digest of the offered tool. None: the tool is called in any version.
             approved: The approval, if one was requested.
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
+            progress: Receives what the server reports during the call. It is called on the
+                session's event loop, at most every 0.5 s, and must not block.
             inputs: The input that the server may request. None: it may request none.
 
         Returns:
@@ -219,8 +238,12 @@ class McpSession(Resource):
             EnvironmentLost: The server has ended. The outcome is unknown.
         """
         await self._tools.check(name, digest, approved)
+        if name in self._added:
+            content, structured = await call_own(self, name, args or {})
+            return McpToolResult(content, structured, False)
         meta: Any = None if traceparent is None else {"traceparent": traceparent}
-        call = partial(self._made_call, name, dict(args or {}), meta, inputs)
+        heard = None if progress is None else _seldom(progress)
+        call = partial(self._made_call, name, dict(args or {}), meta, heard, inputs)
         answer = await self._ask(call, f"tool {name}", timeout, inputs)
         result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
@@ -230,7 +253,13 @@ class McpSession(Resource):
         return result
 
     async def _made_call(
-        self, name: str, args: dict[str, Any], meta: Any, inputs: CallInputs | None, client: Client
+        self,
+        name: str,
+        args: dict[str, Any],
+        meta: Any,
+        heard: ProgressFnT | None,
+        inputs: CallInputs | None,
+        client: Client,
     ) -> CallToolResult:
         """Make a call, and make it again with each input that its answers request."""
         from mcp import MCPError
@@ -246,6 +275,7 @@ class McpSession(Resource):
                     input_responses=responses,
                     request_state=state,
                     meta=meta,
+                    progress_callback=heard,
                     allow_input_required=True,
                 )
             except MCPError as error:
@@ -282,6 +312,15 @@ class McpSession(Resource):
 
     list_resources = blocking(_list_resources)
     async_list_resources = awaitable(_list_resources)
+
+    async def _list_resource_templates(self) -> list[dict[str, Plain]]:
+        """Return all templates of addresses of resources: `name`, `uriTemplate` and so on."""
+        return await self._all(
+            "resource_templates", lambda client, at: client.list_resource_templates(cursor=at)
+        )
+
+    list_resource_templates = blocking(_list_resource_templates)
+    async_list_resource_templates = awaitable(_list_resource_templates)
 
     async def _read_resource(self, uri: str) -> list[dict[str, Plain]]:
         """Return the parts of a resource.
@@ -325,6 +364,49 @@ class McpSession(Resource):
     get_prompt = blocking(_get_prompt)
     async_get_prompt = awaitable(_get_prompt)
 
+    async def _complete(
+        self,
+        argument: str,
+        value: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        given: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Return the values that the server suggests for an argument, at most 100.
+
+        Args:
+            argument: Name of an argument of the prompt, or of a variable of the template.
+            value: The beginning of its value.
+            prompt: Name of a prompt.
+            template: The address of a resource template, instead of a prompt.
+            given: Values of other arguments.
+
+        Raises:
+            ToolError: Neither a prompt nor a template is named, or both. Or the server suggests no
+                values.
+        """
+        from mcp.types import PromptReference, ResourceTemplateReference
+
+        if (prompt is None) == (template is None):
+            message = f"{self.name}: completion needs either 'prompt' or 'template'"
+            raise ToolError(message, retryable=False)
+        ref: PromptReference | ResourceTemplateReference
+        if prompt is not None:
+            ref = PromptReference(name=prompt)
+        else:
+            ref = ResourceTemplateReference(uri=template or "")
+        answer = await self._ask(
+            lambda client: client.complete(
+                ref, {"name": argument, "value": value}, dict(given) if given else None
+            ),
+            f"completion of {argument}",
+        )
+        return [str(each) for each in answer.completion.values[:_COMPLETED]]
+
+    complete = blocking(_complete)
+    async_complete = awaitable(_complete)
+
     async def connect(self) -> None:
         """Open the session.
 
@@ -341,6 +423,8 @@ class McpSession(Resource):
         except EnvironmentFailure:
             raise
         except Exception as error:
+            if (unauthorized := self._connection.unauthorized()) is not None:
+                raise unauthorized from None
             why = _reason(error)
             raise EnvironmentStartFailed(
                 f"{self.name}: {why}{self.last_output()}",
@@ -544,6 +628,8 @@ class McpSession(Resource):
             return _Forgotten()
         if error.message == "Connection closed":
             return self._lost(what)
+        if (unauthorized := self._connection.unauthorized()) is not None:
+            return unauthorized
         place = f"{self.name}: {what}"
         if error.code == TOO_LARGE or _LARGE_EVENT in error.message:
             why = error.message if error.code == TOO_LARGE else too_large(self._largest)
@@ -588,7 +674,15 @@ class McpSession(Resource):
                 await self.connect()
 
     async def _read_tools(self) -> list[dict[str, Plain]]:
-        return await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        client = self._client
+        if self._added and client is not None and client.server_capabilities.tools is None:
+            return [*self._added.values()]  # A server without tools refuses to list them.
+        tools = await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        hidden = [tool["name"] for tool in tools if tool["name"] in self._added]
+        if hidden != self._hidden:
+            self._hidden = hidden
+            self._log.warning("tools for its resources and prompts hide the server's: %s", hidden)
+        return [*self._added.values(), *(tool for tool in tools if tool["name"] not in self._added)]
 
     async def _all(
         self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
@@ -649,6 +743,22 @@ async def _ping(client: Client) -> None:
     except MCPError as error:
         if error.code != METHOD_NOT_FOUND:
             raise
+
+
+def _seldom(tell: Progress) -> ProgressFnT:
+    """Return a callback of the library that passes on the first of several reports in quick order.
+
+    A server may report as often as it likes. Its text is shortened.
+    """
+    last = -math.inf
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= _PROGRESS_SECONDS:
+            last = now
+            tell(progress, total, None if message is None else brief(message))
+
+    return heard
 
 
 async def _unevaluated(name: str, result: Any) -> None:

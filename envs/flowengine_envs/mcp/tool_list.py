@@ -30,9 +30,12 @@ Tools = list[dict[str, Plain]]
 _NEEDED = {
     "tools": {"name", "inputSchema"},
     "resources": {"name", "uri"},
+    "resourceTemplates": {"name", "uriTemplate"},
     "prompts": {"name", "arguments"},
 }
 """Parts without which an entry cannot be used. The others only describe it."""
+_METHODS = {"resourceTemplates": "resources/templates/list"}
+"""Methods that are not named after what they list."""
 
 
 def usable(entries: list[Any], version: str, kinds: str) -> tuple[Tools, dict[str, str]]:
@@ -41,7 +44,7 @@ def usable(entries: list[Any], version: str, kinds: str) -> tuple[Tools, dict[st
     Args:
         entries: The entries of one page, as the server sent them.
         version: The protocol revision of the session.
-        kinds: `tools`, `resources` or `prompts`.
+        kinds: `tools`, `resources`, `resourceTemplates` or `prompts`.
 
     Returns:
         The entries, and the name of each unusable one → the reason.
@@ -175,15 +178,21 @@ def _fault(schema: Any) -> str:
 
 def _invalid_parts(entry: Mapping[str, Any], version: str, kinds: str) -> set[str]:
     """Return the parts of an entry that the protocol library refuses."""
-    from mcp.types import Prompt, Resource, Tool
+    from mcp.types import Prompt, Resource, ResourceTemplate, Tool
     from mcp_types.methods import validate_server_result
     from pydantic import BaseModel, ValidationError
 
-    forms: dict[str, type[BaseModel]] = {"tools": Tool, "resources": Resource, "prompts": Prompt}
+    forms: dict[str, type[BaseModel]] = {
+        "tools": Tool,
+        "resources": Resource,
+        "resourceTemplates": ResourceTemplate,
+        "prompts": Prompt,
+    }
+    method = _METHODS.get(kinds, f"{kinds}/list")
     page = {kinds: [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     invalid: set[str] = set()
     for validate, depth in (
-        (lambda: validate_server_result(f"{kinds}/list", version, page), 2),
+        (lambda: validate_server_result(method, version, page), 2),
         (lambda: forms[kinds].model_validate(entry, by_name=False), 0),
     ):
         try:

@@ -78,7 +78,7 @@ def destinations(spec: Spec) -> list[AllowedDestination]:
                 continue
             raise EnvironmentUnavailable(
                 f"{spec}: policy.network: {each}: a sandbox has no address but its own, so a place "
-                "needs a name; give it one in /etc/hosts of this machine"
+                "needs a name: give it one in /etc/hosts of this machine"
             )
     return [*reachable]
 
@@ -185,7 +185,7 @@ class Egress:
             self._is_full = True
             self._request.log.warning(
                 "policy.network: %s: refused, since programs have %d connections open without the "
-                "supervisor; further refusals are not logged",
+                "supervisor. Further refusals are not logged",
                 place,
                 _MOST_ACCEPTED,
             )

@@ -236,7 +236,7 @@ def _host_and_port(target: str, default: int | None) -> tuple[str, int]:
     except ValueError as error:
         raise _Bad(str(error)) from None
     if not parts.hostname or port is None:
-        raise _Bad("there is no host and port")
+        raise _Bad("the host and port are missing")
     return parts.hostname, port
 
 

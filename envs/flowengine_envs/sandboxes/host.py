@@ -54,7 +54,7 @@ class HostSandbox(ProcessSandbox):
         """Return the guarantees for programs that run as the user: limits, variables and files."""
         holds: dict[Axis, str] = {
             "variables": "only declared ones are passed on",
-            "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
+            "disk": "size of each file (RLIMIT_FSIZE), and the workspace is watched",
             **held_by_group(),
         }
         return Capabilities("none", holds, defaults(holds))
@@ -69,20 +69,20 @@ class HostSandbox(ProcessSandbox):
         network = spec.policy.network
         if not (network is None or network == "any"):
             raise EnvironmentUnavailable(
-                f"{spec}: 'host' cannot cut programs off from the network; use provider: "
-                "namespace or docker, or say network: any"
+                f"{spec}: 'host' cannot cut programs off from the network: use provider: "
+                "namespace or docker, or set network: any"
             )
 
     async def open(self) -> None:
         """Log the warning and prepare."""
         for inside in self.request.mounts:
             raise EnvironmentUnavailable(
-                f"{self.request.spec}: 'host' cannot show a directory at {inside}; use provider: "
+                f"{self.request.spec}: 'host' cannot show a directory at {inside}: use provider: "
                 "namespace or docker, or pass its path to the step"
             )
         self.request.log.warning(
             "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
-            "its programs can read and change whatever the user can",
+            "its programs can read and change everything that the user can",
             extra={"unsandboxed": True},
         )
         await super().open()

@@ -60,7 +60,7 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
     if spec.provider not in _OF_THIS_MACHINE:
         raise EnvironmentUnavailable(
             f"{spec}: 'interpreter' is a program of this machine, which '{spec.provider}' does not "
-            f"run; use provider: namespace, or name an image that has one (config: image, "
+            f"run: use provider: namespace, or name an image that has one (config: image, "
             f"{spec.kind})"
         )
     program = os.path.abspath(os.path.join(spec.folder, os.path.expanduser(named)))
@@ -87,7 +87,7 @@ def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
                 continue
             if any(_below(own, (inside,)) for own in _OWN) or _below(inside, (_WORKSPACE,)):
                 raise EnvironmentUnavailable(
-                    f"{spec}: {program} needs {inside}, where a sandbox has its own files; "
+                    f"{spec}: {program} needs {inside}, where a sandbox has its own files: "
                     "install it in another directory"
                 )
             paths[inside] = real
@@ -114,8 +114,8 @@ def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request
         is_named = is_named or inside in libraries or str(real) in libraries
         if not is_named and not _is_marked(real):
             raise Refused(
-                f"{spec}: {program} cannot be used: a link leads to {real}, which is no directory "
-                "of an interpreter; name the program that is meant"
+                f"{spec}: {program} cannot be used: a link leads to {real}, not a directory "
+                "of an interpreter. Name the intended program"
             )
 
 

@@ -32,7 +32,7 @@ for which in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):
     soft, hard = resource.getrlimit(which)
     if soft != resource.RLIM_INFINITY:
         resource.setrlimit(which, (soft // part, soft // part))
-ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
+ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: the program has no rights
 if ready >= 0:
     try:
         os.write(ready, b"1")

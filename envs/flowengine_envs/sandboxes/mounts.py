@@ -189,7 +189,7 @@ def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
             new[-1] += " (removed)"
     if new:
         request.log.warning(
-            "programs in it have made files that Git, editors, shells or agents obey; look at them "
+            "programs in it have made files that Git, editors, shells or agents obey. Inspect them "
             "before you work in their directory: %s",
             printable(", ".join(new)),
         )
@@ -238,7 +238,7 @@ def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str,
 
 def _swapped(request: Request, inside: str) -> Refused:
     return Refused(
-        f"{request.spec}: {inside} is not what was opened for it: it or a directory above it was "
+        f"{request.spec}: {inside} is not the opened directory: it or a directory above it was "
         "replaced since, perhaps by a program in a sandbox"
     )
 
@@ -281,7 +281,7 @@ def named_folder(spec: Spec, path: str) -> Path:
         is_named = hidden[0] in Path(os.path.abspath(named)).parts
         if not is_named and not working.is_relative_to(home / hidden[0]):
             raise EnvironmentUnavailable(
-                f"{spec}: {path} leads to {real}, in a hidden directory of the home directory; "
+                f"{spec}: {path} leads to {real}, in a hidden directory of the home directory: "
                 "name its path if it is meant"
             )
     return real
@@ -307,7 +307,7 @@ def _without_links(spec: Spec, path: Path) -> Path:
         if _danger(real, None) is None or links > _MOST_LINKS:
             raise EnvironmentUnavailable(
                 f"{spec}: {path} leads through the link {entry}, which a program in a sandbox may "
-                "have made; name the path that it leads to"
+                "have made: name the path that it leads to"
             )
         target = Path(os.readlink(entry))
         if target.is_absolute():
@@ -334,10 +334,10 @@ def _danger(real: Path, state: Path | None) -> str | None:
     if _is_the_systems(real) or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):
         return "it belongs to the system"
     if len(real.parts) == 2 and real.parts[1] in _SHARED:
-        return "it contains what belongs to others"
+        return "it contains files of others"
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(real):
-        return "it is, or contains, the home directory; mount a directory in it"
+        return "it is, or contains, the home directory: mount a directory in it"
     for place in (host(), DEFAULT_HOST):
         path = place.removeprefix("unix://")
         socket = Path(os.path.realpath(path)) if path.startswith("/") else None

@@ -86,10 +86,10 @@ class Namespace(OwnNetwork, ProcessSandbox):
         """Return the guarantees of namespaces, and the limits that this machine supports."""
         holds: dict[Axis, str] = {
             "filesystem": "own mounts: the system to read, workspace, home, mounts of the spec",
-            "network": "own network namespace; named destinations are reached through the engine",
+            "network": "own network namespace, with named destinations reached through the engine",
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only declared ones",
-            "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
+            "disk": "size of /tmp and of each file (RLIMIT_FSIZE), and the workspace is watched",
             **_syscalls_held(),
             **_processes_held(),
             **held_by_group(),
@@ -135,7 +135,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
         if self.request.policy.network == "any" and not syscalls.keeps_sockets_apart():
             self.request.log.warning(
                 "policy.network: any: programs can connect to abstract sockets of this machine, "
-                "as its user; Linux 6.12 keeps them apart"
+                "as its user. Linux 6.12 keeps them apart"
             )
         await super().open()
         try:

@@ -178,7 +178,7 @@ def keeps_sockets_apart() -> bool:
     return version >= _SCOPES
 
 
-# Sandboxes with separate networks, out of which only this process forwards connections.
+# Sandboxes with separate networks. Only this process forwards connections out of them.
 
 
 class OwnNetwork(Sandbox):

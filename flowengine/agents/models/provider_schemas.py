@@ -22,7 +22,7 @@ from flowengine.sdk.validation import shared
 _NOT_AT_THE_ROOT = frozenset({"allOf", "anyOf", "oneOf", "$ref", "enum", "const", "not"})
 """Keywords that providers refuse at the root of a schema."""
 _ANSWER = "answer"
-"""The key that contains an answer that is no object."""
+"""The key that contains an answer that is not an object."""
 _BEGIN = re.compile(rf'\s*\{{\s*"{_ANSWER}"\s*:\s*')
 
 

@@ -81,7 +81,7 @@ def resolve(name: str) -> Model:
     if model := _instead.get():
         return model
     if not name.strip():
-        raise ModelError("no model is named: say 'provider/model'", retryable=False)
+        raise ModelError("no model is named: use 'provider/model'", retryable=False)
     provider = name.partition("/")[0]
     if registered := _registered.get(name) or _registered.get(provider):
         return registered
@@ -238,5 +238,5 @@ async def describe_image(model: str, picture: str, question: str = "") -> str:
     reply = await asked.complete(ModelRequest(model, messages, timeout=_SECONDS))
     text = reply.message.get("content")
     if not isinstance(text, str) or not text.strip():
-        raise ModelError(f"{model} says nothing of the image", retryable=False)
+        raise ModelError(f"{model} returned no description of the image", retryable=False)
     return text

@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from json import dumps
 from typing import Any, Literal
 
@@ -91,7 +92,7 @@ class Scripted(_Data):
     usage: ScriptedUsage = ScriptedUsage()
     raises: str | None = Field(default=None, alias="raise")
     """Type of an error: `RateLimited`, `Timeout`, `ContextWindowExceeded`, …"""
-    message: str = "the script says so"
+    message: str = "the script raises this error"
     retryable: bool | None = None
     retry_after: float | None = Field(default=None, ge=0)
     cut: bool = False
@@ -123,9 +124,9 @@ class ScriptedModel:
 
     Args:
         script: Texts, entries as data, exceptions, or functions that get the request.
-        name: What it is called: `scripted/NAME`.
+        name: The model's name: `scripted/NAME`.
         by_turn: Whether the place in the script is that in the conversation.
-        facts: What it says of itself.
+        facts: The facts that the model reports, such as its context window.
         recording: Whether `requests` keeps the requests, each with its whole conversation.
     """
 
@@ -151,6 +152,10 @@ class ScriptedModel:
         for place, entry in enumerate(script):
             self._add(entry, place)
         self._turn = 0
+        self._repeated: list[Scripted] = []
+        """Entries with `repeat` that have replied. They stay in their place."""
+        self.fault: Exception | None = None
+        """The first exception that a function of the script has raised by mistake."""
 
     def _add(self, entry: ScriptedReply | Answering, place: int) -> None:
         if callable(entry) or isinstance(entry, BaseException):
@@ -169,7 +174,8 @@ class ScriptedModel:
     @property
     def left(self) -> int:
         """Number of entries that have not been used yet."""
-        return len(self._chosen) + sum(map(len, self._turns[self._turn :]))
+        rest = [*self._chosen, *chain.from_iterable(self._turns[self._turn :])]
+        return sum(not any(entry is used for used in self._repeated) for entry in rest)
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Reply with the next matching entry.
@@ -183,15 +189,15 @@ class ScriptedModel:
 
         Raises:
             StepError: The error of the entry, or a `ModelError` if no entry is left.
+            Exception: A function of the script raised it. Unless it is a `StepError`, such as
+                `RateLimited`, no attempt is made again: it is a fault of the function.
         """
         self._count += 1
         if self._recording:
             self.requests.append(request)
         answer = self._next(request)
         if callable(answer):
-            answer = answer(request)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            answer = await self._called(answer, request)
         if isinstance(answer, BaseException):
             raise answer
         entry = answer if isinstance(answer, Scripted) else _entry(answer, self.name)
@@ -208,6 +214,17 @@ class ScriptedModel:
         reply = read_sent(sent, request, calling, events=[note], scripted=True)
         parts.end(sent.ended)
         return reply
+
+    async def _called(self, answer: Answering, request: ModelRequest) -> ScriptedReply:
+        try:
+            made = answer(request)
+            return await made if inspect.isawaitable(made) else made
+        except StepError:
+            raise
+        except Exception as error:
+            self.fault = self.fault or error
+            error.retryable = False  # type: ignore[attr-defined]
+            raise
 
     async def facts(self, model: str) -> ModelFacts:
         """Return the declared facts about the model.
@@ -226,7 +243,7 @@ class ScriptedModel:
         for place, entry in enumerate(self._chosen):
             assert entry.when is not None
             if entry.when.fits(request, turn):
-                return entry if entry.repeat else self._chosen.pop(place)
+                return self._again(entry) if entry.repeat else self._chosen.pop(place)
         if self._by_turn:
             self._turn = turn
         entries = self._turns[self._turn] if self._turn < len(self._turns) else []
@@ -242,8 +259,16 @@ class ScriptedModel:
         [entry] = entries
         if getattr(entry, "raises", None):
             return entries.pop(0)
-        if not self._by_turn and not getattr(entry, "repeat", False):
+        if getattr(entry, "repeat", False):
+            return self._again(entry)
+        if not self._by_turn:
             self._turn += 1
+        return entry
+
+    def _again(self, entry: Scripted) -> Scripted:
+        """Return an entry that repeats, and record that it was used."""
+        if not any(entry is used for used in self._repeated):
+            self._repeated.append(entry)
         return entry
 
 
@@ -289,7 +314,7 @@ def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
         first = error.errors()[0]
         where = ".".join(map(str, (place, *first["loc"])))
         if first["type"] == "extra_forbidden":
-            what = f"there is no such key; known are {', '.join(_known(first['loc']))}"
+            what = f"unknown key: known are {', '.join(_known(first['loc']))}"
         else:
             what = predicate(first)
         raise InputError(f"{where}: {what}", field=where) from None

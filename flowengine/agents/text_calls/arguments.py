@@ -184,7 +184,7 @@ def _typed(
         found, rest, mended = read_json(value)
     except BrokenJson:
         return value
-    # If neither fits, the error about the text is more useful than one about a number.
+    # If both fail, the error about the text is more useful than one about a number.
     if rest.strip() or not (isinstance(found, list | dict) or fits(found)):
         return value
     repairs += mended

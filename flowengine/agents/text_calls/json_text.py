@@ -115,7 +115,7 @@ class _Writer:
         elif "\\'" in _ESCAPE.findall(inner):
             self.repairs.append("\\' was read as '")
         if _CONTROL.search(inner):
-            self.repairs.append("a line feed or tab inside a text was kept as it is")
+            self.repairs.append("a line feed or tab inside a text was kept unchanged")
         return f'"{_ESCAPE.sub(_as_in_json, inner)}"'
 
     def _missing(self, text: str) -> list[str]:
@@ -137,7 +137,7 @@ def _as_in_json(match: re.Match[str]) -> str:
 
 def _reason(error: JSONDecodeError) -> str:
     if error.msg.startswith("Invalid \\"):
-        return "a text has a wrong escape; a backslash is written \\\\"
+        return "a text has a wrong escape: a backslash is written \\\\"
     following = error.doc[error.pos :].lstrip()
     return f"{error.msg} before {_shown(following) if following else 'its end'}"
 

@@ -166,7 +166,7 @@ class _Search:
                 yield match
 
     def _call(self, text: str, at: int) -> re.Match[str] | None:
-        """Return the name of a tool in a call that starts at a place, wherever it stands in it."""
+        """Return the name of a tool in a call that starts at a place. It can be anywhere in it."""
         while self._tokens > 0:
             self._tokens -= 1
             if match := self.patterns.name.match(text, at):

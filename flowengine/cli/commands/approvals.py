@@ -91,7 +91,7 @@ class Respond:
 
     HELP = "give the result of a call that needs an approval, which is not made, and resume"
     EXAMPLE = """\
-flowengine respond 4c1d --value '"done by hand"'
+flowengine respond 4c1d --value "done by hand"
 flowengine respond 4c1d --value @result.json --comment "paid in cash\""""
 
     @staticmethod
@@ -100,9 +100,10 @@ flowengine respond 4c1d --value @result.json --comment "paid in cash\""""
         deciding.configure(parser, fills=False)
         parser.add_argument(
             "--value",
-            metavar="JSON|@FILE",
+            metavar="VALUE|@FILE",
             required=True,
-            help="the result, which the flow or the agent continues with",
+            help="the result, which the flow or the agent continues with: JSON, or the text itself "
+            "if it may be text",
         )
 
     @staticmethod
@@ -229,7 +230,7 @@ class ApprovalsDecide:
     EXAMPLE = """\
 flowengine approvals decide a7f3 --choice later
 flowengine approvals decide 09be --choice result --value '{"id": 7}'
-flowengine approvals decide 4c1d --choice respond --value '"done by hand"'"""
+flowengine approvals decide 4c1d --choice respond --value "done by hand\""""
 
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
@@ -238,9 +239,9 @@ flowengine approvals decide 4c1d --choice respond --value '"done by hand"'"""
         deciding.configure(parser, fills=True)
         parser.add_argument(
             "--value",
-            metavar="JSON|@FILE",
+            metavar="VALUE|@FILE",
             help="with the choice 'result' of a question, or 'respond' of a call: the output "
-            "to record for the step",
+            "to record for the step, as JSON, or as the text itself if it may be text",
         )
 
     @staticmethod

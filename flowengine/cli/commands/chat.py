@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import flowengine
-from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
+from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
@@ -125,7 +125,7 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
 
     Args:
         flow: The flow of the conversation.
-        model: The model of all agents. None: as the file says.
+        model: The model of all agents. None: as in the file.
     """
     loaded = session.engine.load(flow)
     tell_host_steps(session, loaded)

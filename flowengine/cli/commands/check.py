@@ -168,7 +168,7 @@ def _host_steps(compiled: CompiledFlow) -> str:
 
 
 class Explain:
-    """`flowengine explain`: what an error code of the checker means, and how to fix it."""
+    """`flowengine explain`: the meaning of the checker's error codes, and how to fix them."""
 
     HELP = "explain an error code of check: the cause, an example and the fix"
     EXAMPLE = """\
@@ -182,7 +182,7 @@ flowengine explain"""
             "codes",
             metavar="CODE",
             nargs="*",
-            help="codes such as E202 or W305; without one, all codes are listed",
+            help="codes such as E202 or W305. Without one, all codes are listed",
         )
 
     @staticmethod
@@ -221,4 +221,4 @@ def _unknown(code: str, pages: dict[str, str]) -> Exception:
     from flowengine.sdk.near_words import did_you_mean
 
     hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
-    return NotFound(f"there is no error code {code!r}", hint=hint)
+    return NotFound(f"unknown error code {code!r}", hint=hint)

@@ -8,8 +8,8 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.commands.run import add_driving, load, tell_host_steps
-from flowengine.cli.driving.drive import drive
+from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.commands.flows import show
-from flowengine.cli.commands.run import load, tell_host_steps
+from flowengine.cli.commands.run import load
+from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
@@ -163,7 +164,7 @@ def _lines(session: CliSession, info: UpgradeInfo, *, check: bool) -> Iterator[s
     for obstacle in info["obstacles"]:
         name = f"{obstacle['what']} {obstacle['name']}" if obstacle["name"] else obstacle["what"]
         yield f"  {printable(name)}: {first_line(obstacle['why'])}"
-    if info["write"]:
+    if info["write"] and info["verdict"] == "mapping":
         yield "  write this into a mapping for --map:"
         yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
 
@@ -254,7 +255,7 @@ def _deploy_there(session: CliSession, arguments: Namespace) -> int:
 
 
 def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[UpgradeInfo]) -> int:
-    """Print what was deployed, and what was moved.
+    """Print the deployed flows and the moved executions.
 
     Returns:
         The exit code.

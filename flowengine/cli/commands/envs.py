@@ -84,7 +84,7 @@ class EnvsShow:
 
 
 class EnvsLook:
-    """`flowengine envs look`: what an open browser or terminal shows at the moment."""
+    """`flowengine envs look`: the current content of an open browser or terminal."""
 
     HELP = "look into an environment: what its browser or terminal shows at the moment"
     EXAMPLE = """\
@@ -126,7 +126,7 @@ def _write(file: Path, screen: ScreenInfo) -> None:
     """Write the picture to a file.
 
     Raises:
-        UsageError: There is no picture, or the file cannot be written.
+        UsageError: The picture is missing, or the file cannot be written.
     """
     from base64 import b64decode
 
@@ -255,7 +255,7 @@ def _check_terminal(name: str) -> None:
     """Refuse an environment that needs an approval if the command has no terminal."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"opening '{name}' needs an approval, and there is no terminal to ask at",
+            f"opening '{name}' needs an approval, but standard input is not a terminal",
             hint="run it at a terminal without a pipe, and answer the question there",
         )
 

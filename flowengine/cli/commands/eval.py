@@ -19,7 +19,7 @@ from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.flow.evaluations import EvalPlan
-    from flowengine.testing.eval_report import Estimate, Report
+    from flowengine.testing.eval_report import Report
     from flowengine.testing.evaluation import Trial
 
 _COLOURS = {"passed": "green", "failed": "red", "error": "red"}
@@ -75,7 +75,7 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
             0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
 
         Raises:
-            NotFound: There is no earlier evaluation with the id of `--against`.
+            NotFound: No earlier evaluation has the id of `--against`.
         """
         from dataclasses import asdict
 
@@ -83,6 +83,7 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
         from flowengine.flow.evaluations import load_evaluation
         from flowengine.testing.eval_report import report_on
         from flowengine.testing.evaluation import Evaluation
+        from flowengine.testing.recorded_report import record_report
         from flowengine.util.blocking import run_on_new_loop
 
         plan = load_evaluation(arguments.file)
@@ -103,14 +104,18 @@ flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
                 trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(f"to continue: {again}") from None
-        report = report_on(trials, plan.model.require, earlier, before or "")
+            report = report_on(trials, plan.model.require, earlier, before or "")
+            recording = record_report(session.engine, id, Path(plan.path).name, trials, report)
+            recorded = run_on_new_loop(recording)
         if arguments.junit is not None:
             write_trials(arguments.junit, arguments.file, trials)
         if arguments.json:
             data = [asdict(trial) for trial in trials]
-            out_json({"evaluation": id, **asdict(report), "trials": data})
+            out_json({"evaluation": id, "report": recorded, **asdict(report), "trials": data})
         else:
             _show(arguments, trials, report)
+            if not arguments.quiet:
+                err(f"the report is execution {recorded}")
         if _count(trials, "waiting"):
             if not arguments.quiet:
                 err(f"to continue once nothing waits: {again}")
@@ -178,31 +183,21 @@ def _tell(arguments: Namespace, trial: Trial) -> None:
 
 
 def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
-    repeats = max((trial.number for trial in trials), default=1)
-    names = list(dict.fromkeys(name for variant in report.variants for name in variant.scores))
-    again = [f"ALL OF {repeats}", f"ANY OF {repeats}"] if repeats > 1 else []
-    head = ["VARIANT", *(name.upper() for name in names), *again, "COST", "TOKENS", "TIME"]
-    rows = []
-    for variant in report.variants:
-        scores = [_interval(variant.scores.get(name)) for name in names]
-        shares = [f"{share:.0%}" for share in (variant.always, variant.ever)] if again else []
-        used = [f"${variant.cost_usd:.4f}", str(variant.tokens), f"{variant.seconds:.1f}s"]
-        rows.append([printable(cell) for cell in (variant.name, *scores, *shares, *used)])
-    for line in table(rows, head) if rows else []:
+    from flowengine.testing.eval_report import table_of
+
+    rows = table_of(report)
+    cells = [[printable(cell) for cell in row.values()] for row in rows]
+    for line in table(cells, [printable(name.upper()) for name in rows[0]]) if rows else []:
         out(line)
     for each in report.comparisons:
-        low, high = each.difference.low * 100, each.difference.high * 100
-        out(
-            printable(
-                f"{each.variant} against {each.baseline}: {each.score} "
-                f"{each.difference.mean * 100:+.0f} points ({low:+.0f} to {high:+.0f}), "
-                f"{each.better} better, {each.worse} worse, {each.same} the same"
-            )
-        )
+        pair = each.row()
+        numbers = ", ".join(f"{pair[name]} {name}" for name in ("better", "worse", "the same"))
+        score = f"{pair['score']} {pair['difference']}, {numbers}"
+        out(printable(f"{pair['variant']} against {pair['against']}: {score}"))
     for fall in report.too_low:
-        reached = "there is no such score" if fall.reached is None else f"{fall.reached:.0%}"
-        text = f"{fall.variant}: {fall.score} must be at least {fall.required:.0%}: {reached}"
-        out(printable(f"{paint('too low', 'red')}  {text}"))
+        missed = fall.row()
+        score = f"{missed['score']} must be at least {missed['least']}: {missed['reached']}"
+        out(printable(f"{paint('too low', 'red')}  {missed['variant']}: {score}"))
     if arguments.quiet:
         return
     cost = sum(trial.cost_usd + trial.judge_cost_usd for trial in trials)
@@ -218,9 +213,3 @@ def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
 
 def _count(trials: list[Trial], status: str) -> int:
     return sum(trial.status == status for trial in trials)
-
-
-def _interval(score: Estimate | None) -> str:
-    if score is None:
-        return "-"
-    return f"{score.mean:.0%} ({score.low * 100:.0f} to {score.high:.0%})"

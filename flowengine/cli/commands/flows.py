@@ -14,7 +14,7 @@ from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, flush, out, out_json, table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
 from flowengine.errors import InputError
@@ -146,7 +146,7 @@ flowengine flows show report@1"""
 
 
 def _facts(session: CliSession, name: str) -> dict[str, Any]:
-    """Return the flow, its inputs and what it imports."""
+    """Return the flow, its inputs and its imports."""
     if session.is_served:
         client: Any = session.engine
         item = client.flows.show(name)
@@ -393,6 +393,7 @@ flowengine flows backfill report --since 30d --until 7d --concurrency 4"""
                 shown.append(_entry(session, started))
                 if not arguments.json:
                     out("  ".join(shown[-1].values()))
+                    flush()  # the next one may take hours
 
             if session.is_served:
                 _record_there(session, arguments, since, until, tell)
@@ -437,7 +438,7 @@ def _record_there(
 
 
 def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
-    """Return what became of a time: its execution, or the reason why there is none."""
+    """Return the outcome of a scheduled time: its execution, or the reason why it has none."""
     entry = {"time": when(format_time(started.time))}
     if started.execution is None:
         return {**entry, "status": "refused", "error": str(started.error)}

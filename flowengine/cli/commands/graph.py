@@ -43,7 +43,7 @@ flowengine graph expense.yaml --format graphml -o expense.graphml"""
         parser.add_argument(
             "--plumbing",
             action="store_true",
-            help="include the plumbing: steps that only connect the parts of a generated flow",
+            help="include connecting steps, which only connect the parts of a generated flow",
         )
         parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 

@@ -115,7 +115,7 @@ flowengine list --counts"""
             left = [item for item in page.items if "command" in item]
             if left and session.is_remote and not session.is_served:
                 start = session.command("worker")
-                err(f"a worker begins what is recorded; if there is none, start one: {start}")
+                err(f"a worker begins the recorded executions. To start a worker: {start}")
                 left = []
             for info in left[:MOST]:
                 what = "begin" if info["status"] == "recorded" else "resume"

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.cli.driving.drive import drive
+from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
@@ -179,18 +179,6 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
     place = f"{warning['file']}:{warning['line']}:{warning['column']}"
     hint = f" ({warning['hint']})" if warning["hint"] else ""
     return f"{place}: warning[{warning['code']}]: {warning['message']}{hint}"
-
-
-def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
-    """Report steps and model-written code that run on this machine as the user."""
-    if session.is_remote or session.arguments.quiet:
-        return
-    if steps := flow.on_host:
-        err(f"unsandboxed on this host: {steps}")
-        if not any(
-            step.get("kind") == "flow" and "task" in step for step in flow.compiled["steps"]
-        ):
-            session.on_host_told()  # detached executions, which this line does not name, may start
 
 
 def tell_other_form(session: CliSession, flow: LoadedFlow, execution: str) -> None:

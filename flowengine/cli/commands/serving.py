@@ -59,7 +59,7 @@ flowengine serve --port 0"""
             "--proxy",
         )
         parser.add_argument(
-            "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}; 0: any free one"
+            "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}, 0: any free port"
         )
         parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain (PEM)")
         parser.add_argument(
@@ -178,49 +178,47 @@ flowengine worker --store temporal://127.0.0.1:7233/default"""
             metavar="DURATION",
             type=read.duration,
             default=DRAIN,
-            help="when stopped, how long attempts at work get to end before they are cut "
-            "off; default: "
-            "30s. A second signal stops at once",
+            help="on a stop signal, time for running attempts to end before they are "
+            "interrupted (default: 30s). A second signal stops at once",
         )
         parser.add_argument(
             "--concurrency",
             metavar="N",
             type=read.count,
-            help="how many executions run at once; default: 16. In Temporal, how many attempts "
-            "with needs; default: 100",
+            help="how many executions run at once (default: 16). In Temporal, how many attempts "
+            "with needs (default: 100)",
         )
         parser.add_argument(
             "--per-flow",
             metavar="N",
             type=read.count,
-            help="how many executions of one flow run at once; default: as many as in all",
+            help="how many executions of one flow run at once (default: no separate limit)",
         )
         read.add_offers(parser)
         parser.add_argument(
             "--log-format",
             choices=["text", "json"],
             default="text",
-            help="the form of the lines on standard error; default: text",
+            help="the format of the lines on standard error (default: text)",
         )
         parser.add_argument(
             "--http",
             metavar="[HOST:]PORT",
             type=_address,
-            help="answer GET /healthz, /readyz and /metrics at this port; default HOST: 127.0.0.1",
+            help="answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
         )
         parser.add_argument(
             "--heartbeat",
             metavar="DURATION",
             type=read.duration,
-            help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
-            "default: $FLOWENGINE_HEARTBEAT, or 30s",
+            help="in Temporal, the time without a heartbeat after which an attempt counts as "
+            "interrupted (default: $FLOWENGINE_HEARTBEAT, or 30s)",
         )
         parser.add_argument(
             "--deployment",
             metavar="NAME[:BUILD]",
-            help="in Temporal, the worker's deployment version, so that executions stay on "
-            "workers of "
-            "the version on which they began; default BUILD: the version of flowengine",
+            help="in Temporal, the worker's deployment version. Executions stay on workers of the "
+            "version on which they began (default BUILD: the version of flowengine)",
         )
 
     @staticmethod
@@ -327,7 +325,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             "--deployment applies to stores in Temporal",
             hint="leave it out: in a directory, each version continues the executions of others",
         )
-    arguments.linger = 0.0  # whatever waits makes room for others
+    arguments.linger = 0.0  # a waiting execution makes room for others
     with CliSession(arguments, named=True) as session:
         concurrency = arguments.concurrency or CONCURRENCY
 
@@ -386,7 +384,7 @@ def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
 
 
 def _offers(arguments: Namespace) -> str | None:
-    """Return what a worker offers, for its log."""
+    """Return the offers of a worker, for its log."""
     return ",".join(sorted(set(arguments.offers))) or None
 
 
@@ -506,7 +504,7 @@ flowengine mcp --store /srv/expense/.flowengine"""
             ) from None
         output = results()
         if isinstance(output, TextIOWrapper):
-            output.reconfigure(encoding="utf-8")  # whatever the locale says
+            output.reconfigure(encoding="utf-8")  # regardless of the locale
         with CliSession(arguments) as session:
             serve_stdio(
                 session.engine,

@@ -1,4 +1,4 @@
-"""`flowengine show` and `why`: everything about an execution, and what it waits for."""
+"""`flowengine show` and `why`: everything about an execution, and its open waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowengine.cli.terminal.output import (
     results,
     when,
 )
-from flowengine.cli.views.approvals import expiry, standing
+from flowengine.cli.views.approvals import expiry, standing, with_tool
 from flowengine.cli.views.waits import (
     again_lines,
     describe,
@@ -57,7 +57,7 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
         parser.add_argument(
             "--plumbing",
             action="store_true",
-            help="include the plumbing: steps that only connect the parts of a generated flow",
+            help="include connecting steps, which only connect the parts of a generated flow",
         )
 
     @staticmethod
@@ -114,7 +114,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         first, *more = marked_lines(error_text(error, error.get("step")))
         yield from (f"error       {first}", *more)
     if info["status"] == "failed":
-        yield from again_lines(info)
+        yield from again_lines(session, info)
 
 
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _step(step: StepInfo, width: int) -> str:
         detail = expired
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
-        detail = standing(wait)
+        detail = with_tool(standing(wait), step["step"], step.get("output"))
     elif step["status"] in ("succeeded", "failed") and step.get("output") is not None:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
@@ -225,7 +225,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
 
 
 def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that describe what was sent to a model. JSON has all of it."""
+    """Yield the lines that describe a request to a model. JSON has all of it."""
     yield f"{'request':11} {printable(request['model'])}"
     for message in request["messages"]:
         yield f"  {message['role']:10}{first_line(text_in(message), 200)}"
@@ -295,7 +295,7 @@ class Why:
 
 
 def _nobody(session: CliSession, reason: Reason) -> list[str]:
-    """Return why no user may decide what a branch waits for."""
+    """Return why no user is allowed to decide on a branch's wait."""
     if "nobody" not in reason:
         return []
     return undecidable(session, session.engine.approvals.show(reason["wait"])) or [

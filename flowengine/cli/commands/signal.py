@@ -127,7 +127,7 @@ flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
 
 
 def _resumed(session: CliSession, execution: str) -> ExecutionResult | None:
-    """Resume an execution. None: there is no worker, and the next one takes the message."""
+    """Resume an execution. None: no worker is running, and the next one takes the message."""
     try:
         return session.engine.resume(execution)
     except NoWorker as error:

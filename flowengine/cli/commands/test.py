@@ -31,7 +31,7 @@ flowengine test expense.yaml --from 01jc3v"""
     @staticmethod
     def configure(parser: ArgumentParser) -> None:
         """Add the arguments."""
-        codes = "0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if there is no test file"
+        codes = "0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"
         parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
         parser.add_argument(
             "files",

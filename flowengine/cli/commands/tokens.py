@@ -112,7 +112,7 @@ def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
 
 
 def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
-    """Say what gives a user rights: an entry of `access`, and the file it belongs in."""
+    """Print how to give a user rights: an entry of `access`, and the file it belongs in."""
     from flowengine.flow.export.yaml_text import inline
     from flowengine.settings import settings_file
 
@@ -148,7 +148,7 @@ class TokensList:
             out_json(views)
             return 0
         if not views:
-            err("there are no tokens: flowengine tokens create NAME")
+            err("no tokens exist: flowengine tokens create NAME")
             return 0
         rows = [
             [

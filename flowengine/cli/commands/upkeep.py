@@ -62,7 +62,7 @@ def _of_workers(named: str | None) -> Iterator[str]:
 class Prune:
     """`flowengine prune`: delete old executions."""
 
-    HELP = "delete executions that have ended and idle sessions of agents, with their files"
+    HELP = "delete executions that have ended, idle sessions of agents and past shared budgets"
     EXAMPLE = """\
 flowengine prune
 flowengine prune --older-than 7d --status succeeded"""
@@ -75,7 +75,8 @@ flowengine prune --older-than 7d --status succeeded"""
             metavar="DURATION",
             type=read.duration,
             default=30 * 86_400.0,
-            help="only those that ended, or sessions idle, at least this long (default: 30d)",
+            help="only executions and periods of budgets that ended, or sessions idle, at least "
+            "this long (default: 30d)",
         )
         parser.add_argument(
             "--status",
@@ -101,9 +102,10 @@ flowengine prune --older-than 7d --status succeeded"""
             out_json(pruned._asdict())
         else:
             mib = pruned.bytes / (1024 * 1024)
+            periods = f", {pruned.budgets} past periods of budgets" if pruned.budgets else ""
             out(
                 f"deleted {pruned.executions} executions and {pruned.artifacts} files "
-                f"({mib:.1f} MiB)"
+                f"({mib:.1f} MiB){periods}"
             )
         return 0
 

@@ -354,7 +354,7 @@ class Chat(Dialogue):
             word = text.split(maxsplit=1)[0]
             if word != "/help":
                 near = did_you_mean(word, _COMMANDS)
-                err(f"there is no command {first_line(word, 40)}{f': {near}' if near else ''}")
+                err(f"unknown command {first_line(word, 40)}{f': {near}' if near else ''}")
             err_text(HELP)
 
     def _read(self, prompt: str) -> str:

@@ -11,9 +11,10 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
+from flowengine.cli.login_page import LoginFailed, log_in_first
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
-from flowengine.engines.typed_text import by_type, edited_field
+from flowengine.engines.typed_text import by_type, edited_field, supplied_value
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.flow.export.yaml_text import inline
 from flowengine.journal.store import every_item
@@ -74,7 +75,7 @@ def drive_and_ask(
 def _resumed(session: CliSession, execution: str) -> ExecutionResult:
     """Resume an execution, or wait until another process that drives it lets it rest.
 
-    Whoever decides on a question elsewhere usually resumes the execution there.
+    A process that submits a decision usually also resumes the execution.
 
     Raises:
         Conflict: It cannot be resumed for another reason.
@@ -108,7 +109,7 @@ class Dialogue:
         self._asks_for_optional_parts = True
         """Whether the parts of an answer that may be left empty are asked for."""
         self._over = threading.Event()
-        """Tells a thread that waits for the user that the answer is no longer needed."""
+        """Set when a thread that waits for the user no longer needs the answer."""
 
     def has_answer(self, execution: str) -> bool:
         """Return whether a question was answered since it was driven. If not, ask now."""
@@ -222,9 +223,14 @@ class Dialogue:
             try:
                 if wait.get("claim"):
                     self._session.engine.approvals.claim(wait["id"])
+                if choice["id"] == "approve" and "found" in wait:
+                    log_in_first(self._session, wait, self._session.engine.user)
                 self._session.engine.approvals.decide(
                     wait["id"], choice["id"], **answer, resume=False
                 )
+            except LoginFailed as error:
+                show_error(error)
+                choice = None
             except InputError as error:
                 show_error(error)
                 if not self._corrected(wait, choice, answer, error.field):
@@ -310,7 +316,7 @@ class Dialogue:
         while True:
             text = self._read(f"{what} (JSON or text): ")
             try:
-                return by_type(wait.get("returns", {}), text, noun, "")
+                return supplied_value(wait, text, noun)
             except InputError as error:
                 show_error(error)
 

@@ -14,6 +14,7 @@ from flowengine.errors import Conflict, NoWorker
 
 if TYPE_CHECKING:
     from flowengine.cli.session import CliSession
+    from flowengine.engines.flows import LoadedFlow
 
 
 def drive(
@@ -63,7 +64,7 @@ def drive_recorded(
 
 
 def show_recorded(session: CliSession, execution: str, error: NoWorker) -> None:
-    """Report that what was requested of an execution is recorded, for the next worker.
+    """Report that the request to an execution is recorded, for the next worker.
 
     Args:
         execution: Its full id.
@@ -86,3 +87,17 @@ def _driven(
 
         return drive_and_ask(session, call)
     return watch(session, call)[0]
+
+
+def tell_host_steps(session: CliSession, flow: LoadedFlow) -> None:
+    """Report steps and model-written code that run on this machine as the user."""
+    if session.is_remote or session.arguments.quiet:
+        return
+    if steps := flow.on_host:
+        if steps not in session.named_on_host:
+            err(f"unsandboxed on this host: {steps}")
+            session.named_on_host.add(steps)
+        if not any(
+            step.get("kind") == "flow" and "task" in step for step in flow.compiled["steps"]
+        ):
+            session.on_host_told()  # detached executions, which this line does not name, may start

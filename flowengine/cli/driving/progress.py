@@ -262,6 +262,10 @@ class ProgressDisplay:
 
             decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
+            if decided and kind == "mcp":
+                from flowengine.cli.views.approvals import with_tool
+
+                decided = with_tool(decided, spec["id"], step.output)
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:
@@ -297,6 +301,11 @@ class ProgressDisplay:
 
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show the replies of models by lines, because several may arrive at once."""
+        if part["part"] == "progress":
+            from flowengine.sdk.progress import progress_text
+
+            self._line(part["address"], "progress", printable(progress_text(part)))
+            return
         place = (execution, part["address"])
         parts = self._said.setdefault(place, [])
         first, *rest = (part["text"] if part["part"] == "text" else "").split("\n")

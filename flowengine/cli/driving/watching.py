@@ -72,7 +72,7 @@ def interrupted(session: CliSession, execution: str) -> UserInterrupt:
     short = session.short(execution)
     if session.is_remote:
         follow = session.command("resume", short)
-        return UserInterrupt(f"{short} continues at a worker; to follow it: {follow}")
+        return UserInterrupt(f"{short} continues at a worker. To follow it: {follow}")
     return UserInterrupt(f"saved as {short}; to resume: {session.command('resume', short)}")
 
 

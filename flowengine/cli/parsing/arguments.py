@@ -21,7 +21,7 @@ LARGEST = 64 * 2**20
 _PYTHON = re.compile(r".+\.py(:\w*)?", re.DOTALL)
 """A Python file, or an object of one."""
 _DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
-"""What may name a deployed flow. A file with such a name comes first."""
+"""The form of a deployed flow's name. A file with such a name takes precedence."""
 _LISTED = 50
 """Entries of a list, unless `--limit` sets another number."""
 

@@ -64,6 +64,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "approvals delegate": "approvals:ApprovalsDelegate",
         "grants list": "approvals:GrantsList",
         "grants revoke": "approvals:GrantsRevoke",
+        "logins add": "logins:LoginsAdd",
+        "logins list": "logins:LoginsList",
+        "logins remove": "logins:LoginsRemove",
     },
     "Inspect": {
         "list": "list:List",
@@ -112,7 +115,7 @@ STORE_COMMANDS = {
     "serve": "it needs the store",
     "mcp": "clients use the server's own /mcp",
     "envs shell": "it opens a sandbox on this machine",
-    "envs reap": "a worker ends what it left open, and 'envs release' ends one",
+    "envs reap": "a worker ends the environments it left open, and 'envs release' ends one",
     "prune": "users who can write to the store delete from it",
     "sessions list": "their executions are: flowengine list --flow sessions",
     "sessions show": "show their execution: flowengine show ID",
@@ -121,7 +124,7 @@ STORE_COMMANDS = {
     "sessions end": "cancel their execution: flowengine cancel ID",
     "sessions delete": "users who can write to the store delete from it",
 }
-"""Commands that need a store → why. All others work against a server, too, or need neither."""
+"""Commands that need a store → why. All others also work against a server, or without a store."""
 STORE_OPTIONS = {
     "--as": "the token determines who acts",
     "--durability": "the store of the server has its own",
@@ -130,13 +133,14 @@ STORE_OPTIONS = {
     "--workdir": "a worker runs the steps, in its own directories",
     "flows backfill --concurrency": "its workers determine how many run",
     "events --otel": "it is made from the store",
-    "resume --due": "a worker resumes what is due",
+    "resume --due": "a worker resumes due executions",
     "run --events": "read them with: flowengine events ID --follow",
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
-STORELESS = frozenset({*GROUPS["Authoring"], "init", "completion", "doctor"} - {"eval"})
-"""Commands that need neither a store nor a server."""
+_LOGINS = ("logins add", "logins list", "logins remove")
+STORELESS = frozenset({*GROUPS["Authoring"], *_LOGINS, "init", "completion", "doctor"} - {"eval"})
+"""Commands that work without a store or a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module and class."""
 SERVED = COMMANDS.keys() - STORE_COMMANDS - STORELESS

@@ -16,7 +16,7 @@ def object_of(word: str, kind: type[_Wanted], noun: str) -> _Wanted:
     Args:
         word: `FILE.py:NAME`, or `FILE.py` if it has one object of the kind.
         kind: The class that the object has.
-        noun: What to call it in messages: `flow`.
+        noun: Its name in messages: `flow`.
 
     Raises:
         UsageError: The file does not exist or cannot be imported, or has no such object.

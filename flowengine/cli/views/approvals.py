@@ -36,7 +36,7 @@ _BOUNDS = (
     ("minItems", "minimum length {}"),
     ("maxItems", "maximum length {}"),
 )
-"""Keywords of the schema of a form's field → what is shown of them."""
+"""Keywords of the schema of a form's field → how they are shown."""
 
 
 def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
@@ -88,6 +88,20 @@ def standing(wait: WaitInfo) -> str:
     choice = decision.get("choice")
     what = participle(choice) if choice else "expired"
     return printable(f"{what} by {decision['by']}")
+
+
+def with_tool(decided: str, step: str, output: Any) -> str:
+    """Return the decision on a call, with the name of the tool if its step is a server's.
+
+    Args:
+        decided: The decision and its author.
+        step: Id of the step. That of a server makes the calls of all its tools.
+        output: Output of the step.
+    """
+    from flowengine.agents.actions import answering_message
+
+    tool = str(answering_message(output).get("name", ""))
+    return printable(f"{tool} {decided}") if tool.startswith(f"{step}.") else decided
 
 
 def expiry(kind: str, outcome: str | None, output: Any) -> str:
@@ -158,7 +172,7 @@ def details(session: CliSession, wait: WaitInfo) -> Iterator[str]:
 
 
 def _deciders(session: CliSession, wait: WaitInfo) -> Iterator[str]:
-    """Yield the users who may decide, those who may not, and why none may."""
+    """Yield the users who are allowed to decide, the excluded ones, and why none is allowed."""
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))

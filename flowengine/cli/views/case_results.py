@@ -109,8 +109,9 @@ def _case(report: SuiteReport, outcome: CaseOutcome) -> Element:
     problems = ["\n".join(problem_lines(report, problem)) for problem in outcome.problems]
     failures = []
     if problems:
-        first = problems[0].partition("\n")[0]
-        failure = _element("failure", {"message": first, "type": "failure"})
+        first, *rest = (line.strip() for line in problems[0].split("\n"))
+        message = f"{first.removesuffix(':')}: {'; '.join(rest)}" if rest else first
+        failure = _element("failure", {"message": message, "type": "failure"})
         failure.text = _xml("\n".join(f"{file}:{problem}" for problem in problems))
         failures = [failure]
     given = {"name": outcome.name, "classname": _class(file), "file": file}

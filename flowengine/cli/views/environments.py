@@ -129,7 +129,7 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-# The files that an execution keeps, found in what is shown of it.
+# The files that an execution keeps, found in its view.
 
 SHORTEST = 8
 """Number of digits of a digest that are shown, and that name a file at least."""

@@ -95,5 +95,5 @@ def _show_error(session: CliSession, result: ExecutionResult) -> None:
         short = session.short(result.execution)
         words = ["show", short, *(["--step", step] if evidence else [])]
         err(f"  look        {session.command(*words)}")
-        for line in again_lines(as_object(session, result)):
+        for line in again_lines(session, as_object(session, result)):
             err(f"  {line}")

@@ -152,7 +152,7 @@ def _running(
 
 
 def _is_by_worker(session: CliSession) -> bool:
-    """Return whether workers resume what is due by themselves, which needs no command."""
+    """Return whether workers resume due executions by themselves, without a command."""
     return session.is_remote and not session.is_served
 
 
@@ -255,7 +255,7 @@ def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
 
 
 def arguments(wait: WaitInfo) -> str:
-    """Return the arguments of a call that needs an approval, on a line. Empty: it is no call."""
+    """Return the arguments of a call that needs an approval, on a line. Empty: it is not a call."""
     if not wait.get("tool") or not wait.get("subject"):
         return ""
     from flowengine.flow.export.yaml_text import inline
@@ -323,7 +323,7 @@ def _what_next(session: CliSession, result: ExecutionResult, short: str, due: li
     if session.is_served:
         return "a worker of the server's store continues it"
     if session.is_remote and not result.waits:
-        return f"a worker continues it; to follow it: {session.command('resume', short)}"
+        return f"a worker continues it. To follow it: {session.command('resume', short)}"
     return f"to resume: {session.command('resume', short)}"
 
 
@@ -359,7 +359,7 @@ def evidence_lines(
 
 
 def log_lines(log: LogInfo, *, indent: str = "  ") -> Iterator[str]:
-    """Yield the lines that show what an attempt logged.
+    """Yield the lines that show the log of an attempt.
 
     Args:
         log: The lines.
@@ -401,10 +401,11 @@ def evidence_of(
     return "", {}
 
 
-def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
+def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the steps that were not undone, and the command that tries again.
 
     Args:
+        session: Makes command lines.
         failed: The failed execution, with the keys of `Again`.
 
     Yields:
@@ -414,8 +415,22 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
         yield f"not undone  {printable(address)}"
     for address, fork in failed.get("undone_by", {}).items():
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
+    after = ""
+    for budget in _shared_budgets(failed.get("error")):
+        yield f"usage       {session.command('budgets', budget['key'])}"
+        after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
-        yield f"try again   {failed['command']}"
+        yield f"try again   {failed['command']}{after}"
+
+
+def _shared_budgets(error: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the shared budget that a call has exceeded, if that has led to an error."""
+    while error:
+        data = error.get("data")
+        if error["type"] == "BudgetExceeded" and isinstance(data, Mapping) and data.get("key"):
+            yield data
+            return
+        error = error.get("cause")
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:

@@ -77,7 +77,7 @@ class AttemptContext:
         self.environments: Mapping[str, Opened] = {}
         self.openings: Sequence[Opening] = ()
         self.lines: LogLines | None = None
-        """What it has logged. None: nothing yet."""
+        """The log so far. None: nothing yet."""
         self._cancelled: threading.Event | None = None
 
     @property
@@ -182,7 +182,7 @@ class AttemptContext:
 
     @property
     def logged(self) -> Log | None:
-        """What it has logged so far, for its event. None: nothing."""
+        """The log so far, for its event. None: nothing."""
         return None if self.lines is None else self.lines.log()
 
     def _keep(self, level: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What running attempts have logged, in files that outlive their process.
+"""Logs of running attempts, in files that outlive their process.
 
 The lines of an attempt are recorded with its end. If its process dies, the next one finds them in
 the user's state directory and records them with the interruption. There is one file for each
@@ -58,7 +58,7 @@ class LogLines:
             text: Its text, with secrets masked.
 
         Returns:
-            The line as it is kept.
+            The stored form of the line.
         """
         now, name = time.time_ns() // 1_000_000, logging.getLevelName(level)[:LONGEST_LEVEL]
         shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
@@ -137,7 +137,7 @@ class LinesAtWork:
                 self._write(_packed(attempt, line))
 
     def read(self) -> dict[Attempt, Log]:
-        """Return what the attempts of an earlier process have logged."""
+        """Return the logs of attempts of an earlier process."""
         logged: dict[Attempt, LogLines] = {}
         with suppress(OSError):
             for attempt, line in self._lines():

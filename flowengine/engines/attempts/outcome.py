@@ -29,7 +29,7 @@ class AttemptFailed(Exception):
 
     Attributes:
         openings: The environments that the attempt was the first to use.
-        log: What the attempt has logged. None: nothing.
+        log: The log of the attempt. None: nothing.
     """
 
     def __init__(

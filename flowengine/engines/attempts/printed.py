@@ -63,7 +63,7 @@ class Printed:
         self.parts = parts
         """Receives parts of a reply. None: without a follower, or the attempt is over."""
         self.lines: LogLines | None = None
-        """What the attempt has logged. None: nothing yet."""
+        """The log of the attempt. None: nothing yet."""
         self._ends = {"stdout": "", "stderr": ""}
         self._lines = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()

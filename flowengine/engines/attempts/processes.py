@@ -80,8 +80,8 @@ def tell_left(left: list[LeftProcess], attempt: LeakReceiver) -> None:
     parts: Any = [each._asdict() for each in left]
     listed = ", ".join(f"process {each.pid} ({each.name})" for each in left)
     text = (
-        f"still running after the step ended: {listed}; it was ended. End it before the step ends, "
-        "or open it as an environment"
+        f"still running after the step ended, so it was ended: {listed}. End it before the step "
+        "ends, or open it as an environment"
     )
     if attempt.execution.strict:
         raise LeftRunning(text, data=parts, retryable=False)

@@ -142,7 +142,7 @@ def check_environments(
             raise UsageError(
                 f"execution_environments has '{name}' with an 'approval', which only a flow file "
                 "can: which steps would have to wait for the answer is not known before they run",
-                hint="declare it in the flow file: there people are asked, and the execution waits",
+                hint="declare it in the flow file: its execution waits for an approver",
             )
         if name in taken:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Results of step kinds and functions as they are stored, and copies of plain data.
+"""The stored form of results of step kinds and functions, and copies of plain data.
 
 A result of plain dicts and lists takes a single pass of msgpack. The packed bytes go to the
 journal, and unpacking them yields the copy for the state. A value that msgpack refuses, or accepts
@@ -38,7 +38,7 @@ class StoredValue(NamedTuple):
     openings: Sequence[Opening] = ()
     """The environments of the event, see `Succeeded`."""
     log: Log | None = None
-    """What the attempt has logged. None: nothing."""
+    """The log of the attempt. None: nothing."""
 
 
 def copy(value: Plain) -> Plain:

@@ -53,8 +53,8 @@ def check_size(value: Plain, most: int, context: StepContext) -> None:
         return
     file = context.execution.artifacts.put(data, name)
     raise LimitExceeded(
-        f"the call was made, but its result has {size_text(len(data))}; limits.output of the "
-        f"tool is {size_text(most)}. The result is kept as the file {file['sha256']}",
+        f"the call was made, but its result has {size_text(len(data))} and limits.output of "
+        f"the tool is {size_text(most)}. The result is kept as the file {file['sha256']}",
         data={"limit": "output", "value": most, "size": len(data), "file": {**file}},
         retryable=False,
     )
@@ -347,7 +347,7 @@ class Task:
     def _converted(self, error: BaseException, context: AttemptContext) -> BaseException:
         """Return the exception that ends an attempt, given the one that was raised in it.
 
-        A withdrawal stays as it is, and the function can see it.
+        A withdrawal is still passed to the function.
         """
         if isinstance(error, AttemptFailed):
             return error

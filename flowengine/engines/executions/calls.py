@@ -55,7 +55,7 @@ def uncertain_call(
 def is_call(step: StepSpec) -> bool:
     """Return whether a step calls a tool, declared or inline, and not a part of the engine.
 
-    A step whose kind this process lacks calls none, since its attempts fail.
+    A step whose kind this process does not have calls none, since its attempts fail.
     """
     kind = step.get("kind", "")
     if "tool" in step:

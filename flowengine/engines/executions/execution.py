@@ -127,9 +127,9 @@ class Execution:
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
         halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
         is_bounded: Returns whether a result that exceeds this limit may be refused.
-        offers: What its process offers. Attempts that need more wait for a worker. None: the driver
-            decides about them, as in Temporal.
-        wanted: Whether to leave it to a worker that offers what a step of it needs, when its
+        offers: The offers of its process. Attempts that need more wait for a worker. None: the
+            driver decides about them, as in Temporal.
+        wanted: Whether to leave it to a worker whose offers one of its steps needs, when its
             running attempts have ended. None: its process does not do so.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
@@ -273,7 +273,7 @@ class Execution:
 
         Attempts that run in this process continue: `work` is kept.
         """
-        with Sound(f"what is stored of execution {self.id}"):
+        with Sound(f"the stored data of execution {self.id}"):
             self._load(loaded)
         self._loaded = True
 
@@ -426,7 +426,7 @@ class Execution:
             # An object that is not loaded has computed the state event by event.
             if not (self._loaded and isinstance(error, Exception)) or isinstance(error, EXPLAINED):
                 raise
-            raise damage(f"what is stored of execution {self.id}", error) from error
+            raise damage(f"the stored data of execution {self.id}", error) from error
         if event["type"] in HANDING:
             self._take_in(event)
         if "reduced" in event:  # the results of the user's reducers are part of the event
@@ -444,7 +444,7 @@ class Execution:
     def _note_all(self, commands: list[Command]) -> None:
         """Note the commands of an event. If one cannot be stored, the execution fails.
 
-        An attempt that lacks something begins to wait with the event from which it follows. If the
+        An attempt with unmet needs begins to wait with the event from which it follows. If the
         process died between two commits, it would count as interrupted, although it cannot have
         begun.
         """
@@ -476,7 +476,7 @@ class Execution:
         if self.halted:
             raise fault
         self.halted = True
-        message = f"the execution cannot go on: {fault.message}"
+        message = f"the execution cannot continue: {fault.message}"
         self.commands = deque(each for each in self.commands if type(each) is not End)
         self.apply(
             {

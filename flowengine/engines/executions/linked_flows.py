@@ -66,7 +66,7 @@ class LinkedFlow:
 
     @cached_property
     def needing(self) -> bool:
-        """Return whether a step runs only in a process that offers what it needs."""
+        """Return whether a step runs only in a process with certain offers."""
         return any("needs" in step for step in self.compiled["steps"])
 
     @cached_property

@@ -117,7 +117,7 @@ class OuterAttempt:
         if self.depth >= _DEEPEST:
             raise UsageError(
                 f"runs in steps and tools of runs are more than {_DEEPEST} levels deep",
-                hint="use a subflow (flow: NAME); for an agent hand over, or make it a tool: "
+                hint="use a subflow (flow: NAME). For an agent, use a handoff or make it a tool: "
                 "agent.as_tool()",
             )
 

@@ -237,7 +237,7 @@ def outgoing(
     record: Mapping[str, Any] | None,
     notice: Notify,
 ) -> Iterator[Outgoing]:
-    """Yield what is stored for each flow that sends a notification.
+    """Yield the stored record for each flow that sends a notification.
 
     Args:
         execution: The execution that notifies.
@@ -313,7 +313,7 @@ _SHORT = 1000
 
 
 def bounded(event: Event, size: int, stored: int, most: int) -> Event:
-    """Return what is journaled in place of the outcome of an attempt that exceeds `limits.stored`.
+    """Return the event that replaces the outcome of an attempt that exceeds `limits.stored`.
 
     A result becomes an error. Of an error, its type and the beginning of its message are kept.
 
@@ -350,7 +350,7 @@ _KEPT = ("type", "message", "retryable", "retry_after", "source")
 def has_expired(wait: Mapping[str, Any], now: int) -> bool:
     """Return whether the time of a wait is over, even if no process has closed it yet.
 
-    Whoever decides then - approvers, grants, programs - is too late.
+    Later decisions of approvers, grants and programs are refused.
 
     Args:
         wait: The wait's record.

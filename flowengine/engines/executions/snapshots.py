@@ -1,7 +1,7 @@
 """Stored executions at a snapshot, and the events since.
 
-A state has what an execution is doing: its open steps, and the items of its maps. The steps that
-have ended are in the index that is stored beside the snapshot.
+A state contains the current work of an execution: its open steps, and the items of its maps. Ended
+steps are in the index that is stored beside the snapshot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AtSnapshot(NamedTuple):
     graph: Graph
     state: State
     number: int
-    """Number of the first event since. 0: there is no snapshot."""
+    """Number of the first event since. 0: no snapshot exists."""
     tail: list[Event]
     lists: GrowingLists
     parts: Sequence[ListPart]
@@ -68,7 +68,7 @@ def read_snapshot(
         graph = flows.by_hash(first_form(journal, hash)).graph
         return AtSnapshot(hash, graph, new_state(), 0, journal[:until], lists, [], None)
     number, packed = loaded.snapshot
-    with Sound(f"what is stored of execution {execution}"):
+    with Sound(f"the stored data of execution {execution}"):
         state, rows, _ = lists.load(packed, loaded.lists)
         check_state(state, new_state(), f"the snapshot of execution {execution}")
     tail, graph = unpacked(execution, loaded.tail), flows.by_hash(hash).graph
@@ -104,7 +104,7 @@ class Indexed(NamedTuple):
 
     @property
     def rows(self) -> Iterator[Row]:
-        """What the index says."""
+        """The rows of the index."""
         return read_rows(self.items)
 
 

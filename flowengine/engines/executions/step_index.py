@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NAME = ":observed"
 """Name under which its parts are stored. No state key has this name."""
 REWRITES = frozenset({"retry", "upgraded"})
-"""Events that change what the execution is at work on."""
+"""Events that change the current work of the execution."""
 _REMARKED = REWRITES | {"decided", "warning"}
 _INLINE = 1024
 """Bytes of the largest output that is copied. A larger one that is not the value of an event, such
@@ -83,7 +83,7 @@ class StepIndex:
         whole: Whether to copy outputs of any size.
 
     Attributes:
-        noted: Receives each event that is applied, and then what the kernel notes. Rows are made of
+        noted: Receives each applied event, and then the kernel's observations. Rows are made of
             several events at once, which costs half as much. None: no index is kept.
     """
 
@@ -151,7 +151,7 @@ class StepIndex:
                 del noted[place:]
 
     def write(self, graph: Graph) -> None:
-        """Make the rows of what was noted."""
+        """Make the rows of the noted events."""
         noted, rows, last = self.noted, self._rows, self._last
         if noted is None:
             return

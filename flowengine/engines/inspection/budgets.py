@@ -81,22 +81,22 @@ def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
         key = read_account(view.state["claims"][unit["id"]]).key
         return {
             "address": view.address(unit),
-            "what": f"its call is waiting: running calls of other executions have reserved what is "
-            f"left of the shared budget '{key}'",
+            "what": "its call is waiting: running calls of other executions have reserved the "
+            f"rest of the shared budget '{key}'",
             "wakes": "the end of one of these calls, if it has used less",
         }
     budget = budget_of(view.state, unit["budget"])
     assert budget is not None
     if unit["id"] in budget.get("queue", ()):
-        flow = view.flow_of(unit["budget"]).id
+        flow = view.flow_of(unit["budget"]).budgeted
         return {
             "address": view.address(unit),
-            "what": f"its call is waiting: running calls have reserved what is left of the budget "
+            "what": "its call is waiting: running calls have reserved the rest of the budget "
             f"of '{flow}'",
             "wakes": "the end of one of these calls, if it has used less",
         }
     full = wait_id(execution, budget["wait"])
-    flow = view.flow_of(unit["budget"]).id
+    flow = view.flow_of(unit["budget"]).budgeted
     return {
         "address": view.address(unit),
         "what": f"its call is waiting, because the budget of '{flow}' is used up",
@@ -109,7 +109,7 @@ def ending(view: View) -> Iterator[Reason]:
     for address, frame, budget in _in_force(view):
         if "timer" in budget:
             at = format_time(view.state["timers"][budget["timer"]]["due"])
-            flow = view.flow_of(frame).id
+            flow = view.flow_of(frame).budgeted
             yield {
                 "address": address,
                 "what": f"calls in '{flow}' may run until {at} (budget.wall_time)",

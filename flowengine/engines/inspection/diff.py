@@ -132,7 +132,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
 
 
 class _SharedPast(NamedTuple):
-    """What a fork and the execution that was forked have in common, at a snapshot of the latter."""
+    """The common past of a fork and its original, at a snapshot of the original."""
 
     graph: Graph
     state: State
@@ -149,7 +149,7 @@ def _shared_past(
 ) -> _SharedPast | None:
     """Return the past that need not be replayed, because its events are the same on both sides.
 
-    None: neither was forked from the other, or no index shows what is in the past.
+    None: they have no common past, or no index of it exists.
     """
     for old, fork in ((0, 1), (1, 0)):
         record, journal = records[old], journals[old]

@@ -84,13 +84,13 @@ def show(
 def _add_request(
     host: Host, record: ExecutionRecord, steps: list[StepInfo], asked: RequestLog, *, is_read: bool
 ) -> None:
-    """Add what the shown step sent to a model.
+    """Add the request that the shown step sent to a model.
 
     Args:
         host: Provides the store.
         record: The execution.
         steps: The shown step.
-        asked: What it began with.
+        asked: The beginning of the request.
         is_read: Whether that is known. Otherwise, the journal is replayed.
     """
     for shown in steps:

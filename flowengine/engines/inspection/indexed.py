@@ -1,7 +1,7 @@
 """Long executions at their last snapshot, or an earlier one, and the events since.
 
-A state has what an execution is doing: its open steps, and the items of its maps. The steps that
-have ended are in the index that is stored beside the snapshot.
+A state contains the current work of an execution: its open steps, and the items of its maps. Ended
+steps are in the index that is stored beside the snapshot.
 """
 
 from __future__ import annotations

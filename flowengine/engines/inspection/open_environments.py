@@ -47,7 +47,7 @@ def with_execution(environment: dict[str, Any]) -> dict[str, Any]:
 
 
 def screen_info(id: str, seen: ScreenAnswer) -> ScreenInfo:
-    """Return what an environment shows as plain data."""
+    """Return the screen of an environment as plain data."""
     from base64 import b64encode
 
     at, screen = seen

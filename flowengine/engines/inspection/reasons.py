@@ -127,9 +127,9 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
     elif "undone_by" in how:
         forks = ", ".join(dict.fromkeys(map(host.store.short_execution, how["undone_by"].values())))
-        reason["wakes"] = f"nothing: what it did not undo was undone in {forks}"
+        reason["wakes"] = f"nothing: the rest was undone in {forks}"
         if record.id in how["undone_by"].values():
-            reason["wakes"] = "nothing: it has undone what was left to undo"
+            reason["wakes"] = "nothing: it has undone the rest"
     return {**reason, **how}
 
 
@@ -138,10 +138,10 @@ def _recorded(message: InboxMessage, event: Mapping[str, Any], id: str) -> Reaso
         "started": "recorded, but not started yet",
         "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",
         "message": f"a message '{event.get('signal')}' was recorded, but not processed yet",
-        "cancel": f"{event.get('by')} asked to cancel it; not processed yet",
-        "granted": f"{_lock(event.get('lock', ''))} is free for it now; not resumed yet",
+        "cancel": f"{event.get('by')} asked to cancel it (not processed yet)",
+        "granted": f"{_lock(event.get('lock', ''))} is free for it now (not resumed yet)",
     }
-    handed = f"{event.get('by')} reassigned an approval; this was recorded, but not processed yet"
+    handed = f"{event.get('by')} reassigned an approval (recorded, but not processed yet)"
     return {
         "address": "",
         "what": what.get(event["type"], handed),
@@ -297,6 +297,7 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
     """Yield the newest notifications about open approvals and the end that have not been sent."""
     for address, sender, record in last_sent(host, execution):
         tool = sender.removeprefix(NOTIFIES).removeprefix(OF_END)
+        times: Reason = {}
         if record is None:
             what = f"the notification by '{tool}' was recorded, but not sent yet"
             wakes, command = "a process that sends it", "flowengine resume --due"
@@ -307,13 +308,17 @@ def _notifications(host: Host, execution: Execution) -> Iterator[Reason]:
             what = f"the notification by '{tool}' was not sent: {failed}"
             wakes = "an operator who sends it again"
             command = f"flowengine retry {host.store.short_execution(record.id)}"
+            times = {"since": format_time(record.ended_at or record.changed_at)}
         else:
             [failed, *_] = host.stored(record.id, 0).state["vars"].get("error", [""])
             what = f"the notification by '{tool}' is not sent yet"
             what += f": {failed}" if failed else ""
             wakes = "its next attempt"
             command = f"flowengine why {host.store.short_execution(record.id)}"
-        yield {"address": address, "what": what, "wakes": wakes, "command": command}
+            times = {"since": format_time(record.created_at)}
+            if record.due is not None:
+                times["due"] = format_time(record.due)
+        yield {"address": address, "what": what, **times, "wakes": wakes, "command": command}
 
 
 def _failure(packed: bytes) -> str:
@@ -461,7 +466,7 @@ def _idle(view: View, id: str) -> list[Reason]:
     at = format_time(due[0])
     ending: Reason = {
         "address": "",
-        "what": f"nothing left to do; it ends at {at} unless a message arrives",
+        "what": f"nothing left to do: it ends at {at} unless a message arrives",
         "wakes": f"{_RESUMED} after {at}",
         "due": at,
         "command": f"flowengine resume {id}",

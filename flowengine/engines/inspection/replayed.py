@@ -58,7 +58,7 @@ class Replayed:
         self._open: dict[str, StepInfo] = {}
         """The steps that had not ended when the tree was shown last, as it shows them."""
         self._changed: dict[str, None] = {}
-        """The addresses of the steps that began or ended since. Empty: there is no tree yet."""
+        """Addresses of the steps that began or ended since. Empty: the tree is not built yet."""
 
     @property
     def size(self) -> int:

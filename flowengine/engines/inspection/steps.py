@@ -1,4 +1,4 @@
-"""What happened to each step of an execution, collected from the events of its journal."""
+"""The history of each step of an execution, collected from its journal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ActivationLog:
                 self.fold(graph, Observation(*seen))
 
     def _begin_form(self, graph: Graph) -> list[bool]:
-        """Read what follows under a form of the flow, and return which steps of it are plain."""
+        """Begin a form of the flow for the next events. Return which of its steps are plain."""
         for address in self.steps:  # their details depend on the form before
             self.step(address)
         self._graph = graph
@@ -240,10 +240,8 @@ class ActivationLog:
             _end_attempt(step, seen, at)
         if seen.status in OVER:
             del self.open[seen.address]
-            teller = graph.node(seen.step).teller
-            if teller is not None and seen.output is not None:
-                failure = failure_told(seen, graph.flow["steps"][seen.step])
-                summary = failure or registry.summary(teller, seen.output)
+            if seen.output is not None:
+                summary = _summary(seen, graph)
                 step |= {} if summary is None else {"summary": summary}
             step["ended_at"] = at
             step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
@@ -353,7 +351,7 @@ def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
 def _interrupt_attempt(step: StepInfo, at: str) -> None:
     """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
 
-    Nobody knows when it ended. It was noticed at the time `at`.
+    The time of its end is unknown. It was noticed at the time `at`.
     """
     for last in step["tries"][-1:]:
         if "ended_at" not in last:
@@ -371,3 +369,16 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
         last["error"] = seen.error
     else:
         last["output"] = seen.output
+
+
+def _summary(seen: Observation, graph: Graph) -> str | None:
+    """Return a line about the output of a generated flow's step, such as an answer to a call."""
+    spec, teller = graph.flow["steps"][seen.step], graph.node(seen.step).teller
+    if teller is not None:
+        return failure_told(seen, spec) or registry.summary(teller, seen.output)
+    if isinstance(seen.output, dict) and "messages" in seen.output:
+        from flowengine.agents.actions import answering_message, summary
+
+        if answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
+            return summary(seen.output)
+    return None

@@ -1,7 +1,7 @@
 """The messages of a tool environment about calls, derived from the journal of an execution.
 
 They depend on the journal alone, so that their numbers stay the same, and new ones only follow.
-What a journal does not have is missing: parts of arguments, progress, and the work of observers.
+Data outside the journal is missing: parts of arguments, progress, and the work of observers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Executions that are not driven or cannot go on: abandoned, interrupted, or in a lock cycle."""
+"""Executions that are not driven or cannot continue: abandoned, interrupted, or in a lock cycle."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _waiting_for(host: Host, execution: str | None = None) -> Iterator[ListedWai
 
 
 def want(host: Host) -> None:
-    """Ask the workers that drive executions to leave them to this one, which offers what they lack.
+    """Ask other workers to leave executions to this one, whose offers the executions need.
 
     They do so when the attempts that run have ended. They are asked once in a while.
     """

@@ -250,9 +250,9 @@ class Post:
     """Delivers updates to a function on a separate thread.
 
     Args:
-        callback: What it raises is logged.
-        gather: Seconds for which pieces of a text are put together after one was handed over; 0:
-            each comes by itself.
+        callback: Receives the updates. Its exceptions are logged.
+        gather: Seconds for which pieces of a text are collected after one was delivered.
+            0: each is delivered separately.
     """
 
     def __init__(self, callback: Callable[[Update], None], gather: float = 0) -> None:

@@ -54,7 +54,7 @@ def fork(
 
     That step starts again, after `values` are written into the state. Other steps keep waiting. A
     step that was running takes its later result from the old execution. Without a result it counts
-    as interrupted. A fork at a compensation undoes what the old execution has not undone yet.
+    as interrupted. A fork at a compensation undoes the steps that the old execution has not undone.
 
     Args:
         host: Provides the store.
@@ -75,7 +75,7 @@ def fork(
     record = host.store.execution(old)
     journal = read(host.store, old)
     check_not_undone(host, record, journal, at)
-    with Sound(f"what is stored of execution {old}"):
+    with Sound(f"the stored data of execution {old}"):
         found = past_of(host.flows, record.hash, journal, old, at)
     past = found.events
     before = host.flows.by_hash(form_then(journal, past, record.hash))
@@ -93,7 +93,7 @@ def fork(
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0]), "execution": data}
-    execution = host.execution(data["id"], linked, 1)
+    execution = host.execution(data["id"], linked, 1, data["started_by"])
     origin = record.forked_from if id == old else f"{old} at {at}"
     new = new_record(linked, data, past[0], host.keeper.owner.id, origin, files_of=old)
     execution.begin_with(new, past, forms(past))
@@ -170,7 +170,7 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
 def check_not_undone(
     host: Host, record: ExecutionRecord, journal: Sequence[Event], at: str
 ) -> None:
-    """Check that no fork has done already what a fork at a compensation does.
+    """Check that no earlier fork has run the same compensation.
 
     Raises:
         Conflict: One has undone it or a part of it, or is at work on it.
@@ -189,7 +189,7 @@ def check_not_undone(
     hint = Hint(f"see it: flowengine show {short(undone.by[step])}")
     if undone.left:
         command = fork_at(short(undone.last), undone.left[0] + COMPENSATION)
-        hint = Hint(f"undo what is left: {command}")
+        hint = Hint(f"undo the rest: {command}")
     raise Conflict(
         f"'{step}' was undone by execution {undone.by[step]}, a fork of this one", hint=hint
     )
@@ -199,7 +199,7 @@ def _warnings(record: ExecutionRecord, past: ForkPast, now: int) -> list[Any]:
     """Return a warning if steps that had succeeded before a fork begins were undone later."""
     message = (
         f"the fork keeps results that execution {record.id} has undone: "
-        f"{', '.join(past.outdated)}; if it compensates, they are undone again"
+        f"{', '.join(past.outdated)}. If it compensates, they are undone again"
     )
     warning = {"type": "warning", "at": now, "about": "fork", "message": message}
     return [warning] if past.outdated else []

@@ -1,4 +1,4 @@
-"""What a retry, a fork or a cancellation would do. Nothing is recorded."""
+"""Previews of a retry, a fork or a cancellation. Nothing is recorded."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> Intervent
     units = running(held.graph, held.state)
     for result in late:
         units.pop(result["unit"], None)
-    # What the failure stopped runs again, too.
+    # Steps that the failure stopped run again, too.
     for address in dict.fromkeys([*held.addresses, *(address for address, _ in units.values())]):
         unit = unit_at(held.graph, held.state, address)
         step = None if unit is None else view.act_of(held.state["units"][unit])
         again[address] = "" if step is None else _effect(view.node(step))
-    # What succeeded after the failure, as steps of `finally`, is discarded and runs again.
+    # Steps that succeeded after the failure, as those of `finally`, are discarded and run again.
     past = read(host.store, execution)
     event = event_of(held, held.state["now"], 0, "")
     valid: list[Observation] = []

@@ -127,7 +127,7 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
     if status != "failed":
         standing = f"has {status}" if status == "succeeded" else f"is {status}"
         raise Conflict(
-            f"execution {execution} {standing}; only a failed execution can be retried",
+            f"execution {execution} {standing}: only a failed execution can be retried",
             hint=Hint(f"flowengine show {short}"),
         )
     journal = read(host.store, execution)
@@ -290,10 +290,21 @@ def _retry_command(
 def _comes_again(error: ErrorData | None) -> bool:
     """Return whether the same flow must fail with the same error again."""
     while error is not None:
-        if error["type"] in LASTING or is_over_call_limit(error) or _is_about_values(error):
+        if (
+            (error["type"] in LASTING and not frees_itself(error))
+            or is_over_call_limit(error)
+            or _is_about_values(error)
+        ):
             return True
         error = error.get("cause")  # Python's exceptions have none
     return False
+
+
+def frees_itself(error: ErrorData) -> bool:
+    """Return whether an error is about a budget that is free again when its period ends."""
+    data = error.get("data")
+    is_budget = error["type"] == "BudgetExceeded" and isinstance(data, dict)
+    return is_budget and data.get("resets") is not None  # type: ignore[union-attr]
 
 
 def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obstacle]:
-    """Return the steps that a mapping puts back, and the joins that lack a token.
+    """Return the steps that a mapping puts back, and the joins with a missing token.
 
     Args:
         p: The two graphs. Everything that the state refers to has a counterpart.
@@ -151,6 +151,7 @@ def with_tried_proposals(
 ) -> list[Obstacle]:
     """Return obstacles as `move_obstacles` does, with those proposals that lead to a move.
 
+    Those that no mapping helps with come first, before those whose proposals they thwart.
     A proposal may need further entries. Values that only the operator knows are taken as given.
     """
     tries = 0
@@ -167,14 +168,18 @@ def with_tried_proposals(
         )
 
     tried = []
-    for obstacle in move_obstacles(old, new, state, mapping, ran):
+    for obstacle in sorted(move_obstacles(old, new, state, mapping, ran), key=_may_be_cured):
         if _is_open(obstacle):
             tries = 0
             fits = [fit for fit in obstacle.fits if leads_on(_added(mapping, obstacle, fit))]
             tried.append(obstacle._replace(fits=fits, write=obstacle.write if fits else None))
         else:
             tried.append(obstacle)
-    return tried
+    return sorted(tried, key=_may_be_cured)
+
+
+def _may_be_cured(obstacle: Obstacle) -> bool:
+    return obstacle.write is not None
 
 
 def _is_open(obstacle: Obstacle) -> bool:
@@ -270,7 +275,9 @@ class Upgrading:
             if info["verdict"] == "continues":  # its holder released it just now
                 info["verdict"] = "held"
             return info, None
-        execution = host.execution(record.id, host.flows.by_hash(record.hash), epoch)
+        execution = host.execution(
+            record.id, host.flows.by_hash(record.hash), epoch, record.started_by
+        )
         try:
             loaded = host.store.load(record.id)
             execution.load(loaded)
@@ -431,7 +438,7 @@ def look(
     elif record.hash == linked.hash:
         verdict = "current"
     elif not execution.seq:
-        why = f"it has not started; start it with: flowengine resume {record.id}"
+        why = f"it has not started. Start it with: flowengine resume {record.id}"
         verdict, blocking = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)

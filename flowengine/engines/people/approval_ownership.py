@@ -195,7 +195,7 @@ def _changes(wait: ListedWait, event: Mapping[str, Any], settings: Settings) -> 
     elif not record.get("claim"):
         raise Conflict(
             f"{wait.id} does not have to be claimed: its assignees can decide directly",
-            hint="approvals are claimed only where the flow says 'claim: true'",
+            hint="approvals are claimed only where the flow has 'claim: true'",
         )
     return what == "delegated" or holder is None
 
@@ -212,7 +212,7 @@ def _check_delegation(wait: ListedWait, by: str, to: str, settings: Settings) ->
     if not to.startswith("user:") or not to[5:] or to.startswith("user:group:") or to == by:
         raise UsageError(f"an approval is delegated to another user, not to {to!r}")
     if record.get("delegate") is False:
-        raise NotAllowed(f"{wait.id} may not be delegated: the flow says 'delegate: false'")
+        raise NotAllowed(f"{wait.id} cannot be delegated: the flow has 'delegate: false'")
     if (barred := excluded(record, [to], settings)) is not None:
         raise NotAllowed(f"{to} may not decide on {wait.id}: {barred}")
     cast = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}

@@ -1,4 +1,4 @@
-"""Decisions of people, about questions of every kind.
+"""Human decisions about questions of every kind.
 
 All interfaces, such as the command line and the Python API, call `decide`. It checks the wait, the
 user, the choice, the form, the edits, the comment and the files, in this order. `running.answers`
@@ -26,7 +26,7 @@ from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import DECIDABLE, RESPOND
+from flowengine.kernel.view import DECIDABLE, RESPOND, counting
 from flowengine.sdk.file_names import SIGNATURES
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain, validate
@@ -101,6 +101,10 @@ def decide(
         )
     decision = _checked(wait.record, given, who, settings)
     choice = given["choice"]
+    if "found" in wait.record and counting(dict(wait.record), choice) == "approve":
+        from flowengine.engines.people.logins import check_logged_in
+
+        check_logged_in(id, wait.record, wait.execution)
     images = given.get("images") or ()
     contents = checked_images(wait.record, choice, images) if images else []
     if (grant := given.get("grant")) is not None:
@@ -183,7 +187,7 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
             too many.
     """
     if len(paths) > MAX_FILES:
-        raise InputError(f"{len(paths)} files are attached; at most {MAX_FILES} may be")
+        raise InputError(f"{len(paths)} files are attached: at most {MAX_FILES} are allowed")
     for path in [os.fspath(path) for path in paths]:
         if not os.path.isfile(path):
             raise InputError(f"attachment {path}: there is no such file", field="attach")
@@ -344,7 +348,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     schema = wait.get("form")
     if schema is None:
         if given:
-            raise InputError("there is no form to fill in here", field=next(iter(given)))
+            raise InputError("this approval has no form", field=next(iter(given)))
         return None
     given = None if given is None else as_plain(given, "form")
     if schema.get("type", "object") != "object":
@@ -384,7 +388,7 @@ def _value(wait: Mapping[str, Any], given: DecisionGiven) -> Any:
     is_question = wait["kind"] == "question"
     about, what = ("step", "attempt") if is_question else ("tool", "call")
     schema = wait.get("returns", {})
-    give, outline = f"give what the {about} returns", _outline(schema)
+    give, outline = f"give the result of the {about}", _outline(schema)
     hint = Hint(
         f"{give}: value={outline}", f"{give}: --value '{outline}'", f"{give}: 'value': {outline}"
     )

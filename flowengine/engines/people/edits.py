@@ -56,9 +56,7 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
     for path, value in edits.items():
         if not any(path == name or path.startswith(f"{name}.") for name in allowed):
             known = ", ".join(allowed) or "none"
-            raise InputError(
-                f"'{path}' may not be edited", field=path, hint=f"may be edited: {known}"
-            )
+            raise InputError(f"'{path}' is not editable", field=path, hint=f"editable: {known}")
         old, (schema, root) = subject, declared(wait.get("edit_schema", ANY), path)
         for part in path.split("."):
             old = old.get(part) if isinstance(old, dict) else None

@@ -87,9 +87,9 @@ def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
         )
     message = None
     if wait.get("required"):
-        message = f"{wait['tool']!r} says 'approval: required': each call is asked about"
+        message = f"{wait['tool']!r} has 'approval: required': each call needs its own approval"
     elif (wait.get("need") or 1) > 1:
-        message = "several people have to approve this, so one cannot approve later calls"
+        message = "several users have to approve this, so one cannot approve later calls"
     elif wait.get("claim"):
         message = "each of these questions has to be claimed, so one cannot approve later calls"
     if message is not None:
@@ -260,7 +260,8 @@ def checked_images(
             ),
         )
     if len(images) > MOST:
-        raise InputError(f"{len(images)} images are given; at most {MOST} may be", field="image")
+        message = f"{len(images)} images are given: at most {MOST} are allowed"
+        raise InputError(message, field="image")
     return contents(images)
 
 

@@ -129,7 +129,7 @@ async def decision_of(response: Awaitable[Any]) -> ApprovalResponse:
     """Return the decision of an authority. Anything else counts as rejection.
 
     Args:
-        response: What the authority returns.
+        response: The return value of the authority.
     """
     try:
         return ApprovalResponse.of(await response)

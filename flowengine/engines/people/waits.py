@@ -35,7 +35,7 @@ def page_of_waits(
     Returns:
         The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
         or approved some, or other users have claimed some. Messages of conversations are only among
-        the waits of their execution, since a conversation is no approval.
+        the waits of their execution, since a conversation is not an approval.
     """
     settings = host.settings
     if wanted["execution"] is not None:

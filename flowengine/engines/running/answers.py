@@ -1,12 +1,12 @@
 """Answers to questions: the one function that records a decision, and programs that decide first.
 
-Each question is a wait, whatever it is about: a step's approval, a call, the opening of an
+Each question of any kind is a wait: a step's approval, a call, the opening of an
 environment, a budget, an attempt whose outcome is unknown. Each decision about it is the event
 `decided`, recorded by `record`, where the store settles it by compare-and-set. If a person and a
 program answer at the same time, only one of them wins.
 
 Programs answer in this order: the rules of the host (`gate`), grants (`answer_by_grant`), then the
-tool authority or the handler about environments. What none of them answers is left to people
+tool authority or the handler about environments. The other questions are left to approvers
 (`people.approvals`).
 """
 
@@ -112,7 +112,7 @@ async def consult(
         host: Provides the store.
         execution: The execution that has just opened the question.
         asked: The question.
-        preview: The preview of the call, which is being computed. None: it is no call.
+        preview: The preview of the call, which is being computed. None: it is not a call.
 
     Returns:
         Whether it was answered. Otherwise it is left to approvers.

@@ -128,7 +128,7 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
     try:
         before = _text_of(host, execution, approved)
     except (NotFound, OSError):
-        return "the text of the tool has changed; the earlier text was not kept"
+        return "the text of the tool has changed, and the earlier text was not kept"
     return _compared(before.decode(), now.decode())
 
 

@@ -1,6 +1,6 @@
-"""What all drivers do: queue messages and timers, carry out commands, report.
+"""The common parts of all drivers: queue messages and timers, carry out commands, report.
 
-This module does not depend on where the journal is, nor on which process may write it. See
+This module does not depend on the journal's place or on the process that writes it. See
 `driver.py` for executions whose journals this process writes.
 """
 
@@ -209,8 +209,8 @@ def with_warning(execution: Execution, event: Event) -> list[Event]:
         return [event]
     message = (
         f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
-        "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
-        "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
+        "because the price of its model is unknown. 'cost_usd' of the budget counts only the "
+        "amount that the provider reports afterwards, possibly none. 'tokens' bounds any model"
     )
     warning: Event = {
         "type": "warning", "at": event["at"], "about": "budget", "message": message

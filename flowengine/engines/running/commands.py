@@ -1,6 +1,6 @@
 """Carrying out commands in the process that writes the journal.
 
-Only what ends at once is carried out here. What must be awaited is left for an event loop, so an
+Only commands that end at once are carried out here. Awaited work is left for an event loop, so an
 execution without such work needs none.
 """
 
@@ -45,7 +45,7 @@ class HostCarrier(Carrier):
 
     Attributes:
         executions: The executions driven here, by id.
-        left: What must be awaited.
+        left: The work that must be awaited.
     """
 
     def __init__(self, host: Host) -> None:
@@ -274,7 +274,7 @@ def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
 
 
 def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
-    """Run a quick step and return its outcome, with the end of what it prints if it fails."""
+    """Run a quick step and return its outcome, with the end of its output if it fails."""
     follower = host.follower(execution.id, run.address, is_quick=True)
     printed = execution.linked.runner.printed(run.step, follower)
     token = PRINTING.set(printed)

@@ -132,7 +132,7 @@ class Driving:
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     def leave(self, execution: Execution) -> ExecutionResult:
-        """Record what is queued for an execution, and leave it to another process to drive it."""
+        """Record the queued messages of an execution, and leave it to another process."""
         try:
             Driver(self._host).commit(execution, begins=False)
         finally:

@@ -124,13 +124,16 @@ def asked_instead(
             details = {"input": _with_warning(wanted, step)}
         case _:
             return None
-    if run.unit not in execution.state["units"] or not is_call(step):
+    if run.unit not in execution.state["units"]:
         return None
+    if failure.openings:
+        details["opened"] = [*failure.openings]
+    if not is_call(step):
+        place = details.get("found", {}).get("environment")
+        return None if place is None else asked(host, run, str(place), "", {}, details)
     offered = offer_of(step, run.input)
     subject = subject_of(step, run.args, run.input)
     tool, version = tool_of(step, offered), version_of(step, offered)
-    if failure.openings:
-        details["opened"] = [*failure.openings]
     return asked(host, run, tool, version, subject, details)
 
 

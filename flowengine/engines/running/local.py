@@ -285,8 +285,8 @@ def _wake(
     """Wake the callers of an execution that is not driven any more.
 
     Args:
-        rest: What they wait for.
-        after: What must have ended first. If it has failed, that is their error. None: nothing.
+        rest: The waits before which they rest.
+        after: Must have ended first. If it has failed, that is their error. None: nothing.
         error: Why the execution cannot continue.
     """
 

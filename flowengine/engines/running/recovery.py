@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def taken(
     host: Host, id: str, bring: Callable[[Execution], None] = lambda execution: None
 ) -> Execution:
-    """Return an execution with its lease and with what has happened since in its queue.
+    """Return an execution with its lease, and with the events since then in its queue.
 
     Args:
         host: Shared context of the executions.
@@ -149,7 +149,7 @@ def _answer_open(host: Host, execution: Execution) -> None:
 def _end_stopped(process: Owner) -> bool:
     """End a stopped process of the command line, and return whether it was one.
 
-    It has lost its executions. If it was continued, its functions would go on at once, beside the
+    It has lost its executions. If it was continued, its functions would resume at once, beside the
     next attempts. Other programs may have more to do, so the question about an attempt names them.
     """
     from flowengine.sdk.processes import is_dead, is_program, is_stopped
@@ -186,7 +186,7 @@ def _offered(execution: Execution, offers: frozenset[str], now: int) -> Iterator
     """Yield an event for each attempt that waits for a worker which offers what this process does.
 
     Args:
-        offers: What this process offers.
+        offers: The offers of this process.
     """
     for number, record in execution.waits.items() if offers else ():
         if record["kind"] == "worker" and offers.issuperset(record["needs"]):
@@ -224,7 +224,7 @@ def take_hands(host: Host, execution: Execution) -> None:
 
 
 def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Preview]:
-    """Yield what is to be done again for the questions about calls, after an earlier process.
+    """Yield the work to repeat for questions about calls, after an earlier process.
 
     Args:
         execution: Just loaded.
@@ -274,8 +274,8 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
             "type": "warning",
             "at": now,
             "about": "environment",
-            "message": f"environment '{error.resource_key}' could not be closed ({error.error}); "
-            "closing it is retried; to end what is left after that: flowengine envs reap",
+            "message": f"environment '{error.resource_key}' could not be closed ({error.error}). "
+            "Closing it is retried. To end the rest after that: flowengine envs reap",
         }
         for error in failed
     ]

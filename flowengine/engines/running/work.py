@@ -54,10 +54,10 @@ class Work:
         """Execution → the functions on threads of its attempts."""
 
     def begin(self, left: Left, going: Iterable[Execution] = ()) -> None:
-        """Begin in tasks what was left to be awaited.
+        """Begin the work that must be awaited, in tasks.
 
         Args:
-            left: What was left.
+            left: The work.
             going: Executions whose tasks for questions that are answered are ended.
         """
         for execution in going if self._consulting else ():
@@ -119,8 +119,8 @@ class Work:
             execution: The execution of the attempt.
             run: The attempt.
             before: The previous attempt, if it is still being ended.
-            around: The context that it began in. The outcome is processed in it, and so is what the
-                runs that it starts have used.
+            around: The context that it began in. The outcome is processed in it, and so is the use
+                of the runs that it starts.
         """
         outcome: Event | Exception | None
         try:
@@ -139,7 +139,7 @@ class Work:
                 # the execution does not rest before that.
                 await uncut(asyncio.wait([before]))
             if not self._host.keeper.has(execution.id):
-                return None  # the next commit says so
+                return None  # the next commit reports it
             runner = execution.linked.runner
             follower = self._host.follower(execution.id, run.address, is_quick=False)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)

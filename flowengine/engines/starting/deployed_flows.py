@@ -144,7 +144,7 @@ def start_due(host: Host, leave: Collection[tuple[str, str]] = ()) -> list[Sched
             started = _start(host, scheduled)
         except StoreError:
             raise
-        except (FlowEngineError, NoSchedule) as error:  # such as a zone that this host lacks
+        except (FlowEngineError, NoSchedule) as error:  # such as a zone missing on this host
             flow, _, name, time, _ = scheduled
             started = ScheduledStart(flow, name, time, None, error)
         if started is not None:

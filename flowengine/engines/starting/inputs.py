@@ -139,7 +139,7 @@ def recognized_by(
         try:
             title = _text(evaluate(before_start(graph, given, execution, now), flow["titled"]))
         except (EvaluationError, StepFailure):
-            title = ""  # a title is no reason not to start
+            title = ""  # a start does not fail because of its title
     if not title:
         title = one_line(flow.get("title", ""), _LONGEST_TITLE)
         own = {
@@ -147,6 +147,8 @@ def recognized_by(
             for name, value in inputs.items()
             if name not in hidden and not _is_default(value, schemas.get(name))
         }
+        arguments = own.pop("_args", None)  # of an agent that another one has started
+        own = {**arguments, **own} if isinstance(arguments, dict) else own
         key_inputs = dict(islice(telling(own), _MOST))
     if flow.get("secrets"):
         from flowengine.secrets import Secrets

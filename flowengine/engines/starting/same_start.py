@@ -56,7 +56,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         if started is None:
             return  # another process is recording it right now
         execution, had = started["execution"], started["inputs"]
-    with Sound(f"what is stored of execution {id}"):
+    with Sound(f"the stored data of execution {id}"):
         began = parse_time(execution["started_at"])
     given = with_defaults(stored.linked.graph, inputs, execution, began)
     for name, schema in stored.linked.graph.flow.get("inputs", {}).items():

@@ -4,7 +4,7 @@ Temporal forgets the activities of a run when the workflow continues in another 
 of a long attempt ends before the attempt does, and the workflow begins another activity at this
 process, which watches it. Each run can begin one. An attempt that no activity watches is cut off.
 
-An attempt is lost once it may begin again elsewhere. What it has begun here is then ended: its task
+An attempt is lost once it may begin again elsewhere. Its work here is then ended: its task
 and its programs, its functions on threads, and if one of those continues, the process.
 """
 
@@ -51,7 +51,7 @@ class AttemptAtWork:
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.printed: Printed | None = None
-        """What it prints, as soon as that is known."""
+        """Its output, as soon as that is known."""
         self.calls = Calls(may_begin)
         """Its functions on threads."""
         self.execution = ""
@@ -74,7 +74,7 @@ class AttemptAtWork:
 
     @property
     def log(self) -> Log | None:
-        """What it has logged."""
+        """Its log."""
         lines = None if self.printed is None else self.printed.lines
         return None if lines is None else lines.log()
 
@@ -119,7 +119,7 @@ class AtWork:
         self._pulse = pulse
         self._attempts: set[AttemptAtWork] = set()
         self._lost: set[AttemptAtWork] = set()
-        """Those of which only functions on threads are at work."""
+        """Lost attempts whose functions on threads are still at work."""
         self._left: dict[str, AttemptAtWork] = {}
         """Key → attempt that its first activity has left at work. It remains for some time after
         its end: no run of its workflow has taken its event if one was continued at that moment."""
@@ -129,7 +129,7 @@ class AtWork:
         """Cut off the attempts that may begin again elsewhere soon.
 
         Returns:
-            Those of which functions are still at work, although they had time to end.
+            Those whose functions are still at work, although they had time to end.
         """
         for attempt in [*self._attempts]:
             if self._pulse.is_lost(attempt.timeout):
@@ -404,7 +404,7 @@ class _Watch:
         if self._may_leave is None:
             return False
         since, now = self._begun if self._late is None else self._late, _now()
-        is_heard = now - self._pulse.heard < timeout / BEATS  # else this may not arrive in time
+        is_heard = now - self._pulse.heard < timeout / BEATS  # else this might not arrive in time
         return now - since > LONG * timeout and is_heard and self._may_leave()
 
     def _beat(self, timeout: float) -> None:
@@ -414,7 +414,7 @@ class _Watch:
             self._late = now
         self._last = now
         log = self._attempt.log
-        # A first activity sends as little as possible. One that watches says that it has arrived.
+        # A first activity sends as little as possible. One that watches reports its arrival.
         activity.heartbeat(*([] if log is None and self._may_leave else beat_of(log)))
 
 

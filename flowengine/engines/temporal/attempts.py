@@ -133,10 +133,10 @@ class Attempts:
         """When the last request was sent that the server has answered here."""
         self._replaced = ReplacedAttempts(client)
         self._given: deque[_Given] = deque()
-        """Outcomes that the server may not have received yet."""
+        """Outcomes that the server has possibly not received yet."""
 
     async def keep_alive(self, heartbeat: float, end: Callable[[str], None] | None) -> NoReturn:
-        """Give signs of life, and cut off the attempts of which the server may receive none.
+        """Send heartbeats, and cut off the attempts whose heartbeats might not reach the server.
 
         The server counts them as interrupted then, and other workers begin them again. They must
         not run beside those.
@@ -146,7 +146,7 @@ class Attempts:
             end: Ends this process, for a reason. None: it does not end.
         """
         pulse, pause = self._pulse, heartbeat / BEATS / 2
-        look = heartbeat * (END - CUT) / 4  # what was cut off is seen to have ended before the end
+        look = heartbeat * (END - CUT) / 4  # the end of cut attempts is seen before the end
         asked = -pause
         details = await self._client.data_converter.encode(beat_of(None))
         pulse.prepare(Payloads(payloads=details).SerializeToString())
@@ -162,7 +162,7 @@ class Attempts:
             await asyncio.sleep(look)
 
     async def _ask(self, heartbeat: float) -> None:
-        """Ask the server for a sign of life, and give it the outcomes that it may not have."""
+        """Query the server for a sign of life, and send it outcomes that it might not have."""
         asked, before = now(), self._heard
         patience = max(before + CUT * heartbeat - asked, heartbeat / BEATS / 2)
         try:
@@ -210,7 +210,7 @@ class Attempts:
         """Return which process has begun an activity of the current run.
 
         Args:
-            event: The number of the event of its history that says so.
+            event: The number of the event of its history that reports it.
         """
         info = activity.info()
         run = info.workflow_run_id or ""
@@ -259,7 +259,7 @@ class Attempts:
     async def _give(self, token: bytes, event: dict[str, Any]) -> bool:
         """Complete an activity, and return whether the server has taken the event.
 
-        The library does not report what became of an event that an activity returns.
+        The library does not report whether the server took an event that an activity returns.
         """
         handle = self._client.get_async_activity_handle(task_token=token)
         while True:
@@ -375,8 +375,8 @@ class Attempts:
         return dict(event)
 
     def _not_here(self, why: str) -> ApplicationError:
-        """Return the error that leaves an attempt to a worker that has what this one lacks."""
-        message = f"the worker {self._client.identity} lacks what it needs: {why}"
+        """Return the error that leaves an attempt to a worker with the missing parts."""
+        message = f"the worker {self._client.identity} cannot run it: {why}"
         return ApplicationError(message, type=NOT_BEGUN)
 
     async def _keep(self, event: dict[str, Any]) -> None:
@@ -487,7 +487,7 @@ class Attempts:
         Args:
             hash: Hash of its flow.
             workdir: Its working directory.
-            what: `region`, `wait` or `end`: what has ended or begun. `move`: it has left the store.
+            what: The cause: `region`, `wait`, `end`, or `move` if it has left the store.
             region: The region that has ended.
 
         Returns:
@@ -641,7 +641,7 @@ def _before_any_effect() -> Iterator[None]:
 
 
 def _is_missing(error: BaseException) -> bool:
-    """Return whether this worker lacks what a step needs, which other workers may have.
+    """Return whether an error is about a missing requirement that other workers may have.
 
     A worker that is replaced by a newer one receives attempts of newer flows until then.
     """

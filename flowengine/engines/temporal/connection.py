@@ -57,7 +57,7 @@ T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 """How long to wait for a response, as a busy worker may take a while."""
 _SOON_SECONDS = 1.0
-"""If there is no answer for this long, there may be no worker."""
+"""After this long without an answer, a worker is possibly missing."""
 _NOTICED_SECONDS = 0.1
 """After this time, the library has noticed that a request was cancelled."""
 _SEEN = timedelta(seconds=75)
@@ -143,7 +143,7 @@ class TemporalConnection:
         """Return the answer of an open workflow to a query.
 
         Raises:
-            RPCError: No worker answers in time, or there is no such workflow.
+            RPCError: No worker answers in time, or the workflow does not exist.
             StoreError: The workflow refuses the query.
         """
         handle, until = await self.handle(workflow), monotonic() + patience.total_seconds()
@@ -246,7 +246,7 @@ class _Loop:
         self._loop.call_soon_threadsafe(task.cancel)
 
     def end(self) -> None:
-        """Cancel what is open, and end the loop."""
+        """Cancel open tasks, and end the loop."""
         self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.create_task, self._cancel_all())
         self._thread.join()

@@ -162,7 +162,7 @@ class RemoteDriving(Driving):
             self._store.forget_end(execution.id)
 
     def leave(self, execution: Execution) -> ExecutionResult:
-        """Record what is queued for an execution. A worker drives it."""
+        """Record the queued messages of an execution. A worker drives it."""
         self._begin_again(execution)
         return result_of(self._host.stored(execution.id, 0))
 
@@ -186,7 +186,7 @@ class RemoteDriving(Driving):
             return await off_loop(self._recorded, execution)
 
     def _recorded(self, execution: str) -> ExecutionResult:
-        """Return the state of an execution as far as it is known without a worker."""
+        """Return the known state of an execution, without asking a worker."""
         record = self._store.execution(execution)
         status: Any = record.status
         return ExecutionResult(record.id, record.flow, status, None, [], None, record.due)
@@ -206,8 +206,8 @@ class RemoteDriving(Driving):
     def _before_messages(self, execution: str) -> Execution:
         """Return an execution as it was before messages of this engine, if there are subscribers.
 
-        A worker takes a message as soon as it is recorded. What it has done since is reported like
-        everything that follows.
+        A worker takes a message immediately. Its work since then is reported like
+        all later work.
         """
         store, loaded = self._store, self._store.load(execution)
         if self._has_sent(execution):

@@ -6,7 +6,7 @@
 
 A function can hold the interpreter of the worker for a long time. The worker is then silent, but
 its attempts are at work, so the guard sends their heartbeats. A worker that was stopped or cannot
-reach the server loses its attempts. It cuts them off. What it cannot cut off ends with it.
+reach the server loses its attempts. It cuts them off. Attempts that it cannot cut off end with it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _SLOT = 1024
 _SLOTS = 20_480
 """More attempts than a worker has at once. The kernel provides memory only for those in use."""
 _HEAD = struct.Struct("=dddII")
-"""When the worker had its last pulse, when the server answered it, and its guard; how many slots
-have been in use, and the length of the details of a heartbeat, which follow."""
+"""When the worker had its last pulse, when the server answered it, and its guard, then how many
+slots have been in use, and the length of the details of a heartbeat, which follow."""
 _ENTRY = struct.Struct("=dBH")
 """The heartbeat (0: the slot is free), whether it is an attempt, and the length of its token."""
 _EAGER = 10.0
@@ -71,7 +71,7 @@ class Slot(NamedTuple):
 
 
 class Pulse:
-    """What a worker and its guard know of each other, in memory that they share.
+    """The state of a worker and its guard, in memory that they share.
 
     Args:
         file: Of the memory. None: new memory.
@@ -246,7 +246,7 @@ class _Guard:
         self._is_silent = threading.Event()
 
     def keep(self) -> None:
-        """Guard the worker until it ends, or says that it is done."""
+        """Guard the worker until it ends, or reports that it is done."""
         threading.Thread(target=self._beat, daemon=True).start()
         while True:
             if select.select([sys.stdin], [], [], self._pause)[0]:

@@ -62,7 +62,7 @@ WAITS_KEPT = 60
 """Number of waits of an execution that are found by their ids. A search attribute is limited to
 2,048 bytes."""
 OPEN = "open"
-"""Stands in `WAITS` of an execution with open waits. `open:KIND` stands for a wait of a kind."""
+"""Part of `WAITS` of an execution with open waits. `open:KIND` means a wait of a kind."""
 
 NEW = "new"
 """Memo: the entry of the new execution, see `NewExecution`."""

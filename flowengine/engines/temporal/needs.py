@@ -32,7 +32,7 @@ class Needs:
 
     Args:
         execution: The execution.
-        start: What its run starts with, as for `WorkflowDriver`.
+        start: The input of its run, as for `WorkflowDriver`.
         heartbeat: Returns the time without a heartbeat after which an activity is interrupted (s).
         on_answer: Called after a request, with the number of its wait if a worker has a place.
         begin: Begins a task.
@@ -53,11 +53,11 @@ class Needs:
         self._are_there = False
         """Whether a step of the flow, or of an earlier form of it, has needs."""
         self._asked: dict[int, tuple[asyncio.Task[None], list[str]]] = {}
-        """Wait → its request, and what it asks for."""
+        """Wait → its request, and the requested offers."""
         self._withdrawn: set[int] = set()
         """Waits whose requests are being withdrawn."""
         self._places: dict[int, tuple[str, list[str]]] = {}
-        """Unit → the queue of the worker that has a place for its attempt, and what was asked."""
+        """Unit → the queue of the worker with a place for its attempt, and the requested offers."""
         self.note(start["flow"], *start.get("flows", {}).values())
 
     def note(self, *flows: CompiledFlow) -> None:

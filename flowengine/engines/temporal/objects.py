@@ -38,7 +38,7 @@ class LocalCopies:
         self._folder: TemporaryDirectory[str] | None = None
 
     def path(self, digest: str) -> Path:
-        """Return the path of a copy, which may not exist yet.
+        """Return the path of a copy. The copy does not have to exist.
 
         Args:
             digest: The digest of its content.

@@ -1,4 +1,4 @@
-"""What a worker offers to steps that need it: places for their attempts.
+"""The offers of a worker to steps that need them: places for their attempts.
 
     workflow ── offer, on the queue of the labels ──► a worker with all of them, once it has a place
              ◄── the worker's own queue ────────────
@@ -38,7 +38,7 @@ class Offering:
 
     Args:
         place: Of this process.
-        labels: What it offers.
+        labels: Its offers.
         concurrency: The number of places. None: as many as for other attempts.
     """
 

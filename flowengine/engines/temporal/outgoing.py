@@ -31,7 +31,7 @@ _PATIENCE = timedelta(seconds=60)
 
 
 class OutgoingQueue:
-    """Passes on what an append contains for others, by local activities, one after the other.
+    """Passes on the outgoing parts of appends, by local activities, one after the other.
 
     Args:
         execution: Id of the execution.
@@ -89,7 +89,7 @@ class OutgoingQueue:
         return [self._numbers, self.locks]
 
     def add(self, append: Append, *, is_at_work: bool = False) -> None:
-        """Add what a committed append contains, and begin to pass it on.
+        """Add the outgoing parts of a committed append, and begin to pass them on.
 
         Args:
             append: The append.
@@ -250,7 +250,7 @@ def _head(count: int) -> int:
     return 1 if count < 1 << 4 else 3 if count < 1 << 16 else 5
 
 
-# Reducers in Python, whose functions may not run inside a workflow.
+# Reducers in Python, whose functions must not run inside a workflow.
 #
 # The kernel asks for the result of such a function while it applies an event. If the result is not
 # known, the event is put back, a worker calls the function, and the event is applied again.

@@ -238,7 +238,7 @@ async def begun_by(client: Client, execution: str, run: str, number: int) -> Pro
         client: Reads the history, from its end.
         execution: Id of the execution.
         run: Id of the run.
-        number: The number of the event that says so.
+        number: The number of the event that reports it.
     """
     async for event in newest_events(client, execution, run):
         if event.event_id == number:

@@ -88,7 +88,7 @@ class PackingConverter(CompositePayloadConverter):
 
 
 class ByReference(dict[str, Any]):
-    """Data that is kept in the object store whatever its size, if there is one: a compiled flow."""
+    """Data of any size that is kept in the object store, if one exists: a compiled flow."""
 
 
 class Codec(PayloadCodec):
@@ -96,10 +96,10 @@ class Codec(PayloadCodec):
 
     A payload of more than two parts is kept in parts, each named by its content. The input of an
     agent's turn contains the conversation so far, so nearly all its parts are those of the turn
-    before, and are neither sent nor kept again.
+    before, and are not sent or stored again.
 
     Args:
-        objects: The object store. None: payloads are sent as they are.
+        objects: The object store. None: payloads are sent whole.
         keys: Encrypt payloads. None: they are not encrypted.
     """
 
@@ -243,8 +243,8 @@ def converter(objects: Objects | None) -> DataConverter:
 
 # Payloads as Temporal's own page and command line show them.
 #
-# These programs send payloads to a codec server (https://docs.temporal.io/codec-server). What they
-# get back is JSON, because they can show nothing else.
+# These programs send payloads to a codec server (https://docs.temporal.io/codec-server). They
+# receive JSON, because they can show nothing else.
 
 LARGEST_SHOWN = 1024 * 1024
 """Maximum bytes of a payload to show."""
@@ -285,7 +285,7 @@ class PayloadPage:
         return events
 
     def encoded(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return payloads as they are sent to Temporal.
+        """Return the payloads to send to Temporal.
 
         Raises:
             InputError: They are not in the JSON form of payloads.

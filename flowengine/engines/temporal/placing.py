@@ -1,8 +1,8 @@
 """The worker at which the environments of an execution are open.
 
 Attempts with such environments run at that worker's own task queue. It is the worker that held the
-workflow when it was needed first. If it does not respond, and no other takes its place, what was
-open there is lost: see the event `lost`. Environments of scope `step` need no place.
+workflow when it was needed first. If it does not respond, and no other takes its place, the
+environments open there are lost: see the event `lost`. Environments of scope `step` need no place.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Placing:
             self._release("region", region, {name for _, _, name in ended})
 
     def give_back(self, now: int) -> None:
-        """Release what an execution does not need that has ended or waits.
+        """Release the environments that an ended or waiting execution does not need.
 
         Args:
             now: The time (ms).
@@ -333,7 +333,7 @@ def never_began(error: ActivityError) -> bool:
 def result_of(activity: workflow.ActivityHandle[Any]) -> Any:
     """Return the result of an activity that has ended in the workflow task that cancels it.
 
-    The library drops it, because it has no way to say both. None: it has no result.
+    The library drops it, because it cannot report both. None: it has no result.
     """
     ended: asyncio.Future[Any] = activity._result_fut  # type: ignore[attr-defined]
     return ended.result() if ended.done() and ended.exception() is None else None

@@ -76,7 +76,7 @@ MOST_OFFERED = 4
 NOT_BEGUN = "NotBegun"
 """Type of the error of an activity whose attempt could not begin at its worker, for now."""
 OUTCOMES = ("succeeded", "failed")
-"""Types of events that say whether an attempt has taken effect."""
+"""Types of events that report whether an attempt has taken effect."""
 REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
 NOT_COMPLETED = "the workflow task with its newest events is not completed yet"
@@ -189,7 +189,7 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "around": lambda data: data,
     "get_flow": lambda data: data,
     "texts": lambda data: data,
-    # Earlier versions of a worker do not say whether there are more.
+    # Earlier versions of a worker do not report whether there are more.
     "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2:] != [False]),
     "undelivered": lambda data: [Outgoing(*item) for item in data],
     "wait": _wait,
@@ -223,12 +223,12 @@ def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
 
 
 def beat_of(log: Log | None) -> list[Any]:
-    """Return the details of the heartbeat of an attempt, with what it has logged."""
+    """Return the details of the heartbeat of an attempt, with its log."""
     return [_LOGGED, log]
 
 
 def log_in(beat: Sequence[Any]) -> Log | None:
-    """Return what an attempt had logged at a heartbeat. Steps may have sent others."""
+    """Return the log of an attempt at a heartbeat. Steps may have sent other details."""
     return beat[1] if len(beat) == 2 and beat[0] == _LOGGED else None
 
 
@@ -264,7 +264,7 @@ def run_of(data: list[Any]) -> Run:
 
 
 def summary_of(run: Run) -> str:
-    """Return the summary of the activities of an attempt, by which people recognize it."""
+    """Return the summary of the activities of an attempt, by which users recognize it."""
     return f"{run.address} #{run.attempt}"
 
 

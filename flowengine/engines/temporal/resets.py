@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_KEPT = 8
 """Number of executions whose replaced attempts are kept in memory."""
 _BEGAN = (*OUTCOMES, AT_WORK, "cut")
-"""Types of events of attempts that have begun, those that say the most first."""
+"""Types of events of attempts that have begun, the most informative first."""
 
 
 class _Replaced(NamedTuple):

@@ -82,7 +82,7 @@ class Room:
         return workflow.info().get_current_history_length() > LONGEST_HISTORY
 
     def refusal(self) -> dict[str, Any]:
-        """Return the error of an attempt for which there is no room."""
+        """Return the error of an attempt that does not fit."""
         message = (
             "the history of the execution is full. Without an object store, it is continued in "
             f"another one only if the values of the execution have at most "

@@ -1,4 +1,4 @@
-"""What executions share under one name: a key of a signal, a lock, a deployed flow, or grants.
+"""Objects shared under one name: a key of a signal, a lock, a deployed flow, or grants.
 
 Each name is a small workflow, so requests for it are taken one after the other. It exists while it
 is used, and for some days longer. It does not drive executions: it sends them signals.
@@ -45,7 +45,6 @@ from flowengine.journal.records import (
     SendResult,
 )
 from flowengine.kernel.notation.accounts import is_account, read_account
-from flowengine.kernel.notation.times import parse_time
 
 STARTS = "flowengine-starts"
 """Id of the workflow that keeps which flows are deployed, and what starts their executions. Their
@@ -152,8 +151,7 @@ class Shared:
         """Return whether it must be kept after a time (ms)."""
         has_grants = bool(self.grants.list_grants(None, None))
         is_kept = self.form is not None or any(
-            resets is None or parse_time(resets) > now
-            for resets in (read_account(name).resets for name in self.claims.used)
+            not read_account(name).is_over(now) for name in self.claims.used
         )
         return bool(self.members or self.deployed or has_grants or is_kept or self.claims.all())
 
@@ -254,7 +252,7 @@ class SharedWorkflow:
 
     @workflow.run
     async def run(self, state: dict[str, Any]) -> None:
-        """Forward messages, and start what is due, until it is not used any more."""
+        """Forward messages, and start due executions, until it is not used any more."""
         self._set_alarm()
         while True:
             try:
@@ -359,7 +357,7 @@ class SharedWorkflow:
         if size > most and deployed[0] not in self._shared.deployed:
             count = len(self._shared.deployed)
             error = UsageError(
-                f"there is no room for another deployed flow beside {count}",
+                f"another deployed flow does not fit beside {count}",
                 hint=f"set ${VARIABLE} for all processes, or undeploy a flow",
             )
             raise ApplicationError("no room", {"error": error_as_data(error)}, type=REFUSED)
@@ -519,7 +517,7 @@ class SharedWorkflow:
             raise Conflict(refusal[0], hint=hint_of(refusal[1]))
 
     async def _forward_grant(self, message: InboxMessage) -> None:
-        """Tell an execution that it was granted the lock, or must be cancelled."""
+        """Notify an execution that it was granted the lock, or must be cancelled."""
         shared, execution = self._shared, message.execution
         number = f"{workflow.info().workflow_id} {workflow.info().run_id} {message.number}"
         request = {"event": message.event, "at": message.at, "id": number}

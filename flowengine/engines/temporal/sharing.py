@@ -1,4 +1,4 @@
-"""Activities with which workflows reach others: their clients may not be used inside a workflow."""
+"""Activities with which workflows reach others: their clients must not be used in a workflow."""
 
 from __future__ import annotations
 

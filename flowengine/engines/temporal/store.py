@@ -232,7 +232,7 @@ class TemporalStore:
                 flow = self._call(self._first_flow(self._of_hash[hash], hash))
             flow = flow or self._deployed_form(hash) or self._upgraded_flow(hash)
             if flow is None:
-                raise NotFound(f"there is no flow {hash} in {self.location}")
+                raise NotFound(f"flow {hash} does not exist in {self.location}")
             self._flows[hash] = flow
         return self._flows[hash]
 
@@ -343,7 +343,7 @@ class TemporalStore:
                 page = self._call(self._earlier(id, since + len(entries), first, left))
                 is_more = True
             entries += page
-            if not (page and is_more):  # what has happened meanwhile is for the next reader
+            if not (page and is_more):  # newer events are for the next reader
                 break
         return entries
 
@@ -772,7 +772,7 @@ class TemporalStore:
         return holder
 
     def change_shared(self, request: Mapping[str, Any]) -> None:
-        """Carry out a request of an execution to what it shares with others."""
+        """Carry out a request of an execution to an object that it shares with others."""
         if "key" in request:
             id = key_workflow(*request["key"])
         else:
@@ -1168,7 +1168,7 @@ class TemporalStore:
 
         Args:
             execution: Its id.
-            why: Why it does not. The server says so if its workflow task fails.
+            why: Why it does not. The server reports it if its workflow task fails.
 
         Raises:
             StoreError: It cannot.
@@ -1200,7 +1200,7 @@ class TemporalStore:
             f"execution {described.id} cannot continue now: its workflow task fails again and "
             f"again (attempt {tries}): {shown}",
             hint=Hint(
-                "it continues by itself once that is mended; for details: "
+                "it continues by itself once that is fixed. For details: "
                 f"temporal workflow show --workflow-id {described.id}"
             ),
         )

@@ -77,7 +77,7 @@ _MOST_WITH_ENVIRONMENTS = 10_000
 """Maximum number of concurrent attempts with environments. They must not wait for each other: one
 that has to wait for long counts as sent to a worker that is lost."""
 _LONGEST_LOOK = 5.0
-"""Seconds in which the server says whether a workflow task is completed."""
+"""Seconds in which the server reports whether a workflow task is completed."""
 _BEAT = timedelta(seconds=1)
 """Minimum interval of heartbeats. Their responses carry cancellations of attempts."""
 
@@ -110,7 +110,7 @@ async def work(
         policies: The policies of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
-        offers: What this worker offers to steps that need it.
+        offers: Offers of this worker to steps that need them.
         concurrency: How many attempts with needs it runs at once. None: as many as others.
         log_format: The form of the log of this process.
         stopping: Stops the worker when set.

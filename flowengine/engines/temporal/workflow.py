@@ -114,7 +114,7 @@ workflow task with the 2,000th pending activity, and one that takes too long."""
 MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
 _SENT = 0.001
-"""Seconds after which what a workflow task has begun is sent."""
+"""Seconds after which the work begun by a workflow task is sent."""
 _AGAIN = 10.0
 """Seconds after which an attempt that could not begin at a worker is given to one again, or that
 was ended by an error of the engine."""
@@ -351,7 +351,7 @@ class WorkflowDriver(Carrier):
             raise refusal
 
     def _start_with(self, past: dict[str, Any]) -> dict[str, Any]:
-        """Return what a run starts with that has a past."""
+        """Return the input of a run that has a past."""
         same = {name: self.start[name] for name in ("id", "most", "new")}
         return {**same, "flows": self.start.get("flows", {}), "past": past}
 
@@ -639,7 +639,7 @@ class WorkflowDriver(Carrier):
             work = len(self.execution.work)
             if not self.room.is_for(work + 1, self._bytes) and workflow.patched("bytes of results"):
                 if work:
-                    return  # of which some results will be smaller
+                    return  # some of its results will be smaller
                 run = self._held.popleft()
                 self._fail(run, self.room.refusal())
                 continue
@@ -937,7 +937,7 @@ class WorkflowDriver(Carrier):
         """Begin an activity that runs or watches an attempt.
 
         The library gives activities to the worker of the workflow first. If an attempt could not
-        begin, the server chooses, because another worker may have what that one lacks.
+        begin, the server chooses, because another worker may have the missing parts.
         """
         runtime: Any = _Runtime.current()
         runtime._disable_eager_activity_execution = (run.unit, run.attempt) in self._warned
@@ -1208,7 +1208,7 @@ def _has_arrived(error: ActivityError) -> bool:
     """Return whether a worker has received the activity that has failed.
 
     A worker sends the first heartbeat as soon as it has. The server ends one that no worker has
-    begun as soon as it is cancelled.
+    begun immediately after its cancellation.
     """
     cause = error.cause
     if isinstance(cause, CancelledError):

@@ -216,7 +216,7 @@ class Books:
         """
         if self.pid != os.getpid():
             raise EnvironmentClosed(
-                f"this environment manager belongs to process {self.pid}; create another one here"
+                f"this environment manager belongs to process {self.pid}: create another one here"
             )
 
     # Specs
@@ -384,7 +384,7 @@ class Books:
                 raise UnknownEnvironment(f"{given!r} belongs to another manager")
             return self.instances.get(given.id)
         if not isinstance(given, str):
-            raise UnknownEnvironment(f"{type(given).__name__} is neither a handle nor an id")
+            raise UnknownEnvironment(f"{type(given).__name__} is not a handle or an id")
         if given in self.records:
             return self.records[given].current
         if given not in self.instances and given not in self.ended:

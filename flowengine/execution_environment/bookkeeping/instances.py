@@ -266,9 +266,9 @@ class Handle:
         if self._pid != os.getpid():
             raise EnvironmentClosed(f"{name} belongs to process {self._pid}, not to this one")
         if instance.error == "EnvironmentLost":
-            raise EnvironmentLost(f"{name} was closed; ensure it again")
+            raise EnvironmentLost(f"{name} was closed: ensure it again")
         if self.given_back or instance.opened is None or instance.state not in CLOSABLE:
-            raise EnvironmentClosed(f"{name} was released; ensure it again")
+            raise EnvironmentClosed(f"{name} was released: ensure it again")
         return instance.opened.resource
 
     def __eq__(self, other: object) -> bool:

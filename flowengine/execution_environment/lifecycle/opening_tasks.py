@@ -126,7 +126,7 @@ async def consult(
     answer = await ask(asked, handler)
     if not answer.lasts and not answer.pending:
         logging.getLogger("flowengine.environments").warning(
-            "%s: %s; people are still asked", record.spec, answer.reason
+            "%s: %s. An approver is still asked", record.spec, answer.reason
         )
     if not answer.lasts or (required and answer.approved):
         return None

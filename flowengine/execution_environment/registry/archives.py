@@ -140,7 +140,7 @@ def unpack(archive: Path, workspace: Path) -> None:
 
     Args:
         archive: A file of `pack`, which is checked like a foreign one.
-        workspace: The workspace, which must not exist. Nobody else may change it.
+        workspace: The workspace, which must not exist. No other process may change it.
 
     Raises:
         StoreError: The file is damaged or was not written by `pack`, or the directory cannot be

@@ -223,7 +223,7 @@ class Registry:
         """Return the error for a directory that cannot be used."""
         return EnvironmentUnavailable(
             f"the registry of environments in {self.folder} cannot be used: "
-            f"{error.strerror or error}; after a crash, what was open could not be found. Name "
+            f"{error.strerror or error}. After a crash, open environments could not be found. Name "
             "another directory (for the state of all stores: XDG_STATE_HOME), or declare "
             "'registry: none' in the spec to open it anyway"
         )
@@ -459,5 +459,5 @@ def one_entry(registry: Registry, name: str) -> RegistryEntry:
         )
     if len(matches) > 1:
         ids = ", ".join(entry.id for entry in matches)
-        raise Conflict(f"'{name}' means {len(matches)} environments", hint=f"say which: {ids}")
+        raise Conflict(f"'{name}' means {len(matches)} environments", hint=f"choose one: {ids}")
     return matches[0]

@@ -160,7 +160,7 @@ def look(entry: RegistryEntry) -> ScreenAnswer:
     if not os.path.lexists(entry.screen):
         raise Conflict(
             f"environment '{name}' of kind '{entry.data['kind']}' has nothing to look at: it is "
-            "neither a browser nor a terminal, or it is not open yet"
+            "not a browser or terminal, or it is not open yet"
         )
     try:
         with connected(entry.screen, _PATIENCE) as connection:
@@ -168,7 +168,7 @@ def look(entry: RegistryEntry) -> ScreenAnswer:
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise Conflict(
             f"process {owner.pid}, which has environment '{name}' open, does not answer",
-            hint="look again; if it never answers, the process hangs",
+            hint="look again. If it never answers, the process hangs",
         ) from None
     if isinstance(answer, str):
         raise Conflict(f"environment '{name}' cannot be looked into: {answer}")

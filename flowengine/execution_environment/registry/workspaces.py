@@ -197,7 +197,7 @@ class Workspaces:
         """Create the directory of a spec with files from elsewhere, in place of an earlier one.
 
         Args:
-            given: What `left` returned elsewhere. Of its path, only the name counts.
+            given: The result of `left` elsewhere. Of its path, only the name counts.
             fill: Creates a workspace and its home directory at a path.
 
         Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -164,7 +165,7 @@ def _check_held(declared: EnvironmentSpec, held: Capabilities, name: str, policy
     ]
     if open_ones and not limits.best_effort:
         raise EnvironmentUnavailable(
-            f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here; "
+            f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here. "
             "'best_effort: true' next to it opens it anyway"
         )
     return open_ones
@@ -384,7 +385,9 @@ def failure_of(error: BaseException, instance: Instance) -> StepError:
         return failed
     message = str(instance.mask(error.message))
     if message != error.message:
-        error = type(error)(message, data=instance.mask(error.data), retryable=error.retryable)
+        error = copy(error)
+        error.args, error.message, error.data = (message,), message, instance.mask(error.data)
+        error.__cause__ = None
     return error
 
 

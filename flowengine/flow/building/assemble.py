@@ -307,7 +307,7 @@ def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _needs_next(data: Mapping[str, Any]) -> bool:
-    """Return whether a token may leave a step that does not say where it leads."""
+    """Return whether a token may leave a step without declared targets."""
     cancel, handlers = data.get("cancel"), data.get("on_error")
     targets = cancel.get("targets") if isinstance(cancel, Mapping) else cancel
     may_go_on = "when" in data or handlers == "continue"

@@ -276,7 +276,7 @@ class _Body:
         missing = self._edge(broken.missing[0])
         message = (
             f"'join: all' of {name!r} can wait forever: a branch that arrived over "
-            f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
+            f"{self._edge(broken.edge)} waits for one over {missing}, which might never come"
             f"{self._for_example(node.step)}"
         )
         hint = "use 'join: active': it waits only for branches that can still come"
@@ -334,7 +334,7 @@ class _Body:
         """Warn of counting joins of a scope that is too large for the game.
 
         They are treated as if they waited for all of their edges. The cheap analysis then shows
-        which tokens may not come.
+        which tokens might be missing.
         """
         as_all = list(self.net.nodes)
         for place in counting:
@@ -362,15 +362,15 @@ class _Body:
 
     def _too_few(self, place: Place) -> Finding:
         name = self.ways.name(place)
-        # The edges that a join of all would miss are those that may not be taken.
+        # The edges that a join of all would miss are those that might never be taken.
         as_all = list(self.net.nodes)
         as_all[place] = self.net.nodes[place]._replace(join="all")
         broken = broken_promises(self.net._replace(nodes=as_all))
         edges = dict.fromkeys(e for hole in broken if hole.place == place for e in hole.missing)
         ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
-            f"{name!r} may get fewer branches than it needs, since {ways} may not be taken: TooFew "
-            "is then raised, and no handler catches it"
+            f"{name!r} may get fewer branches than it needs, since {ways} might not be taken: "
+            "TooFew is then raised, and no handler catches it"
         )
         hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
         return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))

@@ -84,7 +84,7 @@ class _Promises:
     def _behind_masks(self) -> list[int]:
         """Return, for each node, the edges that a token counts as fed beyond its join."""
         # Two `all` joins of one cycle may wait for each other. Edges that one feeds only after it
-        # has fired are no promise to the other.
+        # has fired do not count for the other.
         masks = [self.everything] * len(self.net.nodes)
         for component in self.components:
             if len(component) < 2:

@@ -396,7 +396,7 @@ def enclosing(flow: CompiledFlow, step: Step) -> Iterator[Step]:
 def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
     """Leave out steps that only pass one token on, so that chains cost nothing.
 
-    The position of a token on a chain does not affect what it can meet, because the chain has one
+    The position of a token on a chain does not affect its meetings, because the chain has one
     end.
 
     Args:

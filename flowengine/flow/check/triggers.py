@@ -38,7 +38,7 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
         if never or (key is not None and not _is_written(flow, key, possible)):
             yield _never_met(flow, step, never)
         elif key is not None and not _all_write(flow, spec["sources"], key):
-            yield _may_wait(flow, step, f"a write to state {key!r}, which may not come")
+            yield _may_wait(flow, step, f"a write to state {key!r}, which might never come")
         elif lacking:
             source = flow["steps"][lacking[0]]["id"]
             brings = "a message or a write to state" if _by_state(flow) else "a message"

@@ -121,7 +121,7 @@ def check_argument(
     name: str,
     code: str = "E402",
 ) -> None:
-    """Check one value against its declared schema, as far as it is known.
+    """Check the known parts of one value against its declared schema.
 
     Args:
         report: Of the file with the value.

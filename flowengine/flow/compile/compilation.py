@@ -257,7 +257,7 @@ class Compilation:
     def part(self, definition: Definition) -> Compiler:
         """Return the compiled flow.
 
-        If its compilation is in progress, return it as far as it is known.
+        If its compilation is in progress, return its known parts.
         """
         part = self._parts.get(definition)
         if part is None:

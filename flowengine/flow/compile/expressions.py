@@ -217,7 +217,7 @@ class Expressions:
                 offset, length = match.start(), len(match[0])
                 hint = f"write '${{{{ {source} }}}}'"
                 if filtered:
-                    hint += ". There are no filters, but functions, as in '${{ size(x) }}'"
+                    hint += ". CEL has functions in place of filters, as in '${{ size(x) }}'"
                 self.report.inside("W307", message, loc, offset, length, hint)
 
     def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
@@ -313,8 +313,8 @@ Name = tuple[str, str | None]
 def host_argument(address: str, args: Schema | None, bound: Container[str]) -> str | None:
     """Return the expression by which a caller's arguments determine the server of an address.
 
-    Arguments that the flow fixes do not count, and neither do arguments whose schema allows only
-    listed values.
+    Arguments that the flow fixes do not count, and arguments whose schema lists all values do not
+    count either.
 
     Args:
         address: The address, with expressions.

@@ -36,7 +36,7 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.expressions import EVALUATOR, split_text
 from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
-from flowengine.flow.models.types import has_expression
+from flowengine.flow.models.types import has_expression, in_generated
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.visible_text import plain_text
@@ -194,7 +194,7 @@ class Compiler:
         if model.counts_alone:
             flow["counts_alone"] = True
         if model.budget is not None:
-            flow["budget"] = _budget(model.budget)
+            flow["budget"] = _budget(model.budget, model.title)
             if model.budget.shared:
                 flow["shared_budgets"] = [self._shared(one) for one in model.budget.shared]
         if model.generated is not None:
@@ -446,9 +446,14 @@ class Compiler:
         return called
 
 
-def _budget(given: Budget) -> Any:
-    """Return the compiled form of a budget: its limits, and the effect of exceeding them."""
-    return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then", "shared"})}
+def _budget(given: Budget, title: str | None) -> Any:
+    """Return the compiled form of a budget: its limits, and the effect of exceeding them.
+
+    That of agents in Python is called by the title of their flow, which has a generated id.
+    """
+    called = {"called": plain_text(title)} if title and in_generated.get() else {}
+    limits = given.model_dump(exclude_none=True, exclude={"then", "shared"})
+    return {"then": given.then, **limits, **called}
 
 
 def _declared(file: FlowFile, section: str) -> list[str]:

@@ -378,7 +378,7 @@ class StepCompiler:
             spec["before"] = self._before(given, view)
 
     def _before(self, given: Loop, view: VisibleNames) -> int:
-        # Before the first round there is no output, so it is null regardless of the step's type.
+        # The output is null before the first round, regardless of the step's type.
         loc = (*given.loc, "while")
         early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
         return self.expressions.condition(str(given.while_), loc, early)
@@ -479,7 +479,7 @@ class StepCompiler:
         """Refuse names of steps among labels: elsewhere `needs` lists the steps before this one."""
         for place, label in enumerate(info.model.needs):
             if any(label == step.id for step in self.plan.steps):
-                message = f"{label!r} is a step, and 'needs' lists what a worker offers"
+                message = f"{label!r} is a step, and 'needs' lists offers of a worker"
                 hint = f"for the order of steps, write 'next: {info.id}' in {label!r}; "
                 hint += "'join: all' waits for several"
                 self.report.at("E103", message, (*info.loc, "needs", place), hint)

@@ -154,8 +154,8 @@ def _quoted(text: str) -> str:
 
 # The definition of a compiled flow as text, to compare versions of it.
 #
-# The text shows what a flow means. It is not a flow file: short forms are expanded, and defaults
-# are filled in.
+# The text shows the meaning of a flow. It is not a flow file: short forms are expanded, and
+# defaults are filled in.
 
 _NUMBERS = frozenset({"bodies", "body", "evaluator", "expressions", "format"})
 """Keys that only number the parts of a flow."""
@@ -178,7 +178,7 @@ def definition(compiled: CompiledFlow) -> str:
 
 
 def _readable(node: Any, steps: Sequence[str], key: str = "") -> Any:
-    """Return a part of a flow with values as they are written in files."""
+    """Return a part of a flow with values in their file notation."""
     if key in _TARGETS:
         return _named(node, steps)
     if key in OPAQUE or key in CONSTANT:

@@ -229,7 +229,7 @@ def _more_properties(cls: type[Part], properties: dict[str, Schema]) -> None:
 
 
 def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
-    """Return the schemas of which a step must match one, by its kind of action.
+    """Return the alternative schemas of a step, by its kind of action.
 
     A plain step has none.
     """

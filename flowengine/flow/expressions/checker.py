@@ -595,7 +595,7 @@ class _Check:
         )
 
     def _is_standard(self, node: CallNode) -> bool:
-        """Return whether this calls a standard function of CEL that is evaluated as it is there."""
+        """Return whether this calls a standard function of CEL with its standard meaning."""
         if node.name in TIME_PARTS:
             return node.target is None or len(node.args) != 1
         return self._in_namespace(node) or node.name in STANDARD
@@ -686,7 +686,7 @@ def check_slots(source: str, slots: Iterable[str]) -> Tree | None:
 
 
 def _constant(node: Literal) -> TypedPart:
-    """Return a constant. JSON has neither bytes nor unsigned integers."""
+    """Return a constant. JSON has no bytes and no unsigned integers."""
     if isinstance(node.value, bytes):
         return TypedPart(["op", "@bytes", [["const", node.value.hex()]]], types.BYTES)
     if node.text[-1:] in "uU" and isinstance(node.value, int) and node.value is not True:

@@ -540,7 +540,7 @@ def leave(value: Plain, inside: bool = False) -> Plain:
         inside: It is in a list or map, where times are texts.
 
     Raises:
-        NoValue: It is no value outside an expression.
+        NoValue: It is not a value outside an expression.
     """
     kind = type(value)
     if kind is str or kind is bool or kind is int or value is None:

@@ -389,7 +389,7 @@ def _time_part(name: str) -> Callable[[Plain], int]:
 
 
 def _finite(function: Callable[[float], float]) -> Callable[[float], float]:
-    """Return a function of doubles that leaves infinity and NaN as they are."""
+    """Return a function of doubles that leaves infinity and NaN unchanged."""
     return lambda value: math.copysign(function(value), value) if math.isfinite(value) else value
 
 

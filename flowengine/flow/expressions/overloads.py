@@ -142,7 +142,7 @@ def _overloads(name: str) -> list[tuple[list[str | None], Schema]]:
 
 
 def _items_of_both(one: Schema, other: Schema) -> Schema:
-    """Return the schema of the items of two lists, of which one may be empty or unknown."""
+    """Return the schema of the items of two lists. One of them may be empty or unknown."""
     if one and other:
         return common([one, other])
     word = kind(one or other)

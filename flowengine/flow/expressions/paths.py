@@ -40,7 +40,7 @@ def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
         The value there.
 
     Raises:
-        Missing: There is no value, or `value` is null.
+        Missing: The value does not exist, or `value` is null.
         NoValue: `value` or `key` has the wrong type.
     """
     if value is None:

@@ -24,7 +24,7 @@ Records of earlier versions have three other nodes, which executions may still n
     ["compare", op, node, data, kind] a comparison with a constant. `kind` is the declared type
     ["type", node, name]              whether a value is a `map`, a `list`, a `string`
 
-Operators import what they need when an expression with one is first evaluated. In loops, their
+Operators import their modules when an expression with one is first evaluated. In loops, their
 cost is counted. Maps are never iterated.
 """
 
@@ -245,7 +245,7 @@ def _call(name: str, arguments: list[Tree]) -> Run:
 def _operands(nodes: list[Tree]) -> list[Run]:
     """Return functions for the operands of an operator.
 
-    Among these, operators may return what is no value elsewhere: infinity, unsigned integers.
+    Among these, operators may return values invalid elsewhere: infinity, unsigned integers.
     """
     return [_INNER[node[0]](node) if node[0] in _INNER else build(node) for node in nodes]
 

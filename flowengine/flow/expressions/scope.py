@@ -20,7 +20,7 @@ class Unsigned(int):
 
 
 class TypeName(str):
-    """The type of a value, by its name in CEL. It is no value outside an expression."""
+    """The type of a value, by its name in CEL. It is not a value outside an expression."""
 
     __slots__ = ()
 

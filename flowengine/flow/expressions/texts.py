@@ -177,7 +177,7 @@ def _clause(letter: str, digits: str | None, value: Plain) -> str:
 
 
 def _shown(value: Plain, precision: int = 0) -> str:
-    """Return any value as a text for people."""
+    """Return any value as a readable text."""
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Types of values, arguments and results, and what a check takes and returns."""
+"""Types of values, arguments and results, and the inputs and results of a check."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ _HOOKED_TURN: Schema = {
     "properties": {"choice": MAP, "messages": list_of(MAP), "end": ANY, "text": ANY},
     "required": ["choice", "messages", "end", "text"],
 }
-"""What a hook before or after a turn has changed."""
+"""The changes of a hook before or after a turn."""
 _SAID: Schema = {"type": "object", "additionalProperties": TEXT}
 
 SIGNATURES: dict[str, FunctionTypes] = {

@@ -271,7 +271,7 @@ class Expander:
             return LEFT_OUT
         value = short_form(schema, value)
         problems = (
-            problem._replace(hint=f"it stands beside {key!r}, not in it")
+            problem._replace(hint=f"write it beside {key!r}, not in it")
             if problem.key and problem.loc[:-1] == loc and problem.loc[-1] in cls.fields_by_key()
             else problem
             for problem in config_problems(schema, value, key, loc)

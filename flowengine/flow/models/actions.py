@@ -228,7 +228,7 @@ class Asking(Part):
     )
     exclude: People | None = Field(
         default=None,
-        description="Users and groups that may not decide. Takes precedence over `assignees`.",
+        description="Users and groups that must not decide. Takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
     )
     need: PositiveOrExpression = Field(

@@ -219,7 +219,7 @@ class ContextWindow(Part):
 
 
 def _sees(value: Any) -> Any:
-    """Return what an agent sees of a conversation: a number of messages, or a word."""
+    """Return the part of a conversation that an agent sees: a number of messages, or a word."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     if not isinstance(value, str):
@@ -228,7 +228,7 @@ def _sees(value: Any) -> Any:
 
 
 class Handoff(Part):
-    """An agent that another one may hand over to, and what it is given."""
+    """An agent that another one may hand over to, and its input."""
 
     NOUN = "a handoff"
     MAIN = "agent"
@@ -246,7 +246,7 @@ class Handoff(Part):
         AsSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
     ] = Field(
         default="all",
-        description="What the other agent sees of the conversation before the handoff: `all`, "
+        description="The part of the earlier conversation that the other agent sees: `all`, "
         "`text` (without calls and results), `args` (the call of the handoff alone), the number "
         "of newest messages, or the name of a tool that summarizes it.",
         examples=["text", 10],
@@ -386,8 +386,8 @@ class Agent(Part):
     )
     code: Code | None = Field(
         default=None,
-        description="Lets the model write programs that call the tools. Only what a program "
-        "returns enters the conversation.",
+        description="Lets the model write programs that call the tools. Only a program's return "
+        "value enters the conversation.",
         examples=["box", {"in": "box", "direct": ["search"]}],
     )
     defer: list[Text] = Field(

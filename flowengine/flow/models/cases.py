@@ -9,7 +9,7 @@ from pydantic import Field
 
 from flowengine.flow.models.base import ExclusiveKeys, Part
 from flowengine.flow.models.expected import ExpectingCase, Words
-from flowengine.flow.models.types import AsSchema, CheckedType, Duration, SignalName, Value, wrong
+from flowengine.flow.models.types import AsSchema, CheckedType, Duration, SentSignal, Value, wrong
 from flowengine.kernel.notation.times import parse_time
 
 
@@ -257,7 +257,9 @@ class Sending(Part):
 
     NOUN = "a signal"
 
-    name: SignalName = Field(description="Its name.", examples=["paid"])
+    name: SentSignal = Field(
+        description="Its name, such as `agent.steer` for an agent.", examples=["paid"]
+    )
     at: Duration = Field(
         default="0s", description="The time since the start of the execution.", examples=["1h"]
     )

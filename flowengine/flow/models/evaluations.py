@@ -112,7 +112,7 @@ class EvalFile(Part):
     )
     variants: list[Variant] = Field(
         default=[],
-        description="What is compared. The first is the baseline. Default: the flow as it is.",
+        description="The variants. The first is the baseline. Default: the unchanged flow.",
         examples=[[{"name": "small", "model": "openai/gpt-5-mini"}]],
     )
     cases: list[EvalCase] = Field(
@@ -134,7 +134,7 @@ class EvalFile(Part):
     )
     require: dict[str, Share] = Field(
         default={"passed": 1.0},
-        description="What every variant must reach: the share of trials that have `passed`, and "
+        description="The minimum for every variant: the share of trials that have `passed`, and "
         "the mean of each verdict by name. Otherwise the exit code is 1.",
         examples=[{"passed": 0.9, "polite": 0.8}],
     )

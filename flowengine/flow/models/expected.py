@@ -1,4 +1,4 @@
-"""What cases of tests and of evaluations expect of an execution (docs/testing.md)."""
+"""Expectations of test and evaluation cases about an execution (docs/testing.md)."""
 
 from typing import Annotated, Any, Literal
 
@@ -136,7 +136,7 @@ class Expected(Part):
 
 
 class ExpectingCase(Part):
-    """What the cases of tests and of evaluations have in common."""
+    """The common fields of test and evaluation cases."""
 
     NOUN = "a case"
     NAMED = "name"

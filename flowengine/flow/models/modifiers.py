@@ -470,7 +470,7 @@ OnError = Annotated[
     | Annotated[list[Handler], Tag(ON_ERROR_TAGS[1])],
     Discriminator(lambda value: ON_ERROR_TAGS[isinstance(value, list)]),
 ]
-"""A word, or handlers, of which the first matching one applies."""
+"""A word, or handlers. The first matching handler applies."""
 
 
 class Entry(Part):

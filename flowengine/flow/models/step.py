@@ -248,7 +248,7 @@ class Step(Pluggable):
     needs: list[Label] = Field(
         default=[],
         max_length=MOST_LABELS,
-        description="What a worker must offer to run the action: `flowengine worker --offers`.",
+        description="Offers that a worker needs to run the action: `flowengine worker --offers`.",
         examples=[["gpu"]],
     )
     join: Join | None = Field(

@@ -97,11 +97,11 @@ def _places(value: Any) -> int:
 
 
 PLACES = 10
-"""How many executions in the background may run at once, unless a tool says otherwise."""
+"""Maximum number of concurrent background executions, if a tool does not set it."""
 
 
 class Background(Part):
-    """The bounds on what a flow or an agent starts in the background by a tool."""
+    """The bounds on executions that a tool starts in the background for a flow or an agent."""
 
     NOUN = "'background'"
     MAIN = "at_once"
@@ -180,7 +180,7 @@ class Tool(Pluggable):
     needs: list[Label] = Field(
         default=[],
         max_length=MOST_LABELS,
-        description="What a worker must offer to make a call, besides what the step needs.",
+        description="Offers that a worker needs to make a call, besides the needs of the step.",
         examples=[["gpu"]],
     )
     timeout: Duration | None = Field(

@@ -215,6 +215,13 @@ def _tool_name(value: Any) -> str:
     return text
 
 
+def _sent_signal(value: Any) -> str:
+    text = constant_text(value)
+    if re.fullmatch(AGENT_SIGNAL, text):
+        return text
+    return name("the name of a signal")(value)
+
+
 def _flow_name(value: Any) -> str:
     text = constant_text(value)
     if not re.fullmatch(FLOW_NAME, text):
@@ -419,6 +426,7 @@ def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
 FLOW_PATH = r"[^\x00-\x1f]+\.ya?ml"
 FLOW_NAME = rf"{ID}(\.{ID})?|{FLOW_PATH}"
 TOOL_NAME = rf"{ID}(\.[A-Za-z0-9_-]+)*"
+AGENT_SIGNAL = rf"agent\.{ID}"
 
 
 def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -488,6 +496,12 @@ ToolId = Annotated[
     str, CheckedType(name("the name of a tool", frozenset({"std"}))), defined("ToolId")
 ]
 SecretName = Annotated[str, CheckedType(_secret_name), defined("SecretName")]
+SentSignal = Annotated[
+    str,
+    CheckedType(_sent_signal),
+    AsSchema({"anyOf": [_id_schema(), {"type": "string", "pattern": f"^{AGENT_SIGNAL}$"}]}),
+]
+"""A signal that a flow declares, or that its agents receive."""
 SignalName = Annotated[str, CheckedType(name("the name of a signal")), defined("SignalName")]
 ToolName = Annotated[str, CheckedType(_tool_name), defined("ToolName")]
 FlowName = Annotated[str, CheckedType(_flow_name), defined("FlowName")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, settled, total
+from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
 from flowengine.journal.encoding import unpack
 from flowengine.journal.filters import failure_of
 from flowengine.journal.records import (
@@ -27,6 +27,7 @@ from flowengine.journal.records import (
     Vote,
 )
 from flowengine.journal.refusals import no_grant, revoked_already
+from flowengine.kernel.notation.accounts import read_account
 
 # Records of executions and waits in the memory store.
 
@@ -321,6 +322,18 @@ class Claims:
             for name, used in sorted(self.used.items())
         ]
 
+    def prune(self, before: int) -> int:
+        """Remove the budgets whose period was over by a time, and return their number."""
+        over = [
+            name
+            for name in self.used
+            if name not in self._queues and read_account(name).is_over(before)
+        ]
+        for name in over:
+            del self.used[name]
+            self.limits.pop(name, None)
+        return len(over)
+
     def _reserved(self, name: str) -> list[Mapping[str, int]]:
         return [kept.amounts or {} for kept in self._queues.get(name, ()) if kept.claimed.held]
 
@@ -399,7 +412,7 @@ class Claims:
         self.limits.setdefault(name, {}).update(limits_in(needs))
         if is_unlimited(needs):
             held = kept.claimed._replace(held=True)
-            return kept._replace(claimed=held, amounts={m: need[2] for m, need in needs.items()})
+            return kept._replace(claimed=held, amounts=most_of(needs))
         return kept._replace(amounts=needs)
 
     def _settle(self, name: str, kept: KeptClaim, given: Mapping[str, int] | None) -> None:

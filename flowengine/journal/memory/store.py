@@ -278,7 +278,7 @@ class MemoryStore(JournalStore):
             holder = self._owners.get(journal.owner or "")
             who = f"process {holder[0].pid} holds it now" if holder else "its lease was released"
         return LeaseLost(
-            f"this process lost execution {execution}: {who}; its last changes were not saved"
+            f"this process lost execution {execution}: {who}. Its last changes were not saved"
         )
 
     def _write(self, append: Append, records: Sequence[bytes]) -> None:
@@ -848,6 +848,7 @@ class MemoryStore(JournalStore):
                 )
             }
             self._remove(ended)
+            budgets = self._claims.prune(before)
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
             hashes.update(hash for hash, _, _ in self._sources.values())
@@ -865,7 +866,7 @@ class MemoryStore(JournalStore):
                 for shelf in files.shelves()
                 for size in files.sweep(shelf, referred.__contains__)
             ]
-        return Pruned(len(ended), len(sizes), sum(sizes))
+        return Pruned(len(ended), len(sizes), sum(sizes), budgets)
 
     def _may_be_removed(self, execution: str) -> bool:
         """Return whether an execution has ended and has no locks."""

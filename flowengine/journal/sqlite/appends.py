@@ -157,7 +157,7 @@ def lease_lost(connection: sqlite3.Connection, execution: str, number: int | Non
     else:
         who = f"process {row[2]} on {row[4]} holds it now"
     return LeaseLost(
-        f"this process lost execution {execution}: {who}; its last changes were not saved",
+        f"this process lost execution {execution}: {who}. Its last changes were not saved",
         hint=Hint(
             f"see its current state: flowengine show {execution}",
             http=f"see its current state: GET /v1/executions/{execution}",
@@ -222,7 +222,7 @@ def _replace(connection: sqlite3.Connection, execution: str) -> list[str]:
 
 
 def remove(connection: sqlite3.Connection, number: int) -> None:
-    """Remove what an execution has in the database, by its number."""
+    """Remove the rows of an execution from the database, by its number."""
     for statement in queries.PRUNE:
         connection.execute(statement, {"number": number})
 
@@ -232,7 +232,7 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
     if connection.execute(queries.HAS_FLOW, (new.hash,)).fetchone() is None:
         return Conflict(
             f"execution {execution} cannot start: its flow {new.hash} is not in the store",
-            hint="store the flow first; if `prune` has just removed it, try again",
+            hint="store the flow first. If `prune` has just removed it, try again",
         )
     row = connection.execute(queries.EXECUTION, (execution,)).fetchone()
     return not_new(execution, read_execution(row[1:]))

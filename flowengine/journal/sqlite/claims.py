@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict
-from flowengine.journal.accounts import answer, is_unlimited, limits_in, settled, total
+from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Append, FlowGrant, UsedBudget
 from flowengine.journal.refusals import no_grant, revoked_already
@@ -144,8 +144,7 @@ def _claim_budget(
     row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted, pack(needs))
     is_new = connection.execute(queries.CLAIM, row)
     if is_new.rowcount == 1 and is_unlimited(needs):
-        most = pack({meter: need[2] for meter, need in needs.items()})
-        connection.execute(queries.ANSWER_CLAIM, (most, is_new.lastrowid))
+        connection.execute(queries.ANSWER_CLAIM, (pack(most_of(needs)), is_new.lastrowid))
 
 
 _NONE = pack({})

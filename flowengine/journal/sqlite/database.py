@@ -178,15 +178,15 @@ class StoreDatabase:
         """Return the error for a file that was moved or deleted."""
         if path == self._place:
             return StoreError(
-                f"the store {self.path} was {what} while it was in use; nothing since then was "
+                f"the store {self.path} was {what} while it was in use. Nothing since then was "
                 "saved",
                 hint="put it back, or start over",
             )
         return StoreError(
-            f"{path}, which belongs to the store, was {what} while it was in use; what was "
-            "committed last may be lost",
+            f"{path}, which belongs to the store, was {what} while it was in use. The last "
+            "commits may be lost",
             hint=Hint(
-                "end every process that uses the store, then see what it has: flowengine list"
+                "end every process that uses the store, then list its content: flowengine list"
             ),
         )
 
@@ -235,7 +235,7 @@ class StoreDatabase:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > len(schema.MIGRATIONS):
                 raise StoreError(
-                    f"the store {self.path} has version {version}; this release supports versions "
+                    f"the store {self.path} has version {version}. This release supports versions "
                     f"up to {len(schema.MIGRATIONS)}",
                     hint=f"use a release of flowengine that supports store version {version}",
                 )
@@ -274,7 +274,7 @@ class StoreDatabase:
             try:
                 connection.execute("PRAGMA synchronous = OFF")
                 # The log comes last. Its content is copied into the file when it is closed, and
-                # SQLite does not report a lack of space at that point.
+                # SQLite does not report missing space at that point.
                 connection.execute("PRAGMA journal_mode = MEMORY")
                 schema.migrate(connection)
                 self._use_log(connection)
@@ -363,7 +363,7 @@ class StoreDatabase:
         if mode != "wal":
             raise StoreError(
                 f"the store {self.path} cannot use a write-ahead log",
-                hint="put it on a local disk; network file systems do not support it",
+                hint="put it on a local disk, since network file systems do not support it",
             )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -454,7 +454,7 @@ def check_header(path: str, file: OpenFile) -> None:
     if not size:
         raise StoreError(
             f"the store {path} is an empty file: its content is lost",
-            hint="restore a backup; to start over, remove the file and those next to it",
+            hint="restore a backup. To start over, remove the file and those next to it",
         )
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
@@ -483,8 +483,8 @@ def _has_log(path: str) -> bool:
 
 
 _RESTORE = (
-    "keep a copy of it and of the files next to it; then restore a backup, or save what is "
-    "readable with `sqlite3 FILE .recover`"
+    "keep a copy of it and of the files next to it. Then restore a backup, or save the readable "
+    "part with `sqlite3 FILE .recover`"
 )
 _OTHER = "name another with --store"
 
@@ -495,7 +495,7 @@ def _hint(text: str) -> Hint:
 
 
 _ELSEWHERE = Hint("give the engine another store", "name another place with --store")
-_SAFE = "what was committed before is kept; "
+_SAFE = "earlier commits are kept: "
 
 _EXPLANATIONS: dict[str, tuple[str, str]] = {
     "SQLITE_FULL": (

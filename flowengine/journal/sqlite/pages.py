@@ -145,7 +145,7 @@ _FOUND = _Lead(
     "executions.created_at",
     "executions.number",
 )
-"""What a search has found, which is sorted."""
+"""The sorted results of a search."""
 
 
 class _Part:
@@ -186,7 +186,7 @@ def _read_part(
         connection: The connection to read from.
         leads: The indexes. Each contains all rows of the list.
         conditions: The filter.
-        part: What was read before, to which these rows are added.
+        part: The rows read before, to which these are added.
         share: How many rows of the index to look at. None: all.
 
     Returns:

@@ -16,13 +16,14 @@ from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import remove
 from flowengine.journal.sqlite.database import StoreDatabase
 from flowengine.journal.sqlite.search import index_all
+from flowengine.kernel.notation.accounts import read_account
 from flowengine.util.files import HELD_SECONDS
 
 _BATCH = 200
 """Executions removed in one transaction."""
 _LONGEST_PAUSE = 0.2
 _NUMBERS = 10_000
-"""Numbers of events checked in one transaction."""
+"""Numbers of events, or budgets, checked in one transaction."""
 
 
 def prune(
@@ -37,7 +38,7 @@ def prune(
     Args:
         database: Contains the executions.
         artifacts: Contains their files.
-        before: Executions that ended at this time or earlier.
+        before: Executions and periods of budgets that ended at this time or earlier.
         statuses: Only executions with one of these statuses.
         ids: Also these executions, if they have ended.
 
@@ -47,6 +48,7 @@ def prune(
     check_statuses(statuses)
     executions = sum(_prune_status(database, before, status) for status in statuses)
     executions += sum(_prune_one(database, id) for id in ids)
+    budgets = _prune_budgets(database, before)
     with database.writing() as connection:
         connection.execute(queries.PRUNE_FLOWS)
         connection.execute(queries.END_HOLDS, (int(time.time()) - HELD_SECONDS,))
@@ -57,7 +59,7 @@ def prune(
     with suppress(StoreError):  # this SQLite has no FTS5, so it has indexed nothing
         index_all(database)
     files, size = _sweep(database, artifacts)
-    return Pruned(executions, files, size)
+    return Pruned(executions, files, size, budgets)
 
 
 @contextmanager
@@ -94,6 +96,19 @@ def _prune_status(database: StoreDatabase, before: int, status: str) -> int:
         if len(batch) < _BATCH:
             return removed
         last = batch[-1][0]
+
+
+def _prune_budgets(database: StoreDatabase, before: int) -> int:
+    """Remove the budgets whose period was over by a time, and return their number."""
+    with database.reading() as connection:
+        names = [name for (name,) in connection.execute(queries.NAMES_OF_BUDGETS).fetchall()]
+    over = [(name,) for name in names if read_account(name).is_over(before)]
+    removed = 0
+    for first in range(0, len(over), _NUMBERS):
+        with _in_turn(database) as connection:
+            batch = over[first : first + _NUMBERS]
+            removed += connection.executemany(queries.PRUNE_BUDGET, batch).rowcount
+    return removed
 
 
 def _prune_numbers(database: StoreDatabase) -> None:

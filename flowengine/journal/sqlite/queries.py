@@ -234,13 +234,21 @@ REFUSE_CLAIM = "DELETE FROM claims WHERE number = ?"
 """Delete a claim that was refused."""
 
 BUDGET = "SELECT used, limits FROM budgets WHERE name = ?"
-"""Select what was used of a budget, and its limits."""
+"""Select the used amounts of a budget, and its limits."""
 
 KEEP_BUDGET = "INSERT OR REPLACE INTO budgets (name, used, limits) VALUES (?, ?, ?)"
 """Write a budget."""
 
 BUDGETS = "SELECT name, used, limits FROM budgets ORDER BY name"
 """Select all budgets."""
+
+NAMES_OF_BUDGETS = "SELECT name FROM budgets ORDER BY name"
+"""Select the names of all budgets."""
+
+PRUNE_BUDGET = """
+DELETE FROM budgets
+WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM claims WHERE lock = ?1)"""
+"""Delete a budget that nothing claims."""
 
 GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
 """Grant a claim."""
@@ -297,7 +305,7 @@ UPDATE leases SET owner = NULL, epoch = epoch + 1, deaths = 0 WHERE execution = 
 
 RELEASE_HEARD = f"""{RELEASE} AND NOT EXISTS (
     SELECT 1 FROM messages WHERE messages.execution = leases.execution AND taken IS NULL)"""
-"""The same, if there is no message that is not journaled."""
+"""The same, if all messages are journaled."""
 
 CALM = "UPDATE leases SET deaths = 0 WHERE execution = ? AND epoch = ?"
 """Forget earlier holders that died."""
@@ -616,7 +624,7 @@ MAKE_FOUND = "CREATE TEMP TABLE IF NOT EXISTS found (number INTEGER PRIMARY KEY)
 """Create the table of the executions that a search finds, which only this connection has."""
 
 CLEAR_FOUND = "DELETE FROM temp.found"
-"""Delete what an earlier search found."""
+"""Delete the results of an earlier search."""
 
 FIND_TEXTS = "INSERT INTO temp.found SELECT rowid FROM texts WHERE texts MATCH ?"
 """Insert the executions that have all words."""

@@ -137,7 +137,7 @@ _VERSION_1 = (
 )
 
 _LISTS_OF_EXECUTIONS = (
-    # What lists show of an execution, and are searched for.
+    # The columns of an execution that lists show and search.
     "ALTER TABLE executions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE executions ADD COLUMN key_inputs BLOB",
     "ALTER TABLE executions ADD COLUMN failure TEXT",

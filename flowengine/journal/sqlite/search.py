@@ -69,7 +69,7 @@ class Fts5:
 
 
 def _last(connection: sqlite3.Connection) -> int | None:
-    """Return the number of the newest execution in the index. None: there is no index yet."""
+    """Return the number of the newest execution in the index. None: it does not exist yet."""
     if connection.execute(queries.HAS_TEXTS).fetchone() is None:
         return None
     row = connection.execute(queries.LAST_INDEXED).fetchone()

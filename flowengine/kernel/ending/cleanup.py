@@ -366,7 +366,7 @@ def _settled(tx: Transition, undo: Undo, cut: Cut) -> None:
         return
     provenance.drop(tx.state, cut["past"])
     if cut["outcome"] == "unknown":
-        message = f"{cut['address']} was interrupted while it ran; it may or may not have acted"
+        message = f"{cut['address']} was interrupted while it ran: it may have taken effect"
         failure = StepFailure("Uncertain", message, retryable=False)
         undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))
 

@@ -86,7 +86,7 @@ class OtherFormat(Exception):
 
     def __init__(self, version: object) -> None:
         super().__init__(
-            f"it has format {version}; this version of flowengine runs format {FORMAT}"
+            f"it has format {version}, but this version of flowengine runs format {FORMAT}"
         )
 
 
@@ -236,7 +236,7 @@ _SECRET = re.compile("password|passwd|secret|token|credential|api_?key", re.IGNO
 
 
 def telling(values: Mapping[str, Plain]) -> Iterator[tuple[str, Plain]]:
-    """Yield the values by which people recognize an execution or a call.
+    """Yield the values by which users recognize an execution or a call.
 
     Texts are on one line, shortened, and without characters that could disguise them.
 

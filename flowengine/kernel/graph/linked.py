@@ -182,9 +182,9 @@ class GraphFlow:
         declared_limits: The declared limits.
     """
 
-    __slots__ = ("_added", "budget", "counts_alone", "declared_limits", "defaults", "id", "indexes",
-                 "inputs", "limits", "on_error", "outcome", "outputs", "result", "shared_budgets",
-                 "signals", "state", "steps")  # fmt: skip
+    __slots__ = ("_added", "budget", "budgeted", "counts_alone", "declared_limits", "defaults",
+                 "id", "indexes", "inputs", "limits", "on_error", "outcome", "outputs", "result",
+                 "shared_budgets", "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -201,6 +201,8 @@ class GraphFlow:
         self.counts_alone: bool = spec.get("counts_alone", False)
         self.budget: BudgetSpec | None = spec.get("budget")
         self.shared_budgets: list[SharedBudgetSpec] = spec.get("shared_budgets", [])
+        self.budgeted: str = (self.budget or {}).get("called", self.id)
+        """Whose budget it is, in messages."""
         self.result: str | None = spec.get("result")
         self.indexes: dict[str, int] = {}
         self._added: dict[str, dict[str, Any]] = {}

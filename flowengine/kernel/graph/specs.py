@@ -34,6 +34,8 @@ class BudgetSpec(TypedDict, total=False):
     then: Literal["stop", "ask"]
     assignees: list[str]
     """The approvers. Absent: anyone."""
+    called: str
+    """Whose budget it is, in messages. Absent: that of the flow, by its id."""
 
 
 class SharedBudgetSpec(TypedDict, total=False):

@@ -5,10 +5,10 @@
 
 An execution in the background belongs to the running flow that started it. Its end is sent to that
 flow, and it is cancelled when that flow has ended in any way. Both messages are stored in the
-commit of the end that causes them, so a crash loses neither.
+commit of the end that causes them, so no crash loses them.
 
-It is registered before its attempt begins, by the id that follows from the address. What a crash or
-a cancellation leaves in between is therefore known, too.
+It is registered before its attempt begins, by the id that follows from the address. Executions
+that a crash or a cancellation leaves in between are therefore known, too.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def withdraw(tx: Transition, unit: Unit, failure: object = None) -> None:
 
 
 def release(tx: Transition, number: int) -> None:
-    """Cancel what a flow has started, because the flow has ended.
+    """Cancel the executions started by a flow, because the flow has ended.
 
     Args:
         tx: The transition.
@@ -116,7 +116,7 @@ def release(tx: Transition, number: int) -> None:
 
 
 def _let_go(tx: Transition, id: str) -> None:
-    """Forget an execution, and cancel it if it runs. What it may use stays counted."""
+    """Forget an execution, and cancel it if it runs. The amounts that it may use stay counted."""
     child = tx.state.get("children", {}).pop(id, None)
     if child is None:
         return

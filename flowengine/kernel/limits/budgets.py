@@ -209,7 +209,7 @@ def count_inner(
     Args:
         tx: The transition.
         frame: The frame of the flow that started it.
-        before: What was counted for it so far, by meter.
+        before: The amounts counted for it so far, by meter.
         amounts: Meter → its total used or reserved amount.
     """
     for _, budget in budgets_around(tx, frame):

@@ -200,7 +200,7 @@ def _key(value: Plain, step: str) -> str:
 
 def _shares(value: Plain, step: str) -> bool:
     is_bool = isinstance(value, bool)
-    message = f"'shared' of the lock of {step!r} is {value!r}, which is neither true nor false"
+    message = f"'shared' of the lock of {step!r} is {value!r}, but must be true or false"
     require(is_bool, "ValidationError", message, {"field": "shared"})
     return bool(value)
 

@@ -143,11 +143,14 @@ def _needs(
             account = account_at(key, period, tx.now).name
             bounds = limits if free is not None and owner not in free else {}
             needs = found.setdefault(account, {"needs": {**amounts}})["needs"]
-            for meter in needs.keys() & bounds.keys():
-                limit = needs[meter][0]
-                limit = bounds[meter] if limit is None else min(limit, bounds[meter])
-                needs[meter] = [limit, *needs[meter][1:]]
+            for meter, bound in bounds.items():
+                limit, *needed = needs.get(meter, _UNUSED)
+                needs[meter] = [bound if limit is None else min(limit, bound), *needed]
     return found
+
+
+_UNUSED: list[int | None] = [None, None, None, None]
+"""Of a meter that a call does not use: its limit is only kept for lists of budgets."""
 
 
 def _amounts(tx: Transition, number: int) -> dict[str, list[int | None]]:
@@ -164,8 +167,9 @@ def _claim(tx: Transition, number: int, account: str, held: Reservation) -> bool
     """Claim a part of a budget, and return whether it is granted in any case."""
     needs = held["needs"]
     tx.commands.append(Claim(account, number, 1, "queue", needs))
-    if all(limit is None for limit, *_ in needs.values()):
-        held["granted"] = {meter: most or 0 for meter, (_, _, most, _) in needs.items()}
+    used = {meter: need for meter, need in needs.items() if need[1:] != _UNUSED[1:]}
+    if all(limit is None for limit, *_ in used.values()):
+        held["granted"] = {meter: most or 0 for meter, (_, _, most, _) in used.items()}
         return True
     tx.state.setdefault("claims", {})[number] = account
     return False
@@ -209,7 +213,7 @@ def _refusal(name: str, lacks: Mapping[str, Plain]) -> StepFailure:
 
 def stop_waiting(tx: Transition, unit: Unit) -> None:
     """Withdraw the claims of a unit that waits for one."""
-    del unit["then"]
+    unit.pop("then", None)  # a retry of this very unit has dropped it
     give_back(tx, unit["id"], None, ran=False)
 
 

@@ -273,7 +273,7 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
         return None
     earlier, later = old.wait["alternatives"], new.wait["alternatives"]
     if old.wait["mode"] != new.wait["mode"] or len(earlier) != len(later):
-        return "it is waiting, and what it waits for changed"
+        return "it is waiting, and its condition changed"
     for before, after in zip(earlier, later, strict=True):
         signal = before.get("signal")
         alike = [
@@ -294,7 +294,7 @@ def _choices(old: Node, new: Node, record: Any) -> str | None:
         outcomes.append(record.get("on_expire") or "expired")
     for outcome in outcomes:
         if _leads(old, outcome) and not _leads(new, outcome):
-            return f"it asks people, and their choice '{outcome}' leads nowhere"
+            return f"it is an approval, and its choice '{outcome}' leads nowhere"
     return None
 
 
@@ -320,7 +320,7 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
 
 
 def _uncarried(pairing: Pairing, old: int) -> str | None:
-    """Return the reason why a token that has left a step lacks its output, if a join reads that."""
+    """Return why the output of a step that a token has left is missing, if a join reads it."""
     new = pairing.steps.get(old)
     if new is None or not pairing.new.node(new).carries or pairing.old.node(old).carries:
         return None

@@ -145,7 +145,7 @@ class _Looker:
     def flow(self, number: int) -> int:
         if number not in self._p.flows:
             name = self._p.old.flows[number].id
-            self._add("subflow", name, "what it started is not finished, and it was removed", None)
+            self._add("subflow", name, "its executions have not ended, and it was removed", None)
         return number
 
     def state_key(self, flow: int, key: str) -> str | None:
@@ -160,7 +160,7 @@ class _Looker:
         own = key if not flow else f"{p.old.flows[flow].id}:{key}"
         if name not in declared:
             free = [new_key for new_key in declared if new_key not in p.old.flows[flow].state]
-            why = "the new flow has no such state; null drops its value"
+            why = "the new flow has no such state: null drops its value"
             self._add("state", own, why, {"state": {own: "NEW"}}, [*free, "null"])
             return key
         self._look_at_value(flow, key, own, name, declared[name].get("schema") or {})
@@ -191,13 +191,13 @@ class _Looker:
         if new not in declared or not p.new.stores(new):
             count = f"{len(messages)} message{'s' * (len(messages) != 1)} of it wait"
             why = f"{count}{'s' * (len(messages) == 1)} to be taken, and nothing takes them"
-            self._add("signal", name, f"{why}; null drops them", {"signals": {name: "NEW"}},
+            self._add("signal", name, f"{why}: null drops them", {"signals": {name: "NEW"}},
                       [*filter(p.new.stores, declared), "null"])  # fmt: skip
             return name
         for message in messages:
             fault = p.new.validate(declared[new].get("data", {}), message["data"])
             if fault is not None:
-                why = f"a pending message does not match: {fault}; null drops them"
+                why = f"a pending message does not match: {fault}: null drops them"
                 self._add("signal", name, why, {"signals": {name: "NEW"}}, ["null"])
         return name
 

@@ -9,7 +9,7 @@ from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.util.named_tuples import NamedTuple
 
 UNITS = {"tool_calls": "tool calls", "tokens": "tokens", "cost_usd": "USD"}
-"""Meters of these budgets → what they count."""
+"""Meters of these budgets → their units."""
 _PREFIX = "budget "
 _DAY = 24 * 3600 * 1000
 _LONGEST_MONTH = 31 * _DAY
@@ -38,6 +38,11 @@ class Account(NamedTuple):
             within = parse_time(f"{self.start}-01T00:00:00Z") + _LONGEST_MONTH
             return f"{format_time(within)[:7]}-01T00:00:00Z"
         return None
+
+    def is_over(self, at: int) -> bool:
+        """Return whether its period has ended by a time (ms)."""
+        resets = self.resets
+        return resets is not None and parse_time(resets) <= at
 
 
 def account_at(key: str, period: str | None, now: int) -> Account:

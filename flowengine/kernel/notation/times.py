@@ -18,7 +18,7 @@ UNITS = {
     "s": 1000,
     "ms": 1,
 }
-# Compiled on first use: most starts of the program need neither.
+# Compiled on first use: most starts of the program do not need them.
 _DURATION = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?\Z"
 _RFC3339 = r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
 _DIGITS = 20
@@ -45,7 +45,7 @@ def parse_duration(text: str) -> int:
     """
     match = re.match(_DURATION, text, re.ASCII)
     if not text or match is None:
-        raise ValueError(f"{text!r} is not a valid duration; write for example 90s, 15m or 1h30m")
+        raise ValueError(f"{text!r} is not a valid duration: write for example 90s, 15m or 1h30m")
     parts = [
         (number, unit)
         for number, unit in zip(match.groups(), UNITS.values(), strict=True)
@@ -93,7 +93,7 @@ def parse_microseconds(text: str) -> int:
     if time is None:
         missing = ": its offset is missing" if lacks_offset(text) else ""
         example = f"{text}Z" if missing else "2026-11-25T09:14:02Z"
-        raise ValueError(f"{text!r} is not a valid time{missing}; write for example {example}")
+        raise ValueError(f"{text!r} is not a valid time{missing}: write for example {example}")
     return time
 
 

@@ -37,20 +37,20 @@ Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "sco
 
 UNITS: States[Phase] = States(
     "A unit",
-    "It performs the action of a step: there is one per activation, under `map` one per item that "
+    "It performs the action of a step. Each activation has one, under `map` one per item that "
     "has begun. It ends from `ready` only. Withdrawing one (its group is cancelled, a deadline, "
     "a branch that lost) first closes what is open in it, which makes it `ready`.",
     {
         "ready": "none of the others: it is about to begin, between two attempts, or about to end. "
         "a `finally` inside it may have to run before it continues",
-        "asked": "people are asked before its attempt begins",
+        "asked": "an approver is asked before its attempt begins",
         "lock": "it is queued for a lock",
         "budget": "too little of a budget is left: an approver is asked whether to raise it, or "
         "calls that run have reserved the rest",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, a condition, or a "
-        "worker that offers what the step needs",
+        "worker that meets the needs of the step",
         "scope": "a scope is at work inside it: a group or a subflow",
         "ask": "its attempt's outcome is unknown, or its environment is lost: an operator decides",
         "held": "it failed, and is to begin again: within a `retry` or a fork",
@@ -65,7 +65,7 @@ UNITS: States[Phase] = States(
             "pause": "another attempt or round follows",
             "wait": "a wait, approval or question begins",
             "scope": "a group or subflow begins",
-            "ask": "only a person can say how it continues",
+            "ask": "only a person can decide how it continues",
             "held": "it fails, and that is held back",
             "gone": "it has ended, or is withdrawn",
         },
@@ -119,13 +119,13 @@ WAITS: States[WaitState] = States(
     "new",
     {
         "new": {
-            "open": "what it waits for has not come yet",
-            "gone": "what it waits for is there already, or it cannot be set up",
+            "open": "its event has not come yet",
+            "gone": "its event has already come, or it cannot be set up",
         },
         "open": {
             "gone": (
                 "`decided`, `occurred`, `expired`, also by the `timeout` of its step, or "
-                "`withdrawn`: what is around it is closed"
+                "`withdrawn`: the scope around it is closed"
             ),
         },
     },
@@ -220,9 +220,10 @@ CutPhase = Literal["open", "run", "ask", "settled"]
 
 CUTS: States[CutPhase] = States(
     "A cut-off attempt",
-    "It was stopped while it ran, or its process died, and its step says how it is undone: whether "
-    "it took effect is open. Before the scope around it compensates, that is settled, one attempt "
-    "after the other. If its unit tries again, the later attempt counts, and the record goes.",
+    "It was stopped while it ran, or its process died, and its step declares how it is undone: "
+    "whether it took effect is open. Before the scope around it compensates, that is settled, one "
+    "attempt after the other. If its unit tries again, the later attempt counts, and the record "
+    "is removed.",
     {
         "open": "it is not known whether it took effect",
         "run": "it runs again, with the same input and key, to find out",
@@ -233,7 +234,7 @@ CUTS: States[CutPhase] = States(
     {
         "open": {
             "run": "it may be repeated",
-            "ask": "its step says `on_crash: ask`",
+            "ask": "its step declares `on_crash: ask`",
             "settled": "its result came late, or it stays unknown, as its step declares",
             "gone": "a later attempt of its unit counts, or nothing compensates any more",
         },
@@ -277,7 +278,7 @@ Why = Literal["timeout", "deadline", "pause", "duration", "wall_time", "idle", "
               "remind", "escalate"]  # fmt: skip
 TIMERS: dict[Why, tuple[str, str]] = {
     "timeout": ("unit", "its attempt fails with `Timeout`. A wait ends with the outcome `timeout`"),
-    "deadline": ("activation", "it fails with `Deadline`, whatever its units do"),
+    "deadline": ("activation", "it fails with `Deadline`, in every phase of its units"),
     "pause": ("unit", "its next attempt or round begins"),
     "duration": ("scope", "its flow fails with `LimitExceeded`"),
     "wall_time": ("budget", "its calls are stopped, or an approver is asked to raise it"),
@@ -288,7 +289,7 @@ TIMERS: dict[Why, tuple[str, str]] = {
         "no decision was made in time: the effect depends on [whose the wait is](#whose-a-wait-is)",
     ),
     "remind": ("wait", "the assignees are reminded, and the next reminder is set"),
-    "escalate": ("wait", "further people are asked, or others instead"),
+    "escalate": ("wait", "further approvers are asked, or others instead"),
 }
 """Reason for a timer → the record that it belongs to, and its effect. The code that ends the record
 clears the timer in the same event, so the owner of a timer that fires is always open."""

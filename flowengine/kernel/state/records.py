@@ -478,10 +478,11 @@ class Budget(TypedDict, total=False):
 
 
 class Reservation(TypedDict, total=False):
-    """What a call needs of a budget that executions share, see `shared_budgets`."""
+    """The need of a call from a budget that executions share, see `shared_budgets`."""
 
     needs: Required[dict[str, list[int | None]]]
-    """Meter → `[limit, least, most, beyond]`. No limit is None."""
+    """Meter → `[limit, least, most, beyond]`. No limit is None, and neither is the rest of a meter
+    that the call does not use."""
     granted: dict[str, int]
     """Meter → the reserved amount. Absent until the claim is granted."""
 
@@ -523,7 +524,7 @@ class Child(TypedDict, total=False):
     room: int
     """How much deeper executions in the background may be nested inside it."""
     part: dict[str, int]
-    """Meter → what it may use, reserved in the budgets around the flow. Absent without budgets."""
+    """Meter → amount reserved for it in the budgets around the flow. Absent without budgets."""
     shared: list[list[Any]]
     """The `Budget.shared` of all budgets around the flow, which count its calls. Absent: none."""
     ended: bool

@@ -142,7 +142,7 @@ def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepF
     what = {
         "Rejected": f"{node.id!r} was rejected{by}{comment}",
         "Expired": f"{node.id!r} expired without a decision",
-        "Timeout": f"{node.id!r} timed out: what it waited for did not come",
+        "Timeout": f"{node.id!r} timed out: its event did not come",
     }
     return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}{why}"), raw)
 

@@ -219,7 +219,7 @@ def _map_failed(tx: Transition, act: Activation) -> ErrorData:
         if r and r[0] == "failed"
     ]
     first = failed[0]["error"]["message"] if failed else ""
-    message = f"{len(failed)} of {len(act['over'])} items failed; the first: {first}"
+    message = f"{len(failed)} of {len(act['over'])} items failed, the first: {first}"
     data = {"failed": failed, "succeeded": act["succeeded"]}
     return as_error(StepFailure("MapFailed", message, data), tx.step_address(act))
 

@@ -99,7 +99,7 @@ def begin_map(tx: Transition, node: Node, act: Activation, names: Names) -> None
     require(
         isinstance(over, list),
         "ValidationError",
-        f"'map.over' of {node.id!r} is {_kind(over)}, neither a list nor a whole number",
+        f"'map.over' of {node.id!r} is {_kind(over)}, not a list or a whole number",
     )
     places = evaluate(names, spec["concurrency"]) if "concurrency" in spec else 8
     require(

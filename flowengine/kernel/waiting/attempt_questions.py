@@ -44,7 +44,7 @@ def ask_about_attempt(
 
 
 def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
-    """Ask what became of an attempt that a scope has to know before it compensates."""
+    """Ask for the outcome of an attempt, which a scope needs before it compensates."""
     node = tx.graph.node(cut["step"])
     wait = add_wait(tx, "cut", 0, "question", cut["address"], node.id)
     wait["cut"] = number
@@ -55,7 +55,7 @@ def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None
 
 
 def wait_to_settle(tx: Transition, number: int, cut: Cut) -> None:
-    """Wait for a process that offers what the step of a cut-off attempt needs, to settle it."""
+    """Wait for a process that meets the needs of a cut-off attempt's step, to settle it."""
     node = tx.graph.node(cut["step"])
     wait = add_wait(tx, "cut", 0, "worker", cut["address"], node.id)
     wait["cut"] = number
@@ -64,7 +64,7 @@ def wait_to_settle(tx: Transition, number: int, cut: Cut) -> None:
 
 
 def wait_for_worker(tx: Transition, unit: Unit) -> None:
-    """Wait until a process that offers what a step needs drives the execution.
+    """Wait until a process that meets the needs of a step drives the execution.
 
     The unit keeps its place among the items of a map, so there are only as many such waits as items
     may run at once.
@@ -86,9 +86,7 @@ def show_needs(tx: Transition, wait: Wait, node: Node) -> None:
 def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Ask an operator about an attempt whose environment is no longer available."""
     wait = new_wait(tx, unit, "question", "ask")
-    when = (
-        "the process that resumed it does not have what it needs. It is tried again whenever the "
-    )
+    when = "the process that resumed it does not meet its needs. It is tried again whenever the "
     when += "execution is resumed."
     if is_for_operator(error):
         when = "its environment would be without its files. Only an answer continues the execution."
@@ -110,7 +108,7 @@ def _uncertain(
     error: ErrorData | None,
     process: ProcessData | None,
 ) -> dict[str, Plain]:
-    """Return what is asked about an attempt that was cut off."""
+    """Return the question about an attempt that was cut off."""
     what, when, more = "was interrupted", "its process ended", ""
     if error is not None:
         what, when = "lost its environment", f"that ended: {error['message']}"

@@ -118,7 +118,7 @@ def _describe(
         what: The meter that has too little left.
         least: The minimum that the call needs. None: nothing is left.
     """
-    flow, limit = tx.flow_of(number).id, budget["limits"][what]
+    flow, limit = tx.flow_of(number).budgeted, budget["limits"][what]
     left = limit - settled(budget, what)
     if least is None or left <= 0:
         message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
@@ -210,9 +210,9 @@ def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
     used = [*used, *lacking]
     wait["record"].update(
         {
-            "title": f"'{tx.flow_of(number).id}' {', and '.join(parts)}; continue?",
+            "title": f"'{tx.flow_of(number).budgeted}' {', and '.join(parts)}. Continue?",
             "body": "Approving raises the budget. The value given is the new limit, including "
-            "what is used already. Rejecting fails the waiting calls and all further ones.",
+            "the used part. Rejecting fails the waiting calls and all further ones.",
             "form": {
                 "type": "object",
                 "properties": {what: _field(spec, budget, what) for what in used},
@@ -248,17 +248,17 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
     more = budget["limits"][what] + declared_limits(spec)[what]
     if what == "wall_time":
         again = format_duration(more)
-        title = f"Total wall time; {again} if left empty"
+        title = f"Total wall time ({again} if left empty)"
         return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
                 "default": again}  # fmt: skip
     if what == "cost_usd":
         dollars = min(more / DOLLAR, MOST_DOLLARS)
         return {"type": "number", "exclusiveMinimum": budget["limits"][what] / DOLLAR,
-                "maximum": MOST_DOLLARS, "title": f"Total cost in USD; {dollars:g} if left empty",
+                "maximum": MOST_DOLLARS, "title": f"Total cost in USD ({dollars:g} if left empty)",
                 "default": dollars}  # fmt: skip
     more = min(more, MOST_CALLS)
     noun = "tokens" if what == "tokens" else "tool calls"
-    title = f"Total {noun}; {more} if left empty"
+    title = f"Total {noun} ({more} if left empty)"
     least = budget["limits"][what] + 1
     return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
             "default": more}  # fmt: skip

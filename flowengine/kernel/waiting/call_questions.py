@@ -270,7 +270,10 @@ def ask_late(tx: Transition, unit: Unit, event: Asked) -> Wait | None:
     else:
         unit["shown"] = True
         args, given = unit.get("args"), event["subject"]
-        fields = {"subject": given, "choices": CHOICES}
+        found: Any = event.get("found") or {}
+        # What an environment needs before it opens is no call, so no response can take its place.
+        choices = CHOICES[:-1] if "environment" in found else CHOICES
+        fields = {"subject": given, "choices": choices, "title": found.get("title")}
         asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
     is_new = not ONLY_PEOPLE.isdisjoint(event) or asked["required"]
     if not is_new and _granted(tx, unit, asked, given):
@@ -337,7 +340,7 @@ def _beginning(text: Plain) -> str:
 
 
 def _title(asked: dict[str, Plain], args: Plain, why: dict[str, Plain]) -> str:
-    """Return the title of a question: the tool, and what the call would do or its arguments."""
+    """Return the title of a question: the tool, and the preview of the call or its arguments."""
     found, shown = why.get("found"), args or asked["fields"].get("subject")
     own = shown if isinstance(shown, dict) else {}
     own = {name: value for name, value in own.items() if name not in asked["bind"]}

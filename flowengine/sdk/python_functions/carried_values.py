@@ -151,7 +151,7 @@ _KEYS = frozenset(
 
 
 class Carried(NamedTuple):
-    """What marks stand for while a value is written."""
+    """The values behind marks while a value is written."""
 
     parts: list[Any]
     to_plain: Callable[[Any], Any]
@@ -159,7 +159,7 @@ class Carried(NamedTuple):
 
 
 class NoPlainForm(Exception):
-    """Values of a type cannot be plain data. The message says why."""
+    """Values of a type cannot be plain data. The message contains the reason."""
 
 
 def carrying(node: Node, own: bool) -> Node:
@@ -251,7 +251,7 @@ def _as_json(value: Any, write: Callable[[Any], Any]) -> str:
 def _carried(value: Any, info: Any) -> Any:
     """Return a mark in the place of bytes."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise PydanticSerializationUnexpectedValue("these are no bytes")
+        raise PydanticSerializationUnexpectedValue("not bytes")
     return _mark(info.context, bytes(value))
 
 
@@ -321,7 +321,7 @@ def has_bytes(expected: list[Any]) -> bool:
 def _carried_member(expected: list[Any], value: Any, info: Any) -> Any:
     """Return the value of a member, or a mark in its place."""
     if value not in expected:
-        raise PydanticSerializationUnexpectedValue("this is no member")
+        raise PydanticSerializationUnexpectedValue("not a member")
     return _carried_plainly(value.value if isinstance(value, Enum) else value, info)
 
 
@@ -340,7 +340,7 @@ def _is_hidden(node: Node) -> bool:
 def _refuse_asterisks(value: Any) -> Any:
     if value in (_ASTERISKS, _ASTERISKS.encode()):
         raise ValueError(
-            "is a secret of pydantic, which was stored as asterisks; read it where it is used, "
+            "is a secret of pydantic, which was stored as asterisks: read it where it is used, "
             "such as from the environment"
         )
     return value
@@ -382,7 +382,7 @@ def _check_keys(keys: Node) -> None:
     """
     if keys.get("type") in _KEYS:
         raise NoPlainForm(
-            f"a map cannot have keys of the type {keys['type']}, which no text stands for; use "
+            f"a map cannot have keys of the type {keys['type']}, which have no text form: use "
             "text, numbers, dates, UUIDs or an enumeration"
         )
     for part in [keys.get("schema"), *keys.get("choices", ())]:

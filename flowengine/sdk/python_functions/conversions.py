@@ -71,7 +71,7 @@ def together(
     """Return a function that converts arguments with one function per parameter.
 
     Args:
-        each: Parameter → its conversion. None: it receives what is given.
+        each: Parameter → its conversion. None: it receives the value unchanged.
         fields: Parameter → pydantic's `Field(...)` that is its default.
         others: The conversion of arguments that no parameter is named after.
     """

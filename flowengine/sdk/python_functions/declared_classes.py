@@ -113,7 +113,7 @@ def _has_fields(base: Any, declared: Container[Any]) -> bool:
 
 
 def _origin(base: Any) -> tuple[Any, str]:
-    """Return a class without what stands in its brackets, and its name."""
+    """Return a class without its type arguments, and its name."""
     origin = typing.get_origin(base) or base
     return origin, getattr(origin, "__name__", "").partition("[")[0]
 

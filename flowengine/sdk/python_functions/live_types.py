@@ -45,7 +45,7 @@ _SCALARS: dict[Any, Schema] = {
 }
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
 _LENIENT = {"time": "iso-time", "uri": "url"}
-"""Formats of pydantic → those of what it accepts: the offset is optional, and so is the encoding of
+"""Formats of pydantic → its accepted formats: the offset is optional, and so is the encoding of
 letters that a URI cannot have."""
 _MEMBERS = frozenset({str, int, float, bool})
 """Types of the members of enumerations that are read here."""

@@ -58,7 +58,7 @@ def obvious_conversions(hints: Mapping[str, Any], skip: Collection[str]) -> dict
 
 
 def obvious_conversion(hint: Any, around: tuple[Any, ...] = ()) -> Convert | None:
-    """Return the conversion of a value to a type of plain data, or None if it stays as it is.
+    """Return the conversion of a value to a type of plain data, or None if it is unchanged.
 
     Args:
         hint: The type.
@@ -95,7 +95,7 @@ def obvious_conversion(hint: Any, around: tuple[Any, ...] = ()) -> Convert | Non
 def is_written_by_type(hint: Any, around: tuple[Any, ...] = ()) -> bool:
     """Return whether the plain form of a value depends on its declared type, not on it alone.
 
-    This holds for maps whose keys are numbers, and for types that say how they are written.
+    This holds for maps whose keys are numbers, and for types that define how they are written.
 
     Args:
         hint: The type.
@@ -126,7 +126,7 @@ def known_hints(owner: Any) -> dict[str, Any]:
 
     try:
         return get_type_hints(owner, include_extras=True)
-    except Exception:  # what a name means is not known here
+    except Exception:  # the name is not known here
         return {}
 
 

@@ -130,7 +130,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
 
 
 def with_distinct_members(schema: Schema, computed: Callable[[], set[str] | None]) -> Schema:
-    """Return a schema in which a value of a union of classes has no keys that its class lacks.
+    """Return a schema in which a value of a union of classes has only keys of its class.
 
     Otherwise a wrong value would fit any member without required fields. Results of functions can
     have further keys, so this is for values that models write.
@@ -194,7 +194,7 @@ class Unread:
     """Stands for a class whose fields are not known, which allows anything."""
 
     is_hooked = False
-    """Whether code of the class decides what is valid where it is a note."""
+    """Whether code of the class decides which values are valid where it is a note."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

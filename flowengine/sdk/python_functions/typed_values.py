@@ -2,7 +2,7 @@
 
 This is the one place where a value of a declared type becomes plain data and plain data becomes a
 value again: between steps, as an argument of a tool, as an answer, as an input. A value that
-pydantic can serialize and validate arrives as what it was. It differs from pydantic's JSON in these
+pydantic can serialize and validate arrives unchanged. It differs from pydantic's JSON in these
 points:
 
 - Bytes stay bytes in plain data. As text they are base64, which is also how JSON has them.
@@ -122,7 +122,7 @@ class TypedValues:
         hint: The type, with all names in it resolved.
 
     Raises:
-        NoPlainForm: Pydantic does not know it, or cannot read what it writes.
+        NoPlainForm: Pydantic does not know it, or cannot read its own output.
     """
 
     def __init__(self, hint: Any) -> None:
@@ -196,7 +196,7 @@ def of_class(cls: type) -> TypedValues:
     """Return the values of a class, prepared once.
 
     Raises:
-        NoPlainForm: Pydantic does not know it, or cannot read what it writes.
+        NoPlainForm: Pydantic does not know it, or cannot read its own output.
     """
     return TypedValues(cls)
 
@@ -212,7 +212,7 @@ def _base64(value: Any) -> str:
 
 
 def _reason(error: PydanticUserError) -> str:
-    """Return the first sentence, without what to set in a class that the program may not own."""
+    """Return the first sentence, without the advice about a class of another library."""
     return error.message.splitlines()[0].partition(". Set `arbitrary_types_allowed")[0]
 
 
@@ -240,7 +240,7 @@ class _JsonSchemas(GenerateJsonSchema):
         return {"title": schema["cls"].__name__, "enum": to_jsonable_python(shown)}
 
     def ser_schema(self, schema: Any) -> Node | None:
-        """Return the schema of what a function of the program writes, which may be anything."""
+        """Return the output schema of a function of the program. It can be any schema."""
         if schema["type"] in FUNCTIONS and "return_schema" not in schema:
             return {}
         return super().ser_schema(schema)

@@ -31,7 +31,7 @@ class TooLarge(Exception):
     """
 
     def __init__(self, limit: int, what: str) -> None:
-        super().__init__(f"{what}; the limit 'bytes' is {limit:,}")
+        super().__init__(f"{what}: the limit 'bytes' is {limit:,}")
         self.limit = limit
 
 

@@ -233,7 +233,7 @@ def read_url(text: str, base: Url | None = None, longest: int = _LONGEST) -> Url
     if not text:
         raise UrlRefused("the address is empty: write https://example.org/page")
     if len(text) > longest:
-        raise UrlRefused(f"the address has {len(text):,} characters; at most {longest:,} are taken")
+        raise UrlRefused(f"the address has {len(text):,} characters: the limit is {longest:,}")
     if DISGUISING.search(text) or _JOINERS.search(text):
         raise UrlRefused(f"{text[:_SHOWN]!r} has invisible characters in it")
     if "\\" in text.partition("?")[0]:
@@ -272,7 +272,7 @@ def _split(text: str, scheme: str, note: str) -> Url:
     if not host or port == 0:
         raise UrlRefused(f"'{_shown(text)}' has no host: write https://example.org/page")
     if "%" in host:
-        raise UrlRefused(f"the host of '{_shown(text)}' is percent-encoded: write it as it is")
+        raise UrlRefused(f"the host of '{_shown(text)}' is percent-encoded: write it decoded")
     try:
         name = spelled(host)
     except BadHost as error:

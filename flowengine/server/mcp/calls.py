@@ -1,4 +1,4 @@
-"""What a call of a tool does: start, wait, ask, answer.
+"""The work of a tool call: start, wait, ask, answer.
 
 Its state is in the store and in the client's request, none in this process. So a question is open
 after a restart of the server, too.
@@ -58,10 +58,10 @@ class Caller(NamedTuple):
 
 
 class TakenAnswers(NamedTuple):
-    """What became of the answers of one call."""
+    """The outcome of the answers of one call."""
 
     decided: tuple[str, ...] = ()
-    """Ids of waits that are closed, which the process that drives the execution may not know."""
+    """Ids of closed waits. The process that drives the execution possibly has not noticed yet."""
     refused: str = ""
     """Why the last answer was refused. Then nothing more is asked."""
 
@@ -120,7 +120,7 @@ async def settled(
     tell: Tell,
     decided: Collection[str] = (),
 ) -> Mapping[str, Any]:
-    """Return an execution once it has ended or waits for a person, or as it is at a time.
+    """Return an execution once it has ended or waits for a person, at the latest at a time.
 
     Args:
         application: The server.
@@ -278,7 +278,7 @@ class ToolCalls:
             progress: The state of the call.
             client: The client.
             seconds: How long to wait. Default: as long as calls wait.
-            taken: What became of the answers that came with the call.
+            taken: The outcome of the answers that came with the call.
 
         Returns:
             The structured result, or a question for the user, who answers with the next request.
@@ -383,7 +383,7 @@ class ToolCalls:
             ]
             result["next"] = f"call {tools.STATUS} with execution {execution}"
             if open_questions(view):
-                result["next"] = f"a person decides, see 'look'; then {result['next']}"
+                result["next"] = f"a person decides, see 'look'. Then {result['next']}"
             if refused:
                 result["next"] = f"the answer was not taken: {refused}; {result['next']}"
         size = len(as_json(result))

@@ -1,7 +1,7 @@
 """The MCP server, of both generations of the protocol, by its SDK.
 
 - Up to 2025-11-25, a client has a session, and the server asks it by a request (`elicitation`).
-- From 2026-07-28 on, there is no session: the call ends with `input_required`, and the client calls
+- From 2026-07-28 on, without a session: the call ends with `input_required`, and the client calls
   again with the answer and the state that it was given.
 """
 
@@ -58,7 +58,10 @@ async def _call(
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}")
     taken = TakenAnswers()
     if params.request_state is not None:
-        known = read_progress(params.request_state)
+        try:
+            known = read_progress(params.request_state)
+        except InputError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message) from None
         progress = await calls.look(caller, known.execution, flow)
         progress = progress._replace(passed=known.passed)
         taken = await _take(calls, caller, progress, params.input_responses or {})

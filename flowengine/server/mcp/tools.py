@@ -1,4 +1,4 @@
-"""Deployed flows as tools, and questions to people as forms of MCP (elicitation)."""
+"""Deployed flows as tools, and questions to users as forms of MCP (elicitation)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OUTPUT = {
         "error": {"type": ["object", "null"]},
         "waits": {
             "type": "array",
-            "description": "what it waits for, and where a person decides it",
+            "description": "its open waits, and where a person decides them",
             "items": {"type": "object"},
         },
         "next": {"type": "string", "description": "what to do to learn how it ends"},
@@ -151,7 +151,7 @@ def _is_required(schema: Any) -> bool:
     return not isinstance(schema, Mapping) or "default" not in schema
 
 
-# Questions to people as forms of MCP (elicitation), and decisions from their answers.
+# Questions to users as forms of MCP (elicitation), and decisions from their answers.
 #
 # A form of MCP has flat fields of simple types. Other questions are not asked there, so that an
 # approver never decides on a part of the approval.
@@ -294,7 +294,7 @@ def _choices(wait: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _lines(wait: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the decider reads. Values are indented, so that none can imitate another part."""
+    """Yield the text for the decider. Values are indented, so that none imitates another part."""
     yield printable(wait.get("title") or f"{wait['flow']}: {wait['step']}")
     for part in _SHOWN:
         value = wait.get(part)

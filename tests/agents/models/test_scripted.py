@@ -98,7 +98,7 @@ def test_entries_with_a_condition_come_first_and_answer_once() -> None:
 def test_an_entry_may_raise(entry: dict[str, Any], kind: type[StepError], retryable: Any) -> None:
     model = ScriptedModel([entry, {"text": "then"}])
 
-    with pytest.raises(kind, match="the script says so") as told:
+    with pytest.raises(kind, match="the script raises this error") as told:
         ask(model, request())
 
     assert told.value.name == entry["raise"]
@@ -129,7 +129,7 @@ def test_a_script_that_has_ended_says_who_asked_what() -> None:
 @each_row(
     ("entry", "message"),
     [
-        ({"txt": "a"}, r"s\[0\]\.txt: there is no such key; known are text, .*, raise, "),
+        ({"txt": "a"}, r"s\[0\]\.txt: unknown key: known are text, .*, raise, "),
         ({"when": {"turns": 1}}, r"s\[0\]\.when\.turns: .*known are agent, model, contains, turn$"),
         (3, r"s\[0\]: must be a mapping"),
         ({"text": 1}, r"s\[0\]\.text: must be text"),
@@ -212,7 +212,7 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
         ("a: b", "must be a list"),
         ("- text: a\n- text: [b", r"it is not YAML in line 2, column 11: expected '[^\n]*$"),
         ("- " + "[" * 600, "it is not YAML"),
-        ("- {txt: a}", "there is no such key"),
+        ("- {txt: a}", "unknown key"),
     ],
 )
 def test_a_file_that_is_no_script_is_told(

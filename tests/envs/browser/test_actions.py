@@ -220,7 +220,7 @@ def test_actions_are_data(browser: Browser, web: Web) -> None:
 def test_an_element_that_is_not_there_is_said_with_the_reason(browser: Browser, web: Web) -> None:
     browser.navigate(web.page("/faults", "<h1>Here</h1>"))
     for selector, error in (
-        ("#d", "'#d': there is no such element after 3 s"),
+        ("#d", "'#d': no such element after 3 s"),
         ("css=[", "'css=[': "),
     ):
         seen = browser.click(selector)
@@ -302,7 +302,7 @@ def test_a_stale_reference_is_said(browser: Browser, web: Web) -> None:
     old = reference(tree, 'button "Old"')
     browser.click("#again")
     seen = browser.click(ref=old)
-    assert seen.error == f"reference {old} is no longer on the page; observe again"
+    assert seen.error == f"reference {old} is no longer on the page: observe again"
     assert seen.title == "still"
 
 

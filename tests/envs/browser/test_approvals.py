@@ -111,7 +111,7 @@ def test_a_form_with_a_password_waits_for_a_yes_and_the_page_stays_as_it_was(
 
     seen = asking.step(action)
 
-    assert seen.error.startswith("not approved: people have to approve it first:")
+    assert seen.error.startswith("it needs an approval first:")
     found = seen.needs_approval
     assert found is not None
     assert found["action"] == f"{action['action']}: send a form with a password"
@@ -163,7 +163,7 @@ def test_a_yes_is_not_for_a_harmless_element_that_has_taken_its_place(
     web.page("/plain", "<button id=go onclick='document.title = 1'>Log in</button>", "0")
     asking.navigate("http://home.example/plain")
     seen = asking.step({"action": "click", "selector": "#go"}, found)
-    assert "what was approved is no longer on the page: nothing was done" in seen.error
+    assert "the approved element is gone from the page. Nothing was done" in seen.error
     assert seen.title == "0"
 
 

@@ -385,7 +385,7 @@ def test_an_action_on_a_page_that_hangs_is_not_done(
     seen = own.click("button")
     assert seen.error == (
         "nothing was done: scripts of the page keep it busy; "
-        "the page does not answer; it was closed, and a blank one takes its place"
+        "the page does not answer, so it was closed, and a blank one takes its place"
     )
 
 

@@ -110,7 +110,7 @@ def test_bytes_that_are_no_image_say_so_without_naming_an_object() -> None:
     with pytest.raises(Damaged) as caught:
         convert(b"\x89PNG\r\n\x1a\n and no more", "a.png")
 
-    assert str(caught.value) == "the image cannot be read: it is no PNG, JPEG, GIF or WebP file"
+    assert str(caught.value) == "the image cannot be read: it is not a PNG, JPEG, GIF or WebP file"
 
 
 @each_row("cut", [1, 2, 3])

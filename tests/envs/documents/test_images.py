@@ -147,7 +147,7 @@ def test_the_first_frame_of_an_animation_is_sent(eyes: ScriptedModel, folder: Pa
     ("model", "told"),
     [
         (ScriptedModel([ModelError("it is down", retryable=False)]), "it is down"),
-        (ScriptedModel([{"text": "  "}]), "says nothing"),
+        (ScriptedModel([{"text": "  "}]), "returned no description"),
         (ScriptedModel([], facts=ModelFacts(vision=False)), "takes no images"),
     ],
 )

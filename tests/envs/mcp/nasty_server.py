@@ -1,7 +1,7 @@
 """An MCP server that implements the protocol by hand, so that it can violate each of its rules.
 
-python nasty_server.py [silent|end|old|stubborn|many|more] - the argument selects the behavior at
-startup. Its tools cause everything else.
+python nasty_server.py [silent|end|old|stubborn|many|more|late] - the argument selects the behavior
+at startup. Its tools cause everything else.
 """
 
 from __future__ import annotations
@@ -158,6 +158,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for line in sys.stdin:
         message = json.loads(line)
+        if HOW == "late" and message.get("method") == "notifications/cancelled":
+            late = {"content": [{"type": "text", "text": "late"}]}
+            send({"id": message["params"]["requestId"], "result": late})
         if "id" not in message or "method" not in message or HOW == "silent":
             continue
         told = answer(message["method"], message.get("params") or {})

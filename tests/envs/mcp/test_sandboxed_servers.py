@@ -117,7 +117,7 @@ def test_a_server_sees_its_sandbox_and_is_reached_from_outside_by_its_streams_al
     to = {"host": "localhost", "port": listening}
     assert session.call_tool("connect", to).text == "unreachable"
     lost = "getaddrinfo ENOTFOUND api.invalid"
-    reaches = "programs in this environment reach no network; allow hosts in policy.network"
+    reaches = "programs in this environment reach no network: allow hosts in policy.network"
     assert session.call_tool("fail", {"text": lost}).text == f"{lost}\n{reaches}"
     assert session.call_tool("fail", {"text": "no such page"}).text == "no such page"
     env = json.loads(session.call_tool("env").text)

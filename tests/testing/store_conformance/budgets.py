@@ -7,6 +7,7 @@ from typing import Any
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Append, ExecutionHead, LockOperation
 from flowengine.journal.store import JournalStore
+from flowengine.kernel.notation.times import parse_time
 from tests.testing.store_conformance.making import append_event, checks, new_execution, same
 
 NAME = "budget day 2026-11-28 ana"
@@ -50,6 +51,43 @@ def check_what_is_left_of_a_budget_is_granted_and_the_rest_waits(store: JournalS
     append_event(store, "e1", 3, claims=[_settle(2)])
     append_event(store, "e2", 2, claims=[_settle(1), _settle(9, tokens=7)])
     same(_standing(store)[0][:2], [{"tokens": 27}, {}], "released, and settled")
+
+
+@checks
+def check_the_limit_of_a_meter_that_a_call_does_not_use_is_kept(store: JournalStore) -> None:
+    """It neither keeps the call waiting nor refuses it."""
+    new_execution(store, "e1")
+    stated = {"cost_usd": [0, None, None, None]}
+    for unit, limit in ((1, 100), (2, None)):
+        claim = _claim(unit, limit, 10, 70, 0)
+        whole = claim._replace(amounts={**(claim.amounts or {}), **stated})
+        append_event(store, "e1", unit, claims=[whole])
+    same(_answers(store, "e1"), [[1, {"tokens": 70}]], "the one with a limit")
+    limits = {"tokens": 100, "cost_usd": 0}
+    same(_standing(store), [[{}, {"tokens": 140}, limits]], "its limits")
+
+
+@checks
+def check_prune_removes_past_periods(store: JournalStore) -> None:
+    """A budget stays as long as anything claims it, and one without periods for ever."""
+    names = ["budget all - ana", "budget day 2026-11-27 ana", "budget day 2026-11-28 ana",
+             "budget month 2026-10 ana", "budget month 2026-11 ana"]  # fmt: skip
+    new_execution(store, "e1")
+    claims = [_claim(1, 100, 10, 70, 0)._replace(lock=name) for name in names]
+    append_event(store, "e1", 1, claims=claims)
+    end_of_day = parse_time("2026-11-28T00:00:00Z")
+    same(store.prune(end_of_day).budgets, 0, "while all of them are claimed")
+    settled = [_settle(1, tokens=5)._replace(lock=name) for name in names]
+    append_event(store, "e1", 2, claims=settled)
+
+    same(store.prune(end_of_day - 1).budgets, 1, "the month before")
+    same(store.prune(end_of_day).budgets, 1, "the day that has just ended")
+    left = [budget.name for budget in store.budgets()]
+    same(
+        left, ["budget all - ana", "budget day 2026-11-28 ana", "budget month 2026-11 ana"], "left"
+    )
+    append_event(store, "e1", 3, claims=[claims[1]])
+    same(store.budgets()[1].used, {}, "one that is used again")
 
 
 @checks

@@ -53,7 +53,7 @@ class DockerProvider(Provider[Containers]):
             {
                 "time": "the container is removed",
                 "total_time": "the container is removed",
-                "output": "truncated as it arrives; all of it is in a file in the workspace",
+                "output": "truncated as it arrives, complete in a file in the workspace",
             },
             {"output": OUTPUT, "disk": DISK},
         )
@@ -62,7 +62,7 @@ class DockerProvider(Provider[Containers]):
         """Refuse any sandbox except containers."""
         if spec.provider != "docker":
             raise EnvironmentUnavailable(
-                f"{spec}: the kind 'docker' runs in containers only; kind: bash runs commands in "
+                f"{spec}: the kind 'docker' runs in containers only. kind: bash runs commands in "
                 f"'{spec.provider}'"
             )
 

@@ -44,12 +44,12 @@ def checked_command(name: str, command: Any) -> bytes:
     if not isinstance(command, str):
         raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
     if "\0" in command:
-        raise ValidationError(f"{name}: a command has a null character; write it to a file")
+        raise ValidationError(f"{name}: a command has a null character: write it to a file")
     data = command.encode()
     if len(data) > LARGEST_COMMAND:
         raise ValidationError(
-            f"{name}: a command of {size_text(len(data))}; at most "
-            f"{size_text(LARGEST_COMMAND)} are allowed; put it into a file and source that"
+            f"{name}: a command of {size_text(len(data))}: at most "
+            f"{size_text(LARGEST_COMMAND)} are allowed. Put it into a file and source that"
         )
     return data
 
@@ -66,7 +66,7 @@ def check_key(name: str, key: str) -> None:
     """
     if not _KEY.fullmatch(key):
         raise ValidationError(
-            f"{name}: there is no key {key!r}; keys are named as 'Up', 'Enter', 'Tab', 'C-c', 'F1'"
+            f"{name}: unknown key {key!r}: keys are named as 'Up', 'Enter', 'Tab', 'C-c', 'F1'"
         )
 
 

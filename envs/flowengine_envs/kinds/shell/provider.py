@@ -72,7 +72,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         """Run the command of a step with `env` exported. Its changes to the shell persist."""
         files = StepFiles(resource, context)
         if command.stdin is not None:
-            raise ValidationError("'shell' has no 'stdin'; pass values with 'env' or a file")
+            raise ValidationError("'shell' has no 'stdin': pass values with 'env' or a file")
         place, env = await place_for_value(files, command)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
         if command.cwd is not None:

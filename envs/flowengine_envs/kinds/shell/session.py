@@ -105,7 +105,7 @@ class Shell(Supervised):
             EnvironmentLost: It was lost while still held.
         """
         if self._ended:
-            raise EnvironmentClosed(f"{self.name} was ended; start another one")
+            raise EnvironmentClosed(f"{self.name} was ended: start another one")
         super().check_open()
 
     @property
@@ -412,7 +412,7 @@ class Shell(Supervised):
             if self.image:
                 mend = "install them in the image, or use the default image"
             raise EnvironmentStartFailed(
-                f"{error.message}; a shell needs tmux and bash: {mend}"
+                f"{error.message}. A shell needs tmux and bash: {mend}"
             ) from None
         await self._enter()
 

@@ -86,7 +86,7 @@ async def built(spec: Spec) -> str | None:
             return tag
         if policy == "never":
             raise ImageUnavailable(
-                f"{spec}: no image is built from {build.build} as it is now, and pull_policy is "
+                f"{spec}: no image is built from the current {build.build}, and pull_policy is "
                 "never"
             )
         async with _alone(tag):
@@ -129,12 +129,12 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
                 size += _add(tar, root, path)
             except LeadsOut:
                 raise EnvironmentUnavailable(
-                    f"{spec}: {root / path} became a link while it was read; try again"
+                    f"{spec}: {root / path} became a link while it was read: try again"
                 ) from None
             if size > LARGEST:
                 raise EnvironmentUnavailable(
-                    f"{spec}: {root} has more than {size_text(LARGEST)} to build an image from; "
-                    "leave out what is not needed by a .dockerignore"
+                    f"{spec}: {root} has more than {size_text(LARGEST)} to build an image from: "
+                    "exclude unneeded files by a .dockerignore"
                 )
         end = tar.offset + 2 * tarfile.BLOCKSIZE
     # The daemon does not read the padding at the end, and notices a disconnected client only after
@@ -263,7 +263,7 @@ def _folder(value: str) -> str:
     if PurePosixPath(HOME).is_relative_to(value):
         raise PydanticCustomError(
             "folder",
-            "must not hold the home directory of programs, {home}; as /workspace",
+            "must not hold the home directory of programs, {home}: use one such as /workspace",
             {"home": HOME},
         )
     return value

@@ -45,7 +45,7 @@ def connect() -> DockerClient:
     where = host()
     if not where.startswith(("unix://", "tcp://")):
         raise EnvironmentUnavailable(
-            f"DOCKER_HOST={where}: only unix:// and tcp:// are supported; for a remote daemon, "
+            f"DOCKER_HOST={where}: only unix:// and tcp:// are supported. For a remote daemon, "
             "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST"
         )
     try:

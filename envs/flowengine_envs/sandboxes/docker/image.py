@@ -200,7 +200,7 @@ def _make_root(wanted: Description, target: Path) -> None:
         ) from error
     if made.returncode != 0:
         errors = "\n".join(made.stderr.strip().splitlines()[-10:])
-        raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{errors}")
+        raise EnvironmentStartFailed(f"the sandbox image could not be built. mmdebstrap:\n{errors}")
 
 
 @contextmanager

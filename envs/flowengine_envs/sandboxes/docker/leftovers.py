@@ -59,8 +59,8 @@ def remove(client: DockerClient, container: str) -> None:
             raise
     except OSError as error:
         raise EnvironmentLost(
-            f"the Docker daemon is gone, and the container {container[:12]} could not be removed; "
-            "it is when the daemon is back and the next engine starts"
+            f"the Docker daemon is gone, and the container {container[:12]} could not be removed. "
+            "The next engine that starts with a running daemon removes it"
         ) from error
     try:
         client.api.wait(container, condition="removed", timeout=30)

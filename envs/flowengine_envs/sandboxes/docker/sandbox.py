@@ -145,15 +145,15 @@ class Docker(OwnNetwork):
         return Capabilities(
             "container",
             {
-                "filesystem": "read-only image; only the workspace and mounts of the spec",
-                "network": "own network with no route out; AF_VSOCK as the daemon's filter allows",
+                "filesystem": "read-only image, with the workspace and mounts of the spec",
+                "network": "own network with no route out, AF_VSOCK as the daemon's filter allows",
                 "user": "no root, no capabilities, no new privileges",
                 "syscalls": "the daemon's system call filter (seccomp)",
                 "variables": "only declared ones",
                 "cpus": "cgroup of the container",
                 "memory": "cgroup of the container",
                 "processes": "cgroup of the container",
-                "disk": "size of /tmp and of the home directory; the workspace is watched",
+                "disk": "size of /tmp and of the home directory, and the workspace is watched",
             },
             {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()},
         )
@@ -248,7 +248,7 @@ class Docker(OwnNetwork):
             if not writable_inside(path):
                 raise EnvironmentUnavailable(
                     f"{self.request.spec}: containers that root starts run as user {user()}, who "
-                    f"may not write {path}; give the directory to that user, use mode: copy, or "
+                    f"cannot write {path}: give the directory to that user, use mode: copy, or "
                     "provider: namespace"
                 )
 
@@ -363,11 +363,11 @@ class Docker(OwnNetwork):
         if "already in use by container" in message:
             return (
                 f"{self.request.spec}: there is a container named {self._name} already, which "
-                "was not created by this engine and is left alone; choose another container_name"
+                "was not created by this engine and is left alone: choose another container_name"
             )
         if "python3" in message and "executable file not found" in message:
             return (
-                f"{self.request.spec}: the image has no python3, which a sandbox needs; "
+                f"{self.request.spec}: the image has no python3, which a sandbox needs: "
                 "install it there, or use the default image"
             )
         if "could not select device driver" in message:

@@ -1,0 +1,150 @@
+"""Resources, prompts, completion, progress and cancellation, in both generations (G15)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk import Timeout, ToolError
+from flowengine_envs.mcp.session import McpSession
+from tests.engines.world import until
+from tests.envs.mcp.conftest import HERE, Open
+
+PARTS = [sys.executable, str(HERE / "parts_server.py")]
+
+
+@pytest.fixture(
+    params=[
+        ("command", "legacy"),
+        ("command", "auto"),
+        pytest.param(("url", "legacy"), marks=pytest.mark.endurance),
+        pytest.param(("url", "auto"), marks=pytest.mark.endurance),
+    ],
+    ids=" ".join,
+)
+def session(request: pytest.FixtureRequest, opened: Open) -> Iterator[McpSession]:
+    """A session with a new server, over each transport, in each generation of the protocol."""
+    way, mode = request.param
+    if way == "command":
+        yield opened(command=PARTS, mode=mode, resources=True, prompts=True)
+        return
+    with subprocess.Popen([*PARTS, "http"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+        yield opened(url=url, mode=mode, resources=True, prompts=True)
+        server.kill()
+
+
+def test_resources_and_prompts_are_read_by_tools(session: McpSession) -> None:
+    tools = {str(tool["name"]): tool for tool in session.list_tools()}
+    assert list(tools)[:4] == ["list_resources", "read_resource", "list_prompts", "get_prompt"]
+    assert "Read a resource" in str(tools["read_resource"]["description"])  # not the server's
+
+    listed: Any = session.call_tool("list_resources").structured
+    uris = [each["uri"] for each in listed["resources"]]
+    assert uris == ["note://plain", "note://picture", "note://large"]
+    assert [each["uriTemplate"] for each in listed["templates"]] == ["order://{number}"]
+    assert session.call_tool("read_resource", {"uri": "note://plain"}).text == "Grüße"
+    assert session.call_tool("read_resource", {"uri": "order://17"}).text == "order 17"
+    [picture] = session.call_tool("read_resource", {"uri": "note://picture"}).content
+    assert picture["resource"]["blob"] == "UE5H"
+    with pytest.raises(ToolError, match="resource note://none: "):
+        session.call_tool("read_resource", {"uri": "note://none"})
+
+    prompts: Any = session.call_tool("list_prompts").structured
+    assert [each["name"] for each in prompts["prompts"]] == ["review", "talk"]
+    given = {"name": "review", "arguments": {"language": "Perl"}}
+    assert session.call_tool("get_prompt", given).text == "You review Perl."
+    assert session.call_tool("get_prompt", {"name": "talk"}).text == "Who is it?\nassistant: Ada."
+    for wrong in ({}, {"name": "review", "arguments": {"language": 7}}, {"name": "none"}):
+        with pytest.raises(ToolError):
+            session.call_tool("get_prompt", wrong)
+
+
+def test_what_the_server_adds_is_listed_at_once(session: McpSession) -> None:
+    session.call_tool("grow", {"name": "later"})
+
+    listed: Any = session.call_tool("list_resources").structured
+    assert [each["uri"] for each in listed["resources"]][-1] == "note://later"
+    assert session.call_tool("get_prompt", {"name": "later"}).text == "later"
+
+
+def test_values_of_arguments_are_completed(session: McpSession) -> None:
+    assert session.complete("language", "p", prompt="review") == ["python", "perl"]
+    given = {"shop": "north"}
+    found = session.complete("number", "1", template="order://{number}", given=given)
+    assert found == ["1", "17", "north"]
+    with pytest.raises(ToolError, match="either 'prompt' or 'template'"):
+        session.complete("number", "1")
+
+
+def test_progress_is_passed_on_now_and_then(session: McpSession) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+    begun = time.monotonic()
+
+    session.call_tool("work", {"steps": 500}, progress=lambda *told: heard.append(told))
+
+    assert heard[0] == (1, 500, "file 1\ufffd[2J")
+    assert len(heard) <= 2 * (time.monotonic() - begun) + 1
+
+
+def test_a_call_that_is_cancelled_ends_on_the_server(session: McpSession, tmp_path: Path) -> None:
+    async def cancelled() -> None:
+        call = asyncio.create_task(session.async_call_tool("wait", {"folder": str(tmp_path)}))
+        await asyncio.to_thread(until, (tmp_path / "begun").exists)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancelled())
+    until((tmp_path / "cancelled").exists)
+    assert session.call_tool("work", {"steps": 1}).text == "done"  # the session goes on
+
+
+def test_a_call_without_an_answer_in_time_ends_on_the_server(
+    session: McpSession, tmp_path: Path
+) -> None:
+    async def timed_out() -> None:
+        call = session.async_call_tool("wait", {"folder": str(tmp_path)}, timeout=1)
+        with pytest.raises(Timeout, match="no answer in 1 s"):
+            await call
+
+    asyncio.run(timed_out())
+    if (tmp_path / "begun").exists():  # it was not too slow to begin
+        until((tmp_path / "cancelled").exists)
+    assert session.call_tool("work", {"steps": 1}).text == "done"
+
+
+def test_an_answer_after_the_time_of_a_call_is_dropped(nasty: Open) -> None:
+    session = nasty("late")
+
+    with pytest.raises(Timeout):
+        session.call_tool("hang", timeout=1)
+
+    assert session.call_tool("count").text == "2"  # not the late answer
+
+
+def test_those_of_several_servers_have_their_names(opened: Open) -> None:
+    session = opened(servers={"a": {"command": PARTS, "resources": True}, "b": {"command": PARTS}})
+
+    names = {tool["name"] for tool in session.list_tools()}
+    assert {"a.list_resources", "a.read_resource"} == {
+        name for name in names if "resource" in str(name) and str(name).startswith("a.")
+    }
+    assert session.call_tool("a.read_resource", {"uri": "order://17"}).text == "order 17"
+    assert session.call_tool("b.read_resource").text == "the server's own"
+
+
+def test_without_the_keys_there_are_no_such_tools(opened: Open) -> None:
+    session = opened(command=PARTS)
+
+    assert session.call_tool("read_resource").text == "the server's own"
+    with pytest.raises(ToolError, match="there is no tool 'get_prompt'"):
+        session.call_tool("get_prompt", {"name": "talk"})
