@@ -265,8 +265,12 @@ class OpenCalls:
 
     @asynccontextmanager
     async def call(self, inputs: CallInputs | None) -> AsyncIterator[OpenCall]:
-        """Yield a call that begins now and ends with the context."""
-        lock = self._one if self._one_at_a_time else None
+        """Yield a call, or another request, that begins now and ends with the context.
+
+        Args:
+            inputs: The input that it may request. None: it may request none.
+        """
+        lock = self._one if self._one_at_a_time and inputs is not None else None
         if lock is not None:
             await lock.acquire()
         call = OpenCall(inputs)

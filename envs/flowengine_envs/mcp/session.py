@@ -244,8 +244,7 @@ class McpSession(Resource):
         meta: Any = None if traceparent is None else {"traceparent": traceparent}
         heard = None if progress is None else _seldom(progress)
         call = partial(self._made_call, name, dict(args or {}), meta, heard, inputs)
-        async with self._open_calls.call(inputs) as open_call:
-            answer = await self._ask(call, f"tool {name}", timeout, open_call)
+        answer = await self._ask(call, f"tool {name}", timeout, inputs)
         result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
             result.content.append({"type": "text", "text": hint})
@@ -524,6 +523,12 @@ class McpSession(Resource):
             self._tools.forget()
 
     async def _elicited(self, context: Any, params: Any) -> Any:
+        """Answer a request for input. In the newest revision, only prompts and resources ask so."""
+        from mcp.types import INVALID_REQUEST, ErrorData
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return ErrorData(code=INVALID_REQUEST, message="Elicitation not supported")
         return await self._open_calls.answer(params)
 
     async def _tell_roots(self, context: Any) -> Any:
@@ -537,22 +542,23 @@ class McpSession(Resource):
         verb: Callable[[Client], Awaitable[_Result]],
         what: str,
         bound: float | None = None,
-        call: OpenCall | None = None,
+        inputs: CallInputs | None = None,
     ) -> _Result:
         """Send a request and wait for its answer."""
         async with self._renewing:
             client = self._client
         seconds = self._seconds if bound is None else bound
-        try:
-            return await self._once(client, verb, what, seconds, call)
-        except _Forgotten:
-            # The server does not know the session, so it has not processed the request.
-            await self._renew(client)
-        try:
-            return await self._once(self._client, verb, what, seconds, call)
-        except _Forgotten:
-            message = f"{self.name}: {what}: the server forgets its sessions at once"
-            raise EnvironmentLost(message, data={"ran": "no"}) from None
+        async with self._open_calls.call(inputs) as call:
+            try:
+                return await self._once(client, verb, what, seconds, call)
+            except _Forgotten:
+                # The server does not know the session, so it has not processed the request.
+                await self._renew(client)
+            try:
+                return await self._once(self._client, verb, what, seconds, call)
+            except _Forgotten:
+                message = f"{self.name}: {what}: the server forgets its sessions at once"
+                raise EnvironmentLost(message, data={"ran": "no"}) from None
 
     async def _once(
         self,
@@ -560,7 +566,7 @@ class McpSession(Resource):
         verb: Callable[[Client], Awaitable[_Result]],
         what: str,
         seconds: float | None,
-        call: OpenCall | None,
+        call: OpenCall,
     ) -> _Result:
         from mcp import MCPError
 
@@ -570,12 +576,11 @@ class McpSession(Resource):
         asking = asyncio.ensure_future(verb(client))
         self._asking.add(asking)
         try:
-            ends: list[asyncio.Future[Any]] = [asking, owner]
-            ends += [] if call is None else [call.asked]
+            ends: list[asyncio.Future[Any]] = [asking, owner, call.asked]
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
-            if call is not None and call.asked.done():
+            if call.asked.done():
                 raise call.asked.exception() or self._lost(what)
             if not owner.done():
                 raise self._late(what, seconds)

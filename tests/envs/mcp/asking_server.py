@@ -1,11 +1,13 @@
 """A server whose tools request input, made with the protocol's official library.
 
-`asking_server.py FOLDER`. It speaks both generations of the protocol. Each call that does something
-adds a line to `FOLDER/done.txt`.
+`asking_server.py FOLDER`, or `asking_server.py FOLDER http` on a free port, which it prints. It
+speaks both generations of the protocol. Each call that does something adds a line to
+`FOLDER/done.txt`.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -102,5 +104,19 @@ async def sample(reply: Annotated[CreateMessageResult, Resolve(reply_of)]) -> st
     return str(reply)
 
 
+def main() -> None:
+    if sys.argv[2:] != ["http"]:
+        server.run()
+        return
+    import uvicorn
+
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    print(listening.getsockname()[1], flush=True)  # noqa: T201
+    app = server.streamable_http_app()
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listening])
+
+
 if __name__ == "__main__":
-    server.run()
+    main()

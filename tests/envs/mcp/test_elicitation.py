@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,25 @@ class Person:
                 return answer.text
 
 
+@pytest.fixture(params=["stdio", "http"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The configuration of a server over each transport."""
+    if request.param == "stdio":
+        yield {"command": [*ASKING, str(tmp_path)]}
+        return
+    server = subprocess.Popen([*ASKING, str(tmp_path), "http"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    yield {"url": f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"}
+    server.kill()  # it would wait for the session, which is closed later
+    server.wait()
+    server.stdout.close()
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_calls_at_once_receive_their_own_answers(opened: Open, tmp_path: Path, mode: str) -> None:
-    person = Person(opened(command=[*ASKING, str(tmp_path)], mode=mode))
+def test_calls_at_once_receive_their_own_answers(
+    opened: Open, tmp_path: Path, place: dict[str, Any], mode: str
+) -> None:
+    person = Person(opened(**place, mode=mode))
 
     async def both() -> list[str]:
         calls = [person.call("book", {"name": name}) for name in ("Ana", "Ben")]
