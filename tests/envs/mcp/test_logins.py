@@ -277,6 +277,10 @@ def test_tokens_are_only_in_the_files_of_the_user(
     log_in(run(server))
     server.rule(expire=True)
     run(server)
+    echoes = Path(write(server)).read_text().replace("notes.whoami", "notes.echo")
+    Path("echo.yaml").write_text(echoes)
+    with Engine("store", user=ANA) as engine:
+        assert engine.run("echo.yaml").outputs == {"who": "you sent ***"}
     issued = server.counts()["issued"]
 
     [kept] = [path for path in Path(logins_folder()).iterdir() if path.suffix == ".json"]
