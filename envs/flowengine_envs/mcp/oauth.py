@@ -197,8 +197,11 @@ async def authorize(
         at = re.search(r'resource_metadata="([^"\s]+)"', challenge)
         more = f', resource_metadata="{at[1]}"' if at else ""
         challenge = f'Bearer scope="{" ".join(login.scopes)}"{more}'
+    methods = (login.metadata or {}).get("token_endpoint_auth_methods_supported") or ["none"]
     login.metadata = login.resource = login.token = None
     library = library_of(login, secret, page.redirect_uri)
+    if "none" not in methods:  # the server decides, and may issue a secret
+        library.context.client_metadata.token_endpoint_auth_method = None
     context, answers = library.context, list[Mapping[str, str]]()
 
     async def visit(url: str) -> None:

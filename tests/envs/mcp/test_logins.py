@@ -249,6 +249,39 @@ def test_a_client_may_act_for_itself(server: NotesServer, monkeypatch: pytest.Mo
     assert all_logins() == []
 
 
+def test_one_of_several_servers_may_need_a_login(server: NotesServer) -> None:
+    path = Path(write(server))
+    path.write_text(
+        path.read_text()
+        .replace("{mcp: {url", "{mcp: {servers: {mine: {url")
+        .replace("oauth}}", "oauth}}}}")
+        .replace("notes.whoami", "notes.mine.whoami")
+    )
+    with Engine("store", user=ANA) as engine:
+        waiting = engine.run(path)
+
+    assert log_in(waiting).status == "succeeded"
+
+
+@pytest.mark.parametrize("eager", ["true", "background"])
+def test_an_environment_that_is_opened_early_waits_too(server: NotesServer, eager: str) -> None:
+    Path("early.yaml").write_text(
+        f"""\
+flowengine: 1
+id: early
+environments:
+  notes: {{kind: mcp, eager: {eager}, config: {{url: "{server.url}/mcp", auth: oauth}}}}
+tools: {{notes: {{mcp: {{in: notes}}}}}}
+steps: [{{id: who, call: notes.whoami}}]
+outputs: {{who: "${{{{ steps.who.output.result }}}}"}}
+"""
+    )
+    with Engine("store", user=ANA) as engine:
+        waiting = engine.run("early.yaml")
+
+    assert log_in(waiting).status == "succeeded"
+
+
 def test_an_agent_waits_for_a_login_before_it_lists_the_tools(server: NotesServer) -> None:
     Path("replies.yaml").write_text("- calls: [{name: notes.whoami, arguments: {}}]\n- Done.\n")
     Path("agent.yaml").write_text(
