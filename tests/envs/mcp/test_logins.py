@@ -263,6 +263,40 @@ def test_one_of_several_servers_may_need_a_login(server: NotesServer) -> None:
     assert log_in(waiting).status == "succeeded"
 
 
+def test_a_call_that_needs_an_approval_also_waits_for_the_login(server: NotesServer) -> None:
+    path = Path(write(server))
+    path.write_text(path.read_text().replace("oauth}}", "oauth}, approval: ask}"))
+    with Engine("store", user=ANA) as engine:
+        [wait] = engine.run(path).waits
+        assert "found" not in wait
+        waiting = engine.approvals.approve(wait["id"]).result
+    assert waiting is not None
+
+    assert log_in(waiting).status == "succeeded"
+
+
+class Agreeing:
+    """A program that approves each call."""
+
+    async def approve_tool(self, request: Any) -> Any:
+        return {"approved": True}
+
+
+def test_rules_and_programs_cannot_log_in(
+    server: NotesServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    config = folder / "config" / "flowengine"
+    config.mkdir(parents=True)
+    (config / "policies.yaml").write_text("policies: [{allow: '*'}]\n")
+
+    with Engine("store", user=ANA, tool_authority=Agreeing()) as engine:
+        waiting = engine.run(write(server))
+
+    assert [wait["found"]["target"]["user"] for wait in waiting.waits] == [ANA]
+    assert log_in(waiting).status == "succeeded"
+
+
 @pytest.mark.parametrize("eager", ["true", "background"])
 def test_an_environment_that_is_opened_early_waits_too(server: NotesServer, eager: str) -> None:
     Path("early.yaml").write_text(
