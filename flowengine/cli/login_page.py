@@ -158,7 +158,7 @@ async def _logged_in(engine: Engine, wait: WaitInfo, user: str) -> None:
     try:
         await _with_page(key, log_in)
     except LoginFailed as error:
-        error.message += "; the execution still waits"
+        error.message += ". The execution still waits"
         raise
 
 

@@ -34,7 +34,7 @@ _PAUSE = 0.02
 
 
 class LoginKey(NamedTuple):
-    """What identifies a login."""
+    """The identity of a login."""
 
     user: str
     """`user:NAME`."""
@@ -57,7 +57,7 @@ class LoginKey(NamedTuple):
 
 @dataclass
 class Login:
-    """A login, or what is known for requesting one. Times are seconds since 1970."""
+    """A login, or the data for requesting one. Times are seconds since 1970."""
 
     user: str
     url: str
@@ -77,7 +77,7 @@ class Login:
     resource: dict[str, Any] | None = None
     """The published metadata of the server."""
     token: dict[str, Any] | None = None
-    """The response of the token endpoint. None: there is no login yet."""
+    """The response of the token endpoint. None: the user has not logged in."""
     expires: float | None = None
     """When the access token expires. None: unknown."""
     created: float = 0.0
@@ -124,7 +124,7 @@ def write_login(login: Login) -> None:
 
 @contextmanager
 def locked(key: LoginKey) -> Iterator[Login]:
-    """Hold the lock of a login, and yield the login as it is stored. Blocks: call it on a thread.
+    """Hold the lock of a login, and yield the stored login. Blocks: call it on a thread.
 
     Raises:
         StoreError: Its files cannot be used.

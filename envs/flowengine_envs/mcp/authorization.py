@@ -7,23 +7,24 @@ No step opens a browser. A session without a usable token asks for a login: it r
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from pydantic import Field, model_validator
 
 from flowengine.sdk import NeedsApproval, Plain, StepError
 from flowengine.sdk.environments import LoginPage, Request
 from flowengine.sdk.logins import Login, LoginKey, held, usable, write_login
-from flowengine.sdk.models import Config, Secret
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import oauth
+from flowengine_envs.mcp.auth_config import MACHINE, OAuth, auth_of
+from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
 from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of
 
-OAUTH = "oauth"
 _EARLY = 30.0
 """Seconds before its expiry at which a token is replaced."""
 _LONGEST = 500
@@ -32,60 +33,6 @@ _STEP = "action_call"
 _SESSION = "session"
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
-
-Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$", max_length=200)]
-Https = Annotated[str, Field(pattern="^https?://", max_length=2000)]
-
-
-class OAuth(Config):
-    """How a client gets its tokens. Without keys, it registers itself and users log in."""
-
-    client_id: str | None = Field(default=None, min_length=1, max_length=2000)
-    """The id of a registered client, or the address of its client metadata document."""
-    client_secret: Secret | None = None
-    """Its secret."""
-    scopes: tuple[Scope, ...] = ()
-    """The scopes to request. Default: those that the server names."""
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """`client_credentials`: the client acts for itself, without a user."""
-    issuer: Https | None = None
-    """The authorization server. No other one is used. Default: the one that the server names."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> OAuth:
-        if self.grant == oauth.MACHINE and None in (
-            self.client_id,
-            self.client_secret,
-            self.issuer,
-        ):
-            raise ValueError("'client_credentials' needs 'client_id', 'client_secret' and 'issuer'")
-        if self.client_secret is not None and self.client_id is None:
-            raise ValueError("'client_secret' needs 'client_id'")
-        return self
-
-
-Auth = Literal["oauth"] | OAuth
-"""The key `auth` of a server."""
-
-
-def auth_of(config: Any) -> OAuth | None:
-    """Return how a server's client gets its tokens. None: it needs none."""
-    return OAuth() if config.auth == OAUTH else config.auth
-
-
-def needs_user(config: Mapping[str, Any]) -> bool:
-    """Return whether a server, or one of several, acts for the user of the execution.
-
-    Args:
-        config: The configuration of the environment, as plain data.
-    """
-    servers = config.get("servers")
-    each = servers.values() if isinstance(servers, Mapping) else [config]
-    kinds = [server.get("auth") for server in each if isinstance(server, Mapping)]
-    return any(
-        auth == OAUTH or (isinstance(auth, Mapping) and auth.get("grant") != oauth.MACHINE)
-        for auth in kinds
-    )
 
 
 class SessionTokens:
@@ -111,11 +58,13 @@ class SessionTokens:
         self._execution = "" if shared else spec.owner_id.partition("/")[0]
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
-        if auth.grant == oauth.MACHINE:
+        if auth.grant == MACHINE:
             scopes = [*auth.scopes]
             self._machine = Login("", config.url, scopes=scopes, settings=self._settings)
-        self.failure: StepError | None = None
-        """Why the last request had no usable token. `NeedsApproval`: a user has to log in."""
+        self._failures: dict[str, StepError] = {}
+        """Message of an error response → why the request had no usable token."""
+        self._used: set[str] = set()
+        """The tokens of its requests."""
 
     async def send(
         self,
@@ -129,23 +78,64 @@ class SessionTokens:
             forward: Sends it.
 
         Returns:
-            The response. If there is no usable token, it has status 401, and `failure` is set.
+            The response. Without a usable token, it has the error code `UNAUTHORIZED`, and
+            `failure` returns the reason.
         """
         try:
             login = await self._current()
-            response = await _sent(request, forward, login)
+            response = await self._sent(request, forward, login)
             if (challenge := _challenge(response)) is not None:
                 await response.aclose()
                 login = await self._renewed(login, response.status_code, challenge)
-                response = await _sent(request, forward, login)
+                response = await self._sent(request, forward, login)
                 if (challenge := _challenge(response)) is not None:
                     await response.aclose()
                     raise await self._question(response.status_code, challenge, login)
+        except httpx2.HTTPError:
+            raise
         except StepError as error:
-            self.failure = error
-            return httpx2.Response(401, request=request)
-        self.failure = None
+            return self._failed(request, error)
+        except Exception as error:  # such as files of logins that cannot be used
+            return self._failed(request, oauth.refused(self._place, brief(error)))
         return response
+
+    def failure(self, message: str) -> StepError | None:
+        """Return why a request had no usable token. `NeedsApproval`: a user has to log in.
+
+        Args:
+            message: The message of its error response.
+        """
+        return self._failures.pop(message, None)
+
+    def masked(self, value: Any) -> Any:
+        """Return plain data without the tokens, which a server may send back."""
+        if isinstance(value, str):
+            for token in self._used:
+                value = value.replace(token, "***")
+            return value
+        if isinstance(value, dict):
+            return {self.masked(key): self.masked(item) for key, item in value.items()}
+        return [*map(self.masked, value)] if isinstance(value, list) else value
+
+    def _failed(self, request: httpx2.Request, error: StepError) -> httpx2.Response:
+        message = f"no access token: {os.urandom(8).hex()}"
+        self._failures[message] = error
+        body = broken_answer(1, message, UNAUTHORIZED).model_dump_json(by_alias=True)
+        headers = {"content-type": "application/json"}
+        return httpx2.Response(401, headers=headers, content=body.encode(), request=request)
+
+    async def _sent(
+        self,
+        request: httpx2.Request,
+        forward: Callable[[], Awaitable[httpx2.Response]],
+        login: Login | None,
+    ) -> httpx2.Response:
+        request.headers.pop("authorization", None)
+        if login is not None and login.token is not None:
+            token = login.token["access_token"]
+            self._used.add(token)
+            request.headers["authorization"] = f"Bearer {token}"
+        return await forward()
 
     async def _current(self) -> Login | None:
         """Return the login to use, refreshed if it expires soon. None: there is none."""
@@ -157,7 +147,7 @@ class SessionTokens:
         missing = [scope for scope in self._auth.scopes if scope not in login.requested]
         if missing:
             raise await self._question(403, f'Bearer scope="{" ".join(missing)}"')
-        if login.expires is not None and login.expires - _EARLY < _now():
+        if login.expires is not None and login.expires - _EARLY < time.time():
             return await self._refreshed(login)
         return login
 
@@ -208,7 +198,7 @@ class SessionTokens:
         """Return the question that asks a user to log in, after preparing the login.
 
         Args:
-            status: Status of the server's response. 403: the token lacks scopes.
+            status: Status of the server's response. 403: the token needs more scopes.
             challenge: Its `WWW-Authenticate`.
             used: The login whose token was refused.
         """
@@ -217,8 +207,8 @@ class SessionTokens:
         if not self._key.user:
             return oauth.refused(
                 self._place,
-                "it is not known which user this is for: 'auth' needs an execution with a "
-                "'started_by', on an engine with a store in a directory",
+                "the user is unknown. 'auth: oauth' needs an execution that a user started, on an "
+                "engine with a store in a directory",
             )
         requests = self._requests()
         probed = await requests.challenge()
@@ -270,17 +260,6 @@ async def log_in(login: Login, secret: str | None, page: LoginPage) -> Login:
     return done
 
 
-async def _sent(
-    request: httpx2.Request,
-    forward: Callable[[], Awaitable[httpx2.Response]],
-    login: Login | None,
-) -> httpx2.Response:
-    request.headers.pop("authorization", None)
-    if login is not None and login.token is not None:
-        request.headers["authorization"] = f"Bearer {login.token['access_token']}"
-    return await forward()
-
-
 def _challenge(response: httpx2.Response) -> str | None:
     """Return `WWW-Authenticate` of a response that refuses the token. None: it does not."""
     challenge = str(response.headers.get("www-authenticate", ""))
@@ -320,9 +299,3 @@ def _settings(
 
 def _brief(text: object) -> str:
     return printable(str(text)[:_LONGEST])
-
-
-def _now() -> float:
-    import time
-
-    return time.time()

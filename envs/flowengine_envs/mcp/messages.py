@@ -35,6 +35,8 @@ CLOSED = -32000
 """Error code of the protocol library for a closed connection."""
 TOO_LARGE = -32099
 """Our error code for messages larger than `limits.output`."""
+UNAUTHORIZED = -32098
+"""Our error code for requests without a usable access token."""
 _ANSWERING = 100
 """Number of unanswered requests of a server beyond which its output is not read."""
 _ENTRIES = 10_000
@@ -186,11 +188,18 @@ class CheckedStream:
     Args:
         stream: A stream of the protocol library.
         check: Returns the message that takes the place of an answer.
+        mask: Replaces secrets in the plain data of an answer.
     """
 
-    def __init__(self, stream: Any, check: Callable[[JSONRPCResponse], JSONRPCMessage]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        check: Callable[[JSONRPCResponse], JSONRPCMessage],
+        mask: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
         self._stream = stream
         self._check = check
+        self._mask = mask
 
     async def __aenter__(self) -> Self:
         """Open the stream."""
@@ -204,12 +213,16 @@ class CheckedStream:
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the messages."""
         from mcp.shared.message import SessionMessage
-        from mcp.types import JSONRPCResponse
+        from mcp.types import JSONRPCError, JSONRPCResponse
 
         async for item in self._stream:
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse):
+                message.result = self._mask(message.result)
                 item.message = self._check(message)
+            elif isinstance(message, JSONRPCError):
+                message.error.message = self._mask(message.error.message)
+                message.error.data = self._mask(message.error.data)
             yield item
 
 
@@ -405,8 +418,8 @@ class GuardedClient(httpx2.AsyncClient):
         try:
             response = await self._answered(request, options)
             self.refused = response.status_code if response.status_code >= _REFUSED else None
-            if asked is None or response.next_request is not None:
-                return response
+            if asked is None or response.next_request is not None or response.is_closed:
+                return response  # a closed one was made here, for a request without a token
             return await self._answer(request, asked, response)
         except httpx2.TransportError as error:
             if asked is None or asked["method"] in _OPENING:

@@ -9,152 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 
 from flowengine.sdk import EnvironmentStartFailed, Refused, StepError
 from flowengine.sdk.environments import LoginPage
-from flowengine.sdk.logins import Login, expires_at
-from flowengine.sdk.web.urls import read_url
+from flowengine.sdk.logins import Login
 from flowengine_envs.mcp.messages import brief
+from flowengine_envs.mcp.oauth_library import Stopped, auth_method, library_of
 from flowengine_envs.mcp.oauth_requests import (
     ERROR_CODE,
     OAuthRequests,
-    is_protected,
     protected_url,
     scopes_of,
 )
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
-
-MACHINE = "client_credentials"
-"""The grant of clients without a user."""
-
-
-class _Stop(Exception):
-    """The flow of the library has found out enough."""
-
-
-class _LoginStorage:
-    """A login in the form in which the protocol library stores it."""
-
-    def __init__(self, login: Login, secret: str | None, redirect: str | None) -> None:
-        self.login = login
-        self._secret = secret
-        self._redirect = redirect
-
-    async def get_tokens(self) -> OAuthToken | None:
-        from mcp.shared.auth import OAuthToken
-
-        return OAuthToken.model_validate(self.login.token) if self.login.token else None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.login.token = tokens.model_dump(mode="json", exclude_none=True)
-        self.login.expires = expires_at(self.login.token)
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        from mcp.shared.auth import OAuthClientInformationFull
-
-        client = self.login.settings.get("client_id")
-        if client and not _is_document(client):
-            uris: Any = [self._redirect] if self._redirect else None
-            method = "none" if self._secret is None else _method(self.login.metadata)
-            return OAuthClientInformationFull(
-                client_id=client,
-                client_secret=self._secret,
-                redirect_uris=uris,
-                token_endpoint_auth_method=method,
-                issuer=self.login.settings.get("issuer") or None,
-            )
-        known = self.login.registration
-        if known is None or (self._redirect and not self._fits(known)):
-            return None  # a new client is registered
-        return OAuthClientInformationFull.model_validate(known)
-
-    def _fits(self, registration: Mapping[str, Any]) -> bool:
-        """Return whether a registered client may request this login."""
-        allowed = registration.get("scope")
-        is_allowed = not allowed or {*self.login.scopes} <= {*str(allowed).split()}
-        return is_allowed and self._redirect in _uris(registration)
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.login.registration = client_info.model_dump(mode="json", exclude_none=True)
-
-
-def _uris(registration: Mapping[str, Any]) -> list[str]:
-    """Return the redirect URIs of a registered client."""
-    return [str(uri) for uri in registration.get("redirect_uris") or ()]
-
-
-def _is_document(client: str) -> bool:
-    """Return whether a client id is the address of a client metadata document."""
-    return client.startswith("https://") and urlsplit(client).path not in ("", "/")
-
-
-def _method(metadata: Mapping[str, Any] | None) -> str:
-    """Return how a client with a secret identifies itself at the token endpoint."""
-    supported = (metadata or {}).get("token_endpoint_auth_methods_supported") or []
-    basic, post = "client_secret_basic", "client_secret_post"
-    return post if post in supported and basic not in supported else basic
-
-
-def _library(login: Login, secret: str | None, redirect: str | None = None) -> OAuthClientProvider:
-    """Return the flow of the protocol library for a login, which it updates."""
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-    from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
-
-    settings, storage = login.settings, _LoginStorage(login, secret, redirect)
-    if settings.get("grant") == MACHINE:
-        return ClientCredentialsOAuthProvider(
-            login.url,
-            storage,
-            settings["client_id"],
-            secret or "",
-            scope=" ".join(login.scopes) or None,
-            issuer=settings["issuer"],
-        )
-    uris: Any = [redirect] if redirect else (_uris(login.registration or {}) or [_NOWHERE])
-    client = settings.get("client_id", "")
-    metadata = OAuthClientMetadata(
-        redirect_uris=uris,
-        client_name="flowengine",
-        token_endpoint_auth_method="none",
-        application_type="native" if is_protected(read_url(str(uris[0]))) else "web",
-    )
-    document = client if _is_document(client) else None
-    library = OAuthClientProvider(
-        login.url,
-        metadata,
-        storage,
-        client_metadata_url=document,
-        redirect_handler=_stop,
-        callback_handler=_unanswered,
-    )
-    if login.metadata is not None:
-        library.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
-        library.context.auth_server_url = str(library.context.oauth_metadata.issuer)
-    if login.resource is not None:
-        library.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-            login.resource
-        )
-    return library
-
-
-_NOWHERE = "http://127.0.0.1/"
-"""A redirect URI of a flow that ends before it is used."""
-
-
-async def _stop(url: str) -> None:
-    raise _Stop
-
-
-async def _unanswered() -> AuthorizationCodeResult:
-    raise _Stop
+    from mcp.shared.auth import AuthorizationCodeResult
 
 
 async def _drive(
@@ -168,7 +42,7 @@ async def _drive(
 
     Args:
         library: The flow.
-        requests: Sends what the library requests.
+        requests: Sends the requests of the library.
         challenge: `WWW-Authenticate` of the response. None: nothing was refused.
         registers: Whether it may register a client. Otherwise it stops there.
     """
@@ -183,7 +57,7 @@ async def _drive(
         while True:
             if sent is not request:
                 if sent.method == "POST" and not registers:
-                    raise _Stop
+                    raise Stopped
                 response = await requests.send(sent)
             elif challenge is None:
                 response = httpx2.Response(200, request=request)
@@ -236,10 +110,10 @@ async def discover(login: Login, requests: OAuthRequests, challenge: str) -> Non
         StepError: The metadata cannot be read, or are invalid.
     """
     login.metadata = login.resource = None
-    library = _library(login, None)
+    library = library_of(login, None)
     try:
         await _drive(library, requests, challenge, registers=False)
-    except _Stop:
+    except Stopped:
         pass
     except _expected() as error:
         raise _reported(error, requests, "the login cannot be prepared") from None
@@ -276,7 +150,7 @@ async def refresh(login: Login, secret: str | None, requests: OAuthRequests) -> 
     Raises:
         StepError: The authorization server did not answer, or failed.
     """
-    library, before = _library(login, secret), login.token
+    library, before = library_of(login, secret), login.token
     library.context.token_expiry_time = 1.0
     try:
         await requests.challenge()
@@ -298,9 +172,9 @@ async def request_token(login: Login, secret: str, requests: OAuthRequests) -> N
         StepError: The authorization server refused, or did not answer.
     """
     try:
-        await _drive(_library(login, secret), requests, await requests.challenge())
+        await _drive(library_of(login, secret), requests, await requests.challenge())
     except _expected() as error:
-        raise _reported(error, requests, "there is no token for the client") from None
+        raise _reported(error, requests, "the client gets no token") from None
 
 
 async def authorize(
@@ -323,8 +197,11 @@ async def authorize(
         at = re.search(r'resource_metadata="([^"\s]+)"', challenge)
         more = f', resource_metadata="{at[1]}"' if at else ""
         challenge = f'Bearer scope="{" ".join(login.scopes)}"{more}'
+    methods = (login.metadata or {}).get("token_endpoint_auth_methods_supported") or ["none"]
     login.metadata = login.resource = login.token = None
-    library = _library(login, secret, page.redirect_uri)
+    library = library_of(login, secret, page.redirect_uri)
+    if "none" not in methods:  # the server decides, and may issue a secret
+        library.context.client_metadata.token_endpoint_auth_method = None
     context, answers = library.context, list[Mapping[str, str]]()
 
     async def visit(url: str) -> None:
@@ -332,7 +209,7 @@ async def authorize(
         if secret is not None and context.client_info is not None:
             assert context.oauth_metadata is not None  # it is checked above
             published = context.oauth_metadata.model_dump(mode="json")
-            context.client_info.token_endpoint_auth_method = _method(published)
+            context.client_info.token_endpoint_auth_method = auth_method(published)
         login.requested = scopes_of(context.client_metadata.scope)
         address = str(protected_url(url, f"{requests.place}: the page of the login"))
         answers.append(_checked(await page.visit(address), address, requests.place))
@@ -356,7 +233,7 @@ async def authorize(
 
 
 def _check_server(library: OAuthClientProvider, login: Login, place: str) -> None:
-    """Check what the authorization server publishes before a user is sent there.
+    """Check the metadata of an authorization server before a user is sent there.
 
     Raises:
         Refused: It publishes no metadata, not the named issuer, or does not support PKCE.

@@ -88,7 +88,7 @@ class OAuthRequests:
         This is the first request, so that others can go to addresses of the same kind.
 
         Raises:
-            EnvironmentStartFailed: There is no response.
+            EnvironmentStartFailed: The server does not respond.
         """
         headers = {
             "accept": "application/json, text/event-stream",
@@ -102,7 +102,7 @@ class OAuthRequests:
 
         Raises:
             Refused: Its address is not protected, or not allowed.
-            EnvironmentStartFailed: There is no valid response.
+            EnvironmentStartFailed: The response is missing or invalid.
         """
         url = protected_url(str(request.url), f"{self.place}: the address")
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -141,8 +141,8 @@ class OAuthRequests:
                 return head, bytes(content)
         except UrlRefused as error:
             raise Refused(
-                f"{self.place}: {url} is not requested: {error.message}; name the authorization "
-                "server in 'auth.issuer' to allow it",
+                f"{self.place}: {url} is not requested: {error.message}. To allow an "
+                "authorization server, name it in 'auth.issuer'",
                 retryable=False,
             ) from None
         except (TooLarge, BadAnswer) as error:

@@ -14,7 +14,6 @@ from flowengine.sdk import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
     Plain,
-    StepError,
     ToolError,
 )
 from flowengine.sdk.browser_tools import OfferedTool
@@ -177,7 +176,7 @@ class Mcp(Provider[McpSession | Sessions]):
         from pydantic import Field, model_validator
 
         from flowengine.sdk.models import Config, Secret
-        from flowengine_envs.mcp.authorization import Auth
+        from flowengine_envs.mcp.auth_config import Auth
 
         # A text with the form of a secret reference is one.
         Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
@@ -258,7 +257,7 @@ class Mcp(Provider[McpSession | Sessions]):
         """Return whether a server has `auth: oauth`, with tokens of the user."""
         if "auth" not in config and "servers" not in config:
             return False
-        from flowengine_envs.mcp.authorization import needs_user
+        from flowengine_envs.mcp.auth_config import needs_user
 
         return needs_user(config)
 
@@ -442,7 +441,6 @@ def _http(request: Request, config: Any, place: str) -> ConnectionSettings:
         refused = clients[0].refused if clients else None
         return refused is not None and 400 <= refused < 500 and refused not in _PASSING
 
-    def unauthorized() -> StepError | None:
-        return None if tokens is None else tokens.failure
-
-    return ConnectionSettings(transport, last_output, True, final, unauthorized)
+    if tokens is None:
+        return ConnectionSettings(transport, last_output, again=True, final=final)
+    return ConnectionSettings(transport, last_output, True, final, tokens.failure, tokens.masked)

@@ -108,8 +108,10 @@ class ConnectionSettings(NamedTuple):
     """Whether a forgotten session can be started again."""
     final: Callable[[], bool]
     """Returns whether another attempt to connect would fail in the same way."""
-    unauthorized: Callable[[], StepError | None] = lambda: None
-    """Returns why the last request had no usable access token, if so."""
+    unauthorized: Callable[[str], StepError | None] = lambda message: None
+    """Returns why a request with this error message had no usable access token, if so."""
+    masked: Callable[[Any], Any] = lambda value: value
+    """Returns plain data of the server without the access tokens."""
 
 
 class McpSession(Resource):
@@ -423,7 +425,8 @@ class McpSession(Resource):
         except EnvironmentFailure:
             raise
         except Exception as error:
-            if (unauthorized := self._connection.unauthorized()) is not None:
+            told = str(getattr(_first(error), "message", ""))
+            if (unauthorized := self._connection.unauthorized(told)) is not None:
                 raise unauthorized from None
             why = _reason(error)
             raise EnvironmentStartFailed(
@@ -509,7 +512,7 @@ class McpSession(Resource):
     async def _streams(self) -> AsyncIterator[Any]:
         """Yield the streams of a new connection."""
         async with self._connection.transport() as (receive, send):
-            yield CheckedStream(receive, self._readable), send
+            yield CheckedStream(receive, self._readable, self._connection.masked), send
 
     def _readable(self, answer: JSONRPCResponse) -> JSONRPCResponse:
         version = None if self._client is None else self._client.session.protocol_version
@@ -628,7 +631,7 @@ class McpSession(Resource):
             return _Forgotten()
         if error.message == "Connection closed":
             return self._lost(what)
-        if (unauthorized := self._connection.unauthorized()) is not None:
+        if (unauthorized := self._connection.unauthorized(error.message)) is not None:
             return unauthorized
         place = f"{self.name}: {what}"
         if error.code == TOO_LARGE or _LARGE_EVENT in error.message:

@@ -11,7 +11,6 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
-from flowengine.cli.login_page import LoginFailed, log_in_first
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
 from flowengine.engines.typed_text import by_type, edited_field, supplied_value
@@ -211,6 +210,8 @@ class Dialogue:
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask until there is a valid answer. Return False if it was decided elsewhere first."""
+        from flowengine.cli.login_page import LoginFailed, log_in_first
+
         err()
         for line in details(self._session, wait):
             err(line)

@@ -20,7 +20,7 @@ def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the login that a wait is about, or None.
 
     Args:
-        wait: The record of the wait, or what is shown of it.
+        wait: The record of the wait, or a view of it.
     """
     found = wait.get("found")
     login = found.get("login") if isinstance(found, dict) else None

@@ -226,6 +226,13 @@ def main() -> None:
         assert token is not None
         return str(token.subject)
 
+    @server.tool()
+    def echo() -> str:
+        """Return the token of the call."""
+        token = get_access_token()
+        assert token is not None
+        return f"you sent {token.token}"
+
     print(port, flush=True)  # noqa: T201
     app = Outer(server.streamable_http_app(), users)
     uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on")).run([listening])

@@ -249,6 +249,73 @@ def test_a_client_may_act_for_itself(server: NotesServer, monkeypatch: pytest.Mo
     assert all_logins() == []
 
 
+def test_one_of_several_servers_may_need_a_login(server: NotesServer) -> None:
+    path = Path(write(server))
+    path.write_text(
+        path.read_text()
+        .replace("{mcp: {url", "{mcp: {servers: {mine: {url")
+        .replace("oauth}}", "oauth}}}}")
+        .replace("notes.whoami", "notes.mine.whoami")
+    )
+    with Engine("store", user=ANA) as engine:
+        waiting = engine.run(path)
+
+    assert log_in(waiting).status == "succeeded"
+
+
+def test_a_call_that_needs_an_approval_also_waits_for_the_login(server: NotesServer) -> None:
+    path = Path(write(server))
+    path.write_text(path.read_text().replace("oauth}}", "oauth}, approval: ask}"))
+    with Engine("store", user=ANA) as engine:
+        [wait] = engine.run(path).waits
+        assert "found" not in wait
+        waiting = engine.approvals.approve(wait["id"]).result
+    assert waiting is not None
+
+    assert log_in(waiting).status == "succeeded"
+
+
+class Agreeing:
+    """A program that approves each call."""
+
+    async def approve_tool(self, request: Any) -> Any:
+        return {"approved": True}
+
+
+def test_rules_and_programs_cannot_log_in(
+    server: NotesServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    config = folder / "config" / "flowengine"
+    config.mkdir(parents=True)
+    (config / "policies.yaml").write_text("policies: [{allow: '*'}]\n")
+
+    with Engine("store", user=ANA, tool_authority=Agreeing()) as engine:
+        waiting = engine.run(write(server))
+
+    assert [wait["found"]["target"]["user"] for wait in waiting.waits] == [ANA]
+    assert log_in(waiting).status == "succeeded"
+
+
+@pytest.mark.parametrize("eager", ["true", "background"])
+def test_an_environment_that_is_opened_early_waits_too(server: NotesServer, eager: str) -> None:
+    Path("early.yaml").write_text(
+        f"""\
+flowengine: 1
+id: early
+environments:
+  notes: {{kind: mcp, eager: {eager}, config: {{url: "{server.url}/mcp", auth: oauth}}}}
+tools: {{notes: {{mcp: {{in: notes}}}}}}
+steps: [{{id: who, call: notes.whoami}}]
+outputs: {{who: "${{{{ steps.who.output.result }}}}"}}
+"""
+    )
+    with Engine("store", user=ANA) as engine:
+        waiting = engine.run("early.yaml")
+
+    assert log_in(waiting).status == "succeeded"
+
+
 def test_an_agent_waits_for_a_login_before_it_lists_the_tools(server: NotesServer) -> None:
     Path("replies.yaml").write_text("- calls: [{name: notes.whoami, arguments: {}}]\n- Done.\n")
     Path("agent.yaml").write_text(
@@ -277,6 +344,10 @@ def test_tokens_are_only_in_the_files_of_the_user(
     log_in(run(server))
     server.rule(expire=True)
     run(server)
+    echoes = Path(write(server)).read_text().replace("notes.whoami", "notes.echo")
+    Path("echo.yaml").write_text(echoes)
+    with Engine("store", user=ANA) as engine:
+        assert engine.run("echo.yaml").outputs == {"who": "you sent ***"}
     issued = server.counts()["issued"]
 
     [kept] = [path for path in Path(logins_folder()).iterdir() if path.suffix == ".json"]
