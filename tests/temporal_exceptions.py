@@ -122,6 +122,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_host_policies": ("test_rules_of_the_machine_count_as_those_of_the_user",),
     },
     NO_STORE: {
+        "engines/test_elicitation": ("test_a_killed_process_loses_no_question",),
         "engines/test_grants": (
             "test_arguments_are_the_same_only_in_their_types_and_to_the_letter",
             "test_what_a_pattern_fits",
@@ -164,6 +165,7 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_shared_budgets": (
             "test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation",
+            "test_a_crash_in_an_intervention_leaves_nothing_reserved",
         ),
         "engines/test_shared_locks": (
             "test_a_crash_at_any_write_loses_and_doubles_no_lock",

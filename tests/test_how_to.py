@@ -15,7 +15,11 @@ from tests.transcripts import Terminal, play
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
-GUIDES = ["durability", "server", "language/approvals", "language/budgets", "language/control-flow"]
+GUIDES = [
+    "durability", "server",
+    "language/approvals", "language/budgets", "language/control-flow", "language/locks",
+    "language/errors", "language/subflows",
+]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
 

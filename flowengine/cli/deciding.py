@@ -174,7 +174,9 @@ def _chosen(session: CliSession, arguments: Namespace, choice: str | None) -> li
         return [engine.approvals.show(wait) for wait in dict.fromkeys(arguments.waits)]
     mine = (arguments.by or engine.user) if arguments.mine else None
     kinds = ("approval",) if choice is None else LISTED
-    waits = list(_fitting(session, arguments, mine, kinds))
+    # A server asks for an answer to its question, and not for an approval.
+    every = _fitting(session, arguments, mine, kinds)
+    waits = [wait for wait in every if choice is not None or "request" not in wait]
     if not waits:
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
         what = "approval" if choice is None else "approval or question"
@@ -281,6 +283,10 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
     for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
+    if "found" in wait and "approve" in (choice, getattr(arguments, "counts_as", "")):
+        from flowengine.cli.login_page import log_in_first
+
+        log_in_first(session, wait, arguments.by or engine.user)
     if choice is not None:
         return engine.approvals.decide(wait["id"], choice, **answer)
     by_kind = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.engines.reading import Group
@@ -11,7 +12,7 @@ from flowengine.engines.results import Decision, WaitPage
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import check_keywords
 from flowengine.store_folder import remote_store
-from flowengine.util.blocking import blocking, on_loop
+from flowengine.util.blocking import Either, blocking, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
     from flowengine.engines.people.tool_authority import CallAnswer
     from flowengine.errors import FlowEngineError
+    from flowengine.sdk.environments import LoginPage
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
 """The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
@@ -97,6 +99,47 @@ class Approvals(Group):
         from flowengine.engines.actors import is_assignee
 
         return is_assignee(wait, user, self._host.settings)
+
+    def needs_login(self, wait: WaitInfo) -> bool:
+        """Return whether a wait is about a login that has not taken place.
+
+        It can be approved after `log_in`.
+
+        Args:
+            wait: The wait.
+        """
+        from flowengine.engines.people.logins import is_logged_in, login_of
+
+        login = login_of(wait) if wait.get("status") != "closed" else None
+        return login is not None and not is_logged_in(login, wait["execution"])
+
+    @blocking
+    async def log_in(self, wait: str, page: LoginPage, *, by: str | None = None) -> None:
+        """Log in at the server that an execution waits for. Decides nothing.
+
+        The tokens are kept in the state directory of the user who runs this process. If another
+        user started the execution, the login is lent to this execution only.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it.
+            page: Leads the user to the authorization server.
+            by: The user who logs in, as `user:NAME`. Default: the engine's user.
+
+        Raises:
+            UsageError: The wait is about no login.
+            NotFound: The login is not known on this machine.
+            StepError: The login failed, or was refused.
+        """
+        from flowengine.engines.people.logins import log_in, login_of
+        from flowengine.sdk.resources import background
+
+        asked = self.show(wait)
+        if (login := login_of(asked)) is None:
+            raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
+        work = partial(log_in, login, asked["execution"], self._who(by).user, page)
+        await Either(lambda: background().run(work()), lambda: background().wait(work()))
+
+    log_in_async = on_loop(log_in)
 
     @blocking
     async def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:

@@ -240,7 +240,7 @@ class Host:
         brought = self._brought.get(execution)
         return self.resources if brought is None else {**self.resources, **brought}
 
-    def execution(self, id: str, linked: LinkedFlow, epoch: int) -> Execution:
+    def execution(self, id: str, linked: LinkedFlow, epoch: int, started_by: str = "") -> Execution:
         """Return a new execution object, with the context that its steps can access."""
         compiled = linked.compiled
         version = compiled.get("version", "")
@@ -255,6 +255,7 @@ class Host:
             self.resources_of(id),
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
+            started_by=started_by,
             trace="" if self.traced else None,
             lines_at_work=self.lines_at_work,
         )
@@ -273,7 +274,9 @@ class Host:
     def restored(self, loaded: Loaded, epoch: int) -> Execution:
         """Return an execution from its loaded data, as `stored`."""
         record = loaded.record
-        execution = self.execution(record.id, self.flows.by_hash(record.hash), epoch)
+        execution = self.execution(
+            record.id, self.flows.by_hash(record.hash), epoch, record.started_by
+        )
         execution.load(loaded)
         return execution
 

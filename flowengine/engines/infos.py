@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 from flowengine.kernel.events import ErrorData, Evidence
 
@@ -32,6 +32,23 @@ class FoundInfo(TypedDict):
     """The action, in a few words."""
     target: dict[str, Any]
     """The target of the action."""
+    login: NotRequired[dict[str, Any]]
+    """Identifies the login that it needs: see `Approvals.log_in`."""
+
+
+class RequestInfo(TypedDict):
+    """What a call requests while it runs, such as the values of a form. Untrusted text."""
+
+    by: str
+    """Who asks: the server of the tool."""
+    message: str
+    """What it asks."""
+    url: NotRequired[str]
+    """The address that it asks to open."""
+    host: NotRequired[str]
+    """The host of the address."""
+    note: NotRequired[str]
+    """Warnings for the person who answers, one on each line."""
 
 
 class WaitInfo(TypedDict, total=False):
@@ -74,6 +91,8 @@ class WaitInfo(TypedDict, total=False):
     """How the tool has changed since the call was approved, as a unified diff."""
     found: FoundInfo
     """The effect of the call, as determined right before performing it."""
+    request: RequestInfo
+    """What the call requests while it runs."""
     preview: str
     """The tool's preview of the effect of the call. Untrusted text, with secrets masked."""
     note: str

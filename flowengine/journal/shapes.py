@@ -72,6 +72,7 @@ EVENTS: dict[str, Shape] = {
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
     "asked": {
         **_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str, "found?": dict,
+        "input?": dict,
     },
     "measured": {**_OUTCOME, "needs": dict},
     "used": {**_OUTCOME, "run": str, "amounts": dict},

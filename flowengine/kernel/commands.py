@@ -25,7 +25,7 @@ class Run(NamedTuple):
     """Run one attempt of a task and report the result for the same unit and attempt.
 
     The result is `succeeded` or `failed`. It is `lost` if the environment has ended, `asked` if the
-    attempt has not begun because it needs an approval, and `measured` if `measures` is set.
+    attempt needs an approval before it begins, or input, and `measured` if `measures` is set.
     """
 
     unit: int
@@ -60,6 +60,8 @@ class Run(NamedTuple):
     """When the attempt begins (ms), as in the observation of it."""
     child: Mapping[str, Plain] | None = None
     """The `state.records.Child` of the execution that it starts in the background."""
+    inputs: Plain = None
+    """Answers to questions of earlier attempts of the call: see `input_questions.given`."""
 
 
 class Stop(NamedTuple):

@@ -139,7 +139,7 @@ class Lost(TypedDict):
 
 
 class Asked(TypedDict):
-    """The attempt of a call did not begin: it needs an approval at the point of execution."""
+    """The attempt of a call needs an approval at the point of execution, or input."""
 
     type: Literal["asked"]
     at: int
@@ -157,6 +157,9 @@ class Asked(TypedDict):
     """The change to the tool since the call was approved."""
     found: NotRequired[Plain]
     """The intended action and its target as found by the attempt: `action` and `target`."""
+    input: NotRequired[Plain]
+    """The call has begun, and requests input: `key`, `request` (`by`, `message` and so on), `form`
+    and `before`. See `flowengine.sdk.NeedsInput`."""
     opened: NotRequired[list[Opening]]
 
 

@@ -178,6 +178,26 @@ def decide(call: ApiCall, given: dict[str, str]) -> PageView:
     return PageView("", {}, redirect=_address(following, {**filters, **more}))
 
 
+def log_in(call: ApiCall, given: dict[str, str]) -> PageView:
+    """Lead the user to the page of an authorization server, for an approval of a login.
+
+    The site adds its address.
+    """
+    wait: Any = call.engine.approvals.show(call.path["approval"])
+    reason = why_not(call, wait)
+    if reason or not call.sees_all_of(wait):
+        raise NotAllowed(reason or f"{call.principal.user} may not see this approval")
+    if not call.engine.approvals.needs_login(wait):
+        raise NotFound(f"{wait['id']} waits for no login")
+    return PageView("log_in.html", {"wait": wait, "engine": call.engine})
+
+
+def logged_in(call: ApiCall) -> None:
+    """Approve a login that has taken place."""
+    body = DecisionBody.model_validate({"choice": "approve"})
+    approvals.decide(call._replace(body=body))
+
+
 def wait_of(call: ApiCall, id: str) -> Any:
     """Return an approval as the user may see it, or None."""
     try:
@@ -290,6 +310,8 @@ def _approval(
             "files_with": files_with(wait, given),
             "subject": [row for row in rows_of(wait.get("subject")) if row not in shown],
             "decided": decided_rows(wait),
+            "found": rows_of((wait.get("found") or {}).get("target")),
+            "needs_login": call.engine.approvals.needs_login(wait),
             "may_decide": not reason,
             "sees_content": call.may(Right.CONTENT, wait["flow"]),
             "is_held": is_held,

@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
 from jinja2 import Environment, PackageLoader
@@ -25,6 +25,7 @@ from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.kernel.notation.times import format_time
 from flowengine.page import (
     approval_views,
+    budget_views,
     bulk,
     choices,
     deploying,
@@ -32,6 +33,7 @@ from flowengine.page import (
     execution_list,
     execution_views,
     flow_views,
+    logins,
     overview,
 )
 from flowengine.page.fields import files_of, kept_files
@@ -145,6 +147,7 @@ PAGES = (
     PageRoute(
         "POST", "/deploy", "deploy", deploying.deploy, deploying.refuse, deploying.text_of_file
     ),
+    PageRoute("GET", "/budgets", "list_budgets", budget_views.list_budgets),
     PageRoute("GET", "/environments", "list_environments", environment_views.list_environments),
     PageRoute(
         "POST", "/environments/{environment}/look", "look_into_environment", environment_views.look
@@ -160,6 +163,7 @@ PAGES = (
     PageRoute(
         "POST", "/approvals/{approval}", "decide", approval_views.decide, approval_views.refuse
     ),
+    PageRoute("POST", "/approvals/{approval}/log-in", "decide", approval_views.log_in),
     PageRoute("POST", "/approvals/{approval}/claim", "claim", approval_views.claim),
     PageRoute("POST", "/approvals/{approval}/release", "release", approval_views.release),
     PageRoute("POST", "/approvals/{approval}/delegate", "delegate", approval_views.delegate),
@@ -206,6 +210,7 @@ class Site:
 
     def __init__(self, application: Application) -> None:
         self._application = application
+        self._logins = logins.PendingLogins()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Token of a session → held while one of its forms is answered."""
 
@@ -216,6 +221,7 @@ class Site:
             "/sign-in": {"GET": self._sign_in_form, "POST": self._sign_in},
             "/sign-in/provider": {"GET": self._to_provider},
             "/sign-in/callback": {"GET": self._from_provider},
+            logins.PATH: {"GET": self._logged_in},
             "/sign-out": {"POST": self._sign_out},
             "/static/{version}/{name}": {"GET": self._file},
         }
@@ -406,7 +412,50 @@ class Site:
             **_signed_in(principal, session, request.url.path),
             **more,
         }
+        if page.view is approval_views.log_in:
+            return await self._to_login(request, principal, context)
         return self._render(view.template, context, view.status)
+
+    async def _to_login(
+        self, request: Request, principal: Principal, context: dict[str, Any]
+    ) -> Response:
+        """Show a link to the page of an authorization server. A form could not redirect there."""
+        redirect = f"{request.url.scheme}://{request.headers['host']}{logins.PATH}"
+        engine, wait = context["engine"], context["wait"]["id"]
+        address, browser = await self._logins.begin(engine, wait, principal, redirect)
+        host = urlsplit(address).netloc
+        response = self._render("log_in.html", {**context, "address": address, "host": host})
+        response.set_cookie(
+            cookie_name(logins.COOKIE, request.url),
+            browser,
+            max_age=int(logins.SECONDS),
+            httponly=True,
+            samesite="lax",  # the browser comes back from the authorization server's page
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    async def _logged_in(self, request: Request) -> Response:
+        """Receive the redirect of an authorization server, and approve what waited for it."""
+        browser = request.cookies.get(cookie_name(logins.COOKIE, request.url), "")
+        begun = await self._logins.finish(dict(request.query_params), browser)
+        application, path, address = self._application, request.url.path, address_of(request)
+        decides = next(page for page in PAGES if page.view is approval_views.log_in)
+        async with application.recorded(begun.principal, "POST", path, address) as act:
+            await application.view(
+                decides,
+                begun.principal,
+                {"approval": begun.wait},
+                approval_views.logged_in,
+                via=_VIA,
+            )
+            act.status = 303
+        # Only a page of this server leads on with the cookie of the session.
+        following = f"/approvals/{quote(begun.wait)}"
+        response = self._render("signed_in.html", {"next": following, "heading": "Logged in"})
+        secure = request.url.scheme == "https"
+        response.delete_cookie(cookie_name(logins.COOKIE, request.url), secure=secure)
+        return response
 
     def _turn(
         self, page: PageRoute, session: SignedInSession
@@ -478,6 +527,7 @@ def _signed_in(principal: Principal, session: SignedInSession, path: str) -> dic
         "decides": principal.may_somewhere(Right.DECIDE),
         "administers": principal.may_somewhere(Right.ADMINISTER),
         "operates": principal.may_somewhere(Right.OPERATE),
+        "reads_all": principal.may(Right.CONTENT, ""),
     }
 
 

@@ -71,7 +71,7 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
     rules = [rule.split() for rule in allow]
     fitting = [rule for rule in rules if rule == words[: len(rule)]]
     if not fitting:
-        raise Refused(f"{who}: {words[0]!r} is not allowed: policy 'allow' has  {_allowed(allow)}")
+        raise Refused(f"{who}: {words[0]!r} is not allowed: policy 'allow' has {_allowed(allow)}")
     for rule in fitting:
         place = _beyond(rule, words)
         if place is None:

@@ -162,6 +162,8 @@ class ExecutionContext(NamedTuple):
     missing: tuple[str, ...] = ()
     """Names of `resources` that existed at the start of the execution but not in this process. For
     the engine."""
+    started_by: str = ""
+    """The user who started it, `user:NAME`. Empty: unknown, as in Temporal."""
     trace: str | None = None
     """Id of its trace, which its attempts hand on. None: no traces are exported. For the engine."""
     lines_at_work: Callable[[str], Any] | None = None
@@ -206,6 +208,14 @@ class StepContext(Protocol):
     @property
     def approval(self) -> Mapping[str, Any] | None:
         """The approval of this call, if there was one: `by`, and possibly `edits` and `comment`."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Answers to the `NeedsInput` of earlier attempts of this call. Empty: there was none.
+
+        `answers` maps each key to `action` (`accept`, `decline` or `cancel`), `content`, the values
+        of an accepted form, `by` and `at`. `before` has the data of the last question.
+        """
 
     @property
     def state(self) -> Mapping[str, Any]:

@@ -26,6 +26,7 @@ from typing import (
     ClassVar,
     Generic,
     NamedTuple,
+    Protocol,
     TypeVar,
     get_args,
 )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flowengine.sdk.context import Command, StepContext
+    from flowengine.sdk.logins import Login
 
 __all__ = [
     "AXES",
@@ -64,6 +66,7 @@ __all__ = [
     "Changes",
     "Isolation",
     "Leftover",
+    "LoginPage",
     "ProcessIdentity",
     "Program",
     "Provider",
@@ -93,6 +96,21 @@ class Screen(NamedTuple):
     title: str = ""
     """Of the page in a browser."""
     address: str = ""
+
+
+class LoginPage(Protocol):
+    """Leads a user to the page of an authorization server, and receives its redirect."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """The address to which the server redirects the user."""
+
+    async def visit(self, url: str) -> Mapping[str, str]:
+        """Lead the user to a page, and return the parameters of the redirect.
+
+        Args:
+            url: Its address: `https:`, or `http:` on this machine. It has no control characters.
+        """
 
 
 class Provider(Generic[_Live]):
@@ -146,6 +164,33 @@ class Provider(Generic[_Live]):
             Its name, or None if the kind needs no sandbox with this configuration.
         """
         return self.sandbox
+
+    def acts_for_user(self, config: Mapping[str, Any]) -> bool:
+        """Return whether it acts for the user who started the execution. Default: false.
+
+        Users then do not share it, and `Spec.user` names the user.
+
+        Args:
+            config: The configuration, with expressions evaluated.
+        """
+        return False
+
+    async def log_in(self, login: Login, secret: str | None, page: LoginPage) -> Login:
+        """Let a user log in at a server that an environment needs.
+
+        Args:
+            login: The login that an environment has prepared. It is not changed.
+            secret: The secret of the OAuth client that the flow names, if it has one.
+            page: Where the user logs in.
+
+        Returns:
+            The login with its tokens, which the caller keeps.
+
+        Raises:
+            Refused: The user or the server refused.
+            StepError: The login failed for another reason.
+        """
+        raise NotImplementedError(f"environments of kind '{self.kind}' need no login")
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`. Default: the common vocabulary."""

@@ -7,7 +7,7 @@ All failures of environments derive from `EnvironmentFailure`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.errors import FlowEngineError, InputError, without_addresses
 
@@ -115,6 +115,46 @@ class NeedsApproval(StepError):
         kept = {**found} if before is None else {**found, "before": {**before}}
         message = f"it requires approval: {found['action']}"
         super().__init__(message, data={"found": kept}, retryable=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to copy it, which several callers of one environment receive."""
+        assert isinstance(self.data, dict)
+        return type(self), (self.data["found"],), self.__dict__
+
+
+class NeedsInput(StepError):
+    """A running call requests input from a person, and has ended without a result.
+
+    The question is one of the execution and may wait for days. After the answer, the call is made
+    again with the same arguments, and `context.inputs` contains all answers so far.
+
+    Args:
+        key: Identifies the question among those of the call.
+        request: What is shown: `by`, who asks, and `message`, plain text. Optionally `url` with its
+            `host`, and `note`, a warning to the person who answers.
+        form: JSON Schema of the values: an object. None: there is nothing to fill in.
+        before: Further data that the next attempt needs.
+        begun: Whether the call may have taken effect before it asked. If it must not run twice, the
+            question says so.
+    """
+
+    type = "NeedsInput"
+
+    def __init__(
+        self,
+        key: str,
+        request: Mapping[str, Plain],
+        form: Mapping[str, Plain] | None = None,
+        before: Mapping[str, Plain] | None = None,
+        *,
+        begun: bool = False,
+    ) -> None:
+        asked: dict[str, Plain] = {"key": key, "request": {**request}}
+        asked |= {} if form is None else {"form": {**form}}
+        asked |= {} if before is None else {"before": {**before}}
+        asked |= {"begun": True} if begun else {}
+        message = f"it needs input: {request['by']} asks: {request['message']}"
+        super().__init__(message, data={"input": asked}, retryable=False)
 
 
 class ExitCode(StepError):

@@ -172,7 +172,7 @@ def _id_of(call: Mapping[str, Any]) -> Plain:
 
 
 def _read(result: Plain, hook: str, **known: type) -> dict[str, Any]:
-    """Return the result of a hook. A result with other keys is a refusal."""
+    """Return the result of a hook. A result of another form is a refusal."""
     names = ", ".join(known)
     if result is None:
         return {}

@@ -64,7 +64,7 @@ def in_order(items: list[Any], shown: Callable[[Any], Any] = lambda item: item) 
 
     Args:
         items: In any order.
-        shown: Returns the value of an item.
+        shown: Returns the sort key of an item.
     """
     try:
         return sorted(items, key=shown)

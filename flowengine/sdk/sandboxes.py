@@ -123,6 +123,10 @@ class Spec(NamedTuple):
     """Properties that this machine must provably enforce: axis → mechanism, or `isolation`."""
     folder: str = "."
     """Base of relative paths in the configuration."""
+    user: str = ""
+    """The user for whom it acts, if `Provider.acts_for_user`. Empty: unknown."""
+    sources: Mapping[str, Mapping[str, str]] = {}
+    """The sources of the secrets that the configuration refers to: `{env: VARIABLE}` and so on."""
 
     def __str__(self) -> str:
         return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"

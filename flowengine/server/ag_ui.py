@@ -46,7 +46,18 @@ if TYPE_CHECKING:
 
 # The work of agents as events of AG-UI (`ag-ui-protocol` 1.0).
 
-_SHOWN = ("kind", "tool", "subject", "body", "preview", "difference", "found", "note", "about")
+_SHOWN = (
+    "kind",
+    "tool",
+    "subject",
+    "body",
+    "preview",
+    "difference",
+    "found",
+    "request",
+    "note",
+    "about",
+)
 
 
 class ReplyEvents:

@@ -22,10 +22,11 @@ from flowengine.engines.host import Host, RandomIds
 from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.running.driver import Driver
+from flowengine.engines.running.gate import asked_instead
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, Hint, InputError
 from flowengine.flow.cases import as_data
-from flowengine.flow.models.cases import Reply
+from flowengine.flow.models.cases import CallAnswer, Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
@@ -33,7 +34,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk import StepError
+from flowengine.sdk import NeedsInput, StepError
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
 from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import DecisionGiven
     from flowengine.engines.results import Update
     from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Answer, Case, CaseDecision, Operating
+    from flowengine.flow.models.cases import Answer, Asking, Case, CaseDecision, Operating
     from flowengine.kernel.commands import Observation, Stop
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.specs import CompiledFlow
@@ -281,6 +282,9 @@ class Player(Driver):
             if self._is_open(run):
                 self._crash(execution)
             return
+        if isinstance(answer, CallAnswer) and answer.asks is not None:
+            self._request_input(execution, run, answer.asks)
+            return
         error = _error_of(answer)
         if error is not None and rehearsal is not None:
             known: Any = rehearsal.error_data.get(error["type"])
@@ -300,6 +304,19 @@ class Player(Driver):
                 return
             del self._open[run.unit]
             self.post(execution, succeeded(run, value, self.clock.time))
+
+    def _request_input(self, execution: Execution, run: Run, asks: Asking) -> None:
+        """End an attempt with a request for input, unless it has been withdrawn."""
+        if not self._is_open(run):
+            return
+        by, form = f"The tool of '{run.address}'", as_data(asks.form)
+        needs = NeedsInput(str(run.attempt), {"by": by, "message": asks.message}, form)
+        failure = AttemptFailed(failure_of(needs, _as_it_is))
+        event = asked_instead(self.host, execution, run, failure)
+        if event is None:
+            raise CaseFailed(f"'{run.address}' calls no tool, so it cannot request input", asks.loc)
+        del self._open[run.unit]
+        self.post(execution, event)
 
     def _fail(self, execution: Execution, run: Run, error: ErrorData) -> None:
         """Fail an attempt, unless it has been withdrawn."""

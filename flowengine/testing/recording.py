@@ -310,6 +310,11 @@ class _Tape:
             key = (event["unit"], event["attempt"])
             if key in self._calls and key not in self._ends:
                 self._ends[key] = _Ended(number, self._ending(number, event, self._calls[key]))
+        elif kind == "asked" and "input" in event:
+            asked = event["input"]
+            asks = {"message": asked["request"]["message"], "form": asked.get("form")}
+            asks = {name: value for name, value in asks.items() if value is not None}
+            self._ends[event["unit"], event["attempt"]] = _Ended(number, {"asks": asks})
         elif kind == "decided":
             self._decided(event)
         elif kind == "message":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from flowengine import registry
 from flowengine.engines.inspection.requests import attempt_context
 from flowengine.flow.cases import as_data
-from flowengine.flow.models.cases import Answer, Reply
+from flowengine.flow.models.cases import Answer, CallAnswer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.notation.addresses import without_repetition
 from flowengine.sdk.call_answers import value_of
@@ -82,7 +82,7 @@ class Scripts:
     def __init__(self, case: Case, flow: CompiledFlow) -> None:
         self._case = case
         self._flow = flow
-        self._answers: dict[str, Iterator[Answer]] = {}
+        self._answers: dict[str, Iterator[CallAnswer]] = {}
         self._replies: dict[str, Iterator[Reply]] = {}
         self._asked = RequestHistory()
         self._decisions: dict[str, Iterator[CaseDecision]] = {}
@@ -304,6 +304,7 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 def _context(run: Run, folder: str) -> StepContext:
     more = {"attempt": run.attempt, "fallback": run.fallback, "approval": run.approved}
+    more["inputs"] = run.inputs or {}
     return attempt_context("case", folder, run.address, run.state or {}, **more)
 
 

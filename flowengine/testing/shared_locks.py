@@ -82,7 +82,9 @@ class SharedLocks:
             self.note(GiveBack(lock, unit))
 
     def claim_again(self, state: State) -> None:
-        """Claim the locks of the state, without competitors."""
+        """Claim the locks of the state, without competitors. Granted parts of budgets stay so."""
+        self._told.clear()
+        self._answers.clear()
         waiting = state.get("claims", {})
         claims = [Claim(u["lock"], n, 1, "queue") for n, u in state["units"].items()
                   if is_shared(u.get("lock", "0"))]  # fmt: skip
@@ -92,8 +94,8 @@ class SharedLocks:
             for name, held in reservations.items():
                 if "granted" in held or waiting.get(number) == name:
                     claims.append(Claim(name, number, 1, "queue", held["needs"]))
-        self._told.clear()
-        self._answers.clear()
+                if "granted" in held:
+                    self._answers[name, number] = Answer(held["granted"])
         for claim in sorted(claims, key=lambda claim: claim.unit in waiting):
             self.note(claim)
             if claim.unit not in waiting:

@@ -46,7 +46,7 @@ def encoding(charset: str | None) -> str:
 def decoded(data: bytes, content_type: str) -> str:
     """Return a body as text, with undecodable bytes replaced.
 
-    A declared encoding of JSON is ignored, unless the text is not Unicode.
+    JSON is decoded as Unicode, unless that fails. A declared encoding comes second.
     """
     from email.message import Message
 

@@ -44,6 +44,32 @@ _SERVER: dict[str, Plain] = {
         "description": "Headers of every request to it.",
         "examples": [{"Authorization": "Bearer ${{ secrets.TOKEN }}"}],
     },
+    "auth": {
+        "anyOf": [
+            {"const": "oauth"},
+            {
+                "type": "object",
+                "properties": {
+                    "client_id": {
+                        **_TEXT,
+                        "description": "The id of a registered client, or the address of its "
+                        "client metadata document.",
+                    },
+                    "client_secret": {**_TEXT, "description": "Its secret, by reference."},
+                    "scopes": {**_TEXTS, "description": "The scopes to request."},
+                    "grant": {
+                        "enum": ["authorization_code", "client_credentials"],
+                        "description": "`client_credentials`: the client acts for itself.",
+                        "default": "authorization_code",
+                    },
+                    "issuer": {**_TEXT, "description": "The only authorization server to use."},
+                },
+                "additionalProperties": False,
+            },
+        ],
+        "description": "Access tokens of OAuth 2.1 for its requests. Users log in once.",
+        "examples": ["oauth", {"scopes": ["tickets:read"]}],
+    },
     "roots": {
         "type": "array",
         "description": "Folders that the server receives when it requests its roots.",
@@ -147,6 +173,7 @@ class Mcp(StepKind):
             are any.
 
         Raises:
+            NeedsInput: The server requests input from a person, after which the call is made again.
             ToolChanged: The tool has changed since it was offered.
             ToolError: The tool reports a failure. The data is its result.
         """
@@ -156,6 +183,7 @@ class Mcp(StepKind):
         tool = offered.get("tool") or task["tool"]
         asked = context.approval
         approved = None if asked is None or offered else session.approved(asked.get("source"))
+        by = f"Server '{str(task['server']).removeprefix('tools.')}'"
         answer = await session.async_call_tool(
             tool,
             args,
@@ -163,6 +191,7 @@ class Mcp(StepKind):
             approved=approved,
             traceparent=context.traceparent,
             progress=partial(_progress, context),
+            inputs=session.inputs(context.inputs, by, tool, args),
         )
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}

@@ -160,7 +160,7 @@ def test_it_may_be_of_a_file_that_is_imported(flowengine: CommandLine) -> None:
         (["box"], "needs 'level'"),
         (["box", "--arg", "level=x"], "a whole number"),
         (["strict", "-i", "nedeed=x"], "there is no input"),
-        (["asked"], "opening 'asked' needs an approval, but standard input is not a terminal"),
+        (["asked"], "opening 'asked' needs an approval, but the command has no terminal"),
         (["db"], "'db' is of kind 'sqlite', not 'shell'"),
         (["bocks"], "of kind 'shell' there: box, strict"),
         ([], "of kind 'shell' there: box, strict"),

@@ -293,6 +293,8 @@ def test_a_used_up_budget_of_a_period_says_when_it_is_free_again(flowengine: Com
     ]
     assert [line.strip() for line in ends.splitlines()[-2:]] == lines
     assert flowengine("show", "it").out.endswith("\n".join([*lines, ""]))
+    again = flowengine("retry", "it", "--step", "b", code=1).err
+    assert again.splitlines()[-1].strip() == lines[-1]
     rows = [line.split() for line in flowengine("budgets", "team").out.splitlines()]
     assert [row[2:] for row in rows[1:]] == [
         ["tool", "calls", "1", "0", "1", resets],

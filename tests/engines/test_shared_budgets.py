@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -53,6 +54,78 @@ def test_a_crash_at_any_write_neither_loses_nor_repeats_a_reservation(
             assert made == 3
             return
     raise AssertionError("it never came through")
+
+
+WAITING = """
+budget: {shared: [{key: team, period: day, tool_calls: LIMIT}]}
+steps:
+  - {id: a, python: "effects:act", effect: idempotent}
+  # - {id: ask, approval: {title: Go on?}, next: {outcome: {approve: b, reject: end}}}
+  - {id: b, python: "effects:act", effect: idempotent}
+"""
+
+
+def _retried(engine: Engine, changed: Path) -> None:
+    engine.executions.retry("it", flow=changed)
+
+
+def _forked(engine: Engine, changed: Path) -> None:
+    engine.executions.fork("it", from_step="b", flow=changed, id="fork")
+
+
+def _moved(engine: Engine, changed: Path) -> None:
+    engine.executions.upgrade(changed, "it")
+    [wait] = engine.approvals.list().items
+    engine.approvals.approve(wait["id"])
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("when", ["die before", "die after"])
+@pytest.mark.parametrize("intervene", [_retried, _forked, _moved])
+def test_a_crash_in_an_intervention_leaves_nothing_reserved(
+    tmp_path: Path,
+    intervene: Callable[[Engine, Path], None],
+    when: Literal["die before", "die after"],
+) -> None:
+    """Each attempt that may have begun counts once, within the limits of the changed flow."""
+    asks = intervene is _moved
+    for crash in range(99):
+        flow = WAITING.replace("# - ", "- ") if asks else WAITING
+        file = world.make(tmp_path / f"{crash}", flow.replace("LIMIT", "1"))
+        changed = file.with_name("changed.yaml")
+        changed.write_text(file.read_text().replace("tool_calls: 1", "tool_calls: 9"))
+        store = FaultyStore()
+        with Engine(store, linger=0) as engine:
+            assert engine.run(file, id="it").status == ("waiting" if asks else "failed")
+        store.faults = {store.writes + crash: when}
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
+            intervene(engine, changed)
+        died, store.faults = bool(store.faults) and store.writes > max(store.faults), {}
+        store.restart()
+        with Engine(store, linger=0) as engine:
+            _finish(engine, intervene, changed)
+            [team] = engine.budgets.list("team")
+            ends = {one["execution"]: one["status"] for one in engine.executions.list().items}
+        amounts, effects = team["amounts"]["tool_calls"], len(world.effects(file.parent))
+        assert ends["fork" if intervene is _forked else "it"] == "succeeded", crash
+        assert (amounts["reserved"], amounts["limit"]) == (0, 9), crash
+        assert 2 <= effects <= amounts["used"] <= 3, crash
+        if not died:
+            assert amounts["used"] == 2, crash
+            return
+    raise AssertionError("it never came through")
+
+
+def _finish(engine: Engine, intervene: Callable[[Engine, Path], None], changed: Path) -> None:
+    """Resume what the crash has left, and intervene if that was not recorded."""
+    while due := engine.due():
+        engine.resume(due[0].execution)
+    open_ = [one["status"] for one in engine.executions.list().items]
+    if intervene is _moved and (waits := engine.approvals.list().items):
+        engine.executions.upgrade(changed, "it")
+        engine.approvals.approve(waits[0]["id"])
+    elif intervene is not _moved and "succeeded" not in open_:
+        intervene(engine, changed)
 
 
 def test_limits_that_no_call_has_used_are_listed(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_links_that_stay_below_and_paths_that_are_named_are_followed(
     assert read("../secret") == b"secret"
     assert read(str(project.parent / "linked")) == b"secret"  # no sandbox sees a home directory
     for name in ("project/out", "both", "project/hidden"):
-        with pytest.raises(EnvironmentUnavailable, match=r"through the link /.*; name the path"):
+        with pytest.raises(EnvironmentUnavailable, match=r"through the link /.*: name the path"):
             read(str(project.parent / name))
     with pytest.raises(EnvironmentUnavailable):
         read(str(project.parent / "loop"))

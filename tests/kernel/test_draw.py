@@ -36,6 +36,7 @@ PARTS = {
     "trigger": specs.TriggerSpec,
     "cancel": specs.CancelSpec,
     "budget": specs.BudgetSpec,
+    "shared_budgets": specs.SharedBudgetSpec,
 }
 """Key in the compiled form → type of its value."""
 NOT_DRAWN = {
@@ -46,7 +47,8 @@ NOT_DRAWN = {
         "background",  # drawn in tests/kernel/test_background.py
     },
     specs.FlowSpec: {"version", "defaults", "triggered", "notifies"},
-    specs.BudgetSpec: {"assignees", "cost_usd"},
+    specs.BudgetSpec: {"assignees", "cost_usd", "called"},
+    specs.SharedBudgetSpec: {"cost_usd"},
 }
 """For users, runners and agents, and tested with them."""
 
@@ -100,6 +102,7 @@ def _facts(played: Simulator) -> Iterator[str]:
     yield from (f"to {one.to}" for one in played.commands if isinstance(one, Send))
     yield from (f"budget {e['choice']}" for e in played.journal
                 if e["type"] == "decided" and e.get("form"))  # fmt: skip
+    yield from ("lacks" for event in played.journal if "lacks" in event)
     yield "retried" if played.retries else "not retried"
     yield "triggered" if played.state.get("triggered") else "not triggered"
 
@@ -108,7 +111,8 @@ def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     """Yield the parts of the compiled form of all steps that were reached, with their types."""
     flow: Any = played.graph.flow
     pending: list[tuple[Any, Any]] = [(specs.FlowSpec, one) for one in [*flow.get("flows", ())]]
-    pending += [(specs.FlowSpec, {key: flow[key] for key in ("on_error", "budget") if key in flow})]
+    read = ("on_error", "budget", "shared_budgets")
+    pending += [(specs.FlowSpec, {key: flow[key] for key in read if key in flow})]
     reached = {seen.step for seen in played.observations}
     pending += [(specs.StepSpec, flow["steps"][step]) for step in reached]
     while pending:
@@ -155,7 +159,7 @@ def _check_what_came_about(plays: list[Play]) -> None:
              "finally/", "flow 1", "retried", "triggered", "message", "timer", "decided", "granted",
              "lost", "asked", "measured", "Timeout", "BudgetExceeded", "TooFew", "MapFailed",
              "LoopLimit", "LimitExceeded", "cancelled", "to parent", "to other", "to all",
-             "budget approve", "budget reject"]  # fmt: skip
+             "budget approve", "budget reject", "lacks"]  # fmt: skip
     times = {fact: sum(fact in one.facts for one in plays) for fact in often}
     assert {fact: n for fact, n in times.items() if n < len(plays) / 100} == {}
 

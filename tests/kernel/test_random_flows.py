@@ -63,6 +63,12 @@ def test_all_properties_hold_while_attempts_are_left_to_workers(block: int) -> N
     assert left > FLOWS / 2
 
 
+def test_a_call_that_waits_for_a_shared_budget_can_be_retried() -> None:
+    """It claims anew, whether it is named or goes on beside the retried step."""
+    for seed in (91, 275, 359, 616, 682):
+        check(seed, crashes=seed < 600)
+
+
 def test_a_result_that_came_late_counts_in_a_second_retry_too() -> None:
     """The first retry went back to a point where its step was withdrawn, the second one beyond."""
     simulator = play(7208, crashes=True)

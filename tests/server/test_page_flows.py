@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +133,32 @@ def test_a_chart_has_few_bars_of_equal_times_whatever_the_range() -> None:
         newest = [part for part in found.outcomes if part.x == found.outcomes[-1].x]
         assert [part.status for part in newest] == ["failed", "succeeded"]
         assert newest[0].y + newest[0].height == HEIGHT
+
+
+def test_shared_budgets_are_listed_for_those_who_read_all_flows(
+    api: Api, owner: Browser, tmp_path: Path
+) -> None:
+    spent = tmp_path / "spent.yaml"
+    spent.write_text(
+        "flowengine: 1\nid: spent\ninputs: {who: {type: string}}\n"
+        "budget: {shared: [{key: '${{ inputs.who }}', tool_calls: 1, cost_usd: 2.5}]}\n"
+        "steps: [{id: a, call: std.print, with: {text: one}}]\n"
+    )
+    for who in (HOSTILE, "ana"):
+        api.engine.run(spent, {"who": who})
+
+    text = owner("GET", "/budgets").text
+
+    assert "<script>alert" not in text
+    rows = [
+        words(row)
+        for row in re.findall(r"<tr><td>(.*?)</tr>", owner("GET", "/budgets?key=ana").text)
+    ]
+    assert rows == ["ana all time tool calls 1 0 1 never", "ana all time USD 0 0 2.5 never"]
+    assert "No budget was used" in owner("GET", "/budgets?key=bob").text
+    otto = Browser(api, api.token("user:otto"))
+    assert otto("GET", "/budgets").status_code == 403
+    assert "/budgets" not in otto("GET", "/approvals").text
 
 
 def test_open_environments_are_listed_and_released_by_operators(api: Api, owner: Browser) -> None:

@@ -260,6 +260,7 @@ def test_each_view_is_accessible_and_fits_a_phone(
         "/executions?search=nothing",
         "/approvals?for=all&status=closed",
         "/environments",
+        "/budgets?past=on",
         f"/executions/{id}/compare?with={id}",
     )
 

@@ -75,6 +75,8 @@ class _Draws:
             main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
         limits = {"activations": 8, "steps": 150, "depth": 3, **self.random.choice(LIMITS)}
         steps = main.pop("steps")
+        for whole in (main, *flows.values()):
+            whole.update(self.shared(whole))
         return graph(*steps, **main, flows=flows, signals=SIGNALS, limits=limits)
 
     def whole(self, depth: int, most: int, *, main: bool = False) -> Described:
@@ -133,6 +135,20 @@ class _Draws:
         if "wall_time" in meters:
             budget["wall_time"] = self.random.choice(["500ms", "2s"])
         return {"budget": budget}
+
+    def shared(self, whole: Described) -> Described:
+        """Return the budgets that a flow shares with other executions, if it has any."""
+        if self.chance(0.75):
+            return {}
+        shared: list[Described] = []
+        for _ in range(self.random.randint(1, 2)):
+            budget: Described = {"key": self.random.choice([v("team"), v(self.doubtful(0))])}
+            if self.chance(0.5):
+                budget["period"] = self.random.choice(["day", "month"])
+            meters = {"tool_calls": self.random.randint(1, 8), "tokens": self.random.randint(5, 60)}
+            names = self.random.sample([*meters], self.random.randint(1, 2))
+            shared.append({**budget, **{name: meters[name] for name in names}})
+        return {"budget": {"then": "stop", **whole.get("budget", {})}, "shared_budgets": shared}
 
     def trigger(self, steps: list[Described]) -> None:
         """Add triggers: messages or writes that start tokens, perhaps the only ones."""

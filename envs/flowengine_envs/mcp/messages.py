@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mcp.types import JSONRPCMessage, JSONRPCResponse
     from mcp_types import RequestId
 
+    from flowengine_envs.mcp.authorization import SessionTokens
+
 LARGEST = 10 * 1024 * 1024
 """Maximum bytes of a message, if the spec sets no `output`."""
 ENDS = 1024
@@ -33,6 +35,8 @@ CLOSED = -32000
 """Error code of the protocol library for a closed connection."""
 TOO_LARGE = -32099
 """Our error code for messages larger than `limits.output`."""
+UNAUTHORIZED = -32098
+"""Our error code for requests without a usable access token."""
 _ANSWERING = 100
 """Number of unanswered requests of a server beyond which its output is not read."""
 _ENTRIES = 10_000
@@ -49,15 +53,19 @@ _UNANSWERED = (
     (
         re.compile(r"\belicit", re.IGNORECASE),
         "input from a user (elicitation)",
-        "pass the input as arguments or in the server's configuration",
+        "call it as a tool of a flow, or pass the input as arguments",
     ),
     (
-        re.compile(r"sampling/|\bsampling\b.*\bsupport|support.*\bsampling\b", re.IGNORECASE),
+        re.compile(
+            r"sampling/|\bsampling\b.*\b(?:support|capability)|support.*\bsampling\b", re.IGNORECASE
+        ),
         "a text from a model (sampling)",
         "use a tool that needs no model, or configure the server's own",
     ),
     (
-        re.compile(r"roots/list|\broots\b.*\bsupport|support.*\broots\b", re.IGNORECASE),
+        re.compile(
+            r"roots/list|\broots\b.*\b(?:support|capability)|support.*\broots\b", re.IGNORECASE
+        ),
         "the client's directories (roots)",
         "list them in 'roots' of the server, with 'mode: legacy'",
     ),
@@ -180,11 +188,18 @@ class CheckedStream:
     Args:
         stream: A stream of the protocol library.
         check: Returns the message that takes the place of an answer.
+        mask: Replaces secrets in the plain data of an answer.
     """
 
-    def __init__(self, stream: Any, check: Callable[[JSONRPCResponse], JSONRPCMessage]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        check: Callable[[JSONRPCResponse], JSONRPCMessage],
+        mask: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
         self._stream = stream
         self._check = check
+        self._mask = mask
 
     async def __aenter__(self) -> Self:
         """Open the stream."""
@@ -198,12 +213,16 @@ class CheckedStream:
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the messages."""
         from mcp.shared.message import SessionMessage
-        from mcp.types import JSONRPCResponse
+        from mcp.types import JSONRPCError, JSONRPCResponse
 
         async for item in self._stream:
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse):
+                message.result = self._mask(message.result)
                 item.message = self._check(message)
+            elif isinstance(message, JSONRPCError):
+                message.error.message = self._mask(message.error.message)
+                message.error.data = self._mask(message.error.data)
             yield item
 
 
@@ -371,12 +390,14 @@ class GuardedClient(httpx2.AsyncClient):
 
     Args:
         largest: Maximum bytes of a response.
+        tokens: Adds access tokens to requests. None: they need none.
         options: Options of the client.
     """
 
-    def __init__(self, largest: int, **options: Any) -> None:
+    def __init__(self, largest: int, tokens: SessionTokens | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._largest = largest
+        self._tokens = tokens
         self.refused: int | None = None
         """Status of the last response, if it was an error."""
 
@@ -395,10 +416,10 @@ class GuardedClient(httpx2.AsyncClient):
         """
         asked = await _message(request)
         try:
-            response = await super().send(request, **options)
+            response = await self._answered(request, options)
             self.refused = response.status_code if response.status_code >= _REFUSED else None
-            if asked is None or response.next_request is not None:
-                return response
+            if asked is None or response.next_request is not None or response.is_closed:
+                return response  # a closed one was made here, for a request without a token
             return await self._answer(request, asked, response)
         except httpx2.TransportError as error:
             if asked is None or asked["method"] in _OPENING:
@@ -407,6 +428,14 @@ class GuardedClient(httpx2.AsyncClient):
             if isinstance(error, httpx2.ReadTimeout):
                 why = f"no word for {request.extensions['timeout']['read']:g} s"
             return _broken(request, asked["id"], why, CLOSED)
+
+    async def _answered(
+        self, request: httpx2.Request, options: Mapping[str, Any]
+    ) -> httpx2.Response:
+        send = super().send
+        if self._tokens is None:
+            return await send(request, **options)
+        return await self._tokens.send(request, lambda: send(request, **options))
 
     async def _answer(
         self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response

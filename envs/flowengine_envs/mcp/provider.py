@@ -10,12 +10,18 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, Plain, ToolError
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    Plain,
+    ToolError,
+)
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import (
     Axis,
     Capabilities,
     Changes,
+    LoginPage,
     Provider,
     Request,
     Resource,
@@ -26,6 +32,7 @@ from flowengine.sdk.environments import (
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
+from flowengine_envs.mcp.elicitation import CallInputs
 from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
 from flowengine_envs.mcp.session import (
     ConnectionSettings,
@@ -39,6 +46,7 @@ from flowengine_envs.mcp.tool_list import Approved, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from flowengine.sdk.logins import Login
     from flowengine_envs.mcp.messages import GuardedClient
 
 
@@ -89,6 +97,7 @@ class Sessions(Resource):
         approved: Approved | None = None,
         traceparent: str | None = None,
         progress: Progress | None = None,
+        inputs: CallInputs | None = None,
     ) -> McpToolResult:
         """Call a tool once, as `McpSession.call_tool` does.
 
@@ -100,11 +109,13 @@ class Sessions(Resource):
             approved: The approval, if one was requested.
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
             progress: Receives what the server reports during the call.
+            inputs: The input that the server may request. None: it may request none.
 
         Returns:
             The answer, which may be a tool error.
 
         Raises:
+            NeedsInput: The server requests input. The call has ended, and can be made again.
             ToolChanged: It differs from the offered tool and was not called.
             ToolError: The server or tool does not exist, or the server refused the call.
             Timeout: There was no answer in time.
@@ -122,8 +133,10 @@ class Sessions(Resource):
             approved=approved,
             traceparent=traceparent,
             progress=progress,
+            inputs=inputs,
         )
 
+    inputs = staticmethod(McpSession.inputs)
     approved = staticmethod(McpSession.approved)
 
     def tool_text(self, name: str) -> str | None:
@@ -163,6 +176,7 @@ class Mcp(Provider[McpSession | Sessions]):
         from pydantic import Field, model_validator
 
         from flowengine.sdk.models import Config, Secret
+        from flowengine_envs.mcp.auth_config import Auth
 
         # A text with the form of a secret reference is one.
         Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
@@ -183,6 +197,8 @@ class Mcp(Provider[McpSession | Sessions]):
             """The address of a server with streamable HTTP transport."""
             headers: dict[str, Text] = Field(default_factory=dict)
             """Headers of every request to it."""
+            auth: Auth | None = Field(default=None, exclude_if=lambda auth: auth is None)
+            """`oauth`: requests have an access token of the user, who logs in once."""
             roots: tuple[str, ...] = ()
             """Directories that the server receives when it requests its roots."""
             mode: Literal["auto", "legacy"] = "auto"
@@ -196,6 +212,16 @@ class Mcp(Provider[McpSession | Sessions]):
             def _one_way(self) -> Server:
                 if (self.command is None) == (self.url is None):
                     raise ValueError("needs either 'command' or 'url'")
+                return self
+
+            @model_validator(mode="after")
+            def _one_token(self) -> Server:
+                if self.auth is None:
+                    return self
+                if self.url is None:
+                    raise ValueError("'auth' needs a 'url'")
+                if "authorization" in map(str.lower, self.headers):
+                    raise ValueError("'auth' and a header 'Authorization' exclude each other")
                 return self
 
         class McpConfig(Server):
@@ -226,6 +252,21 @@ class Mcp(Provider[McpSession | Sessions]):
             return None
         programs = {fetches(item.get("command"), item.get("args")) for item in started}
         return HOST if programs == {False} else self.sandbox
+
+    def acts_for_user(self, config: Mapping[str, Any]) -> bool:
+        """Return whether a server has `auth: oauth`, with tokens of the user."""
+        if "auth" not in config and "servers" not in config:
+            return False
+        from flowengine_envs.mcp.auth_config import needs_user
+
+        return needs_user(config)
+
+    async def log_in(self, login: Login, secret: str | None, page: LoginPage) -> Login:
+        """Let a user log in at the authorization server of an MCP server."""
+        from flowengine_envs.mcp.authorization import log_in
+
+        await asyncio.to_thread(_import)
+        return await log_in(login, secret, page)
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
         """Return the guarantees of the sandbox, if any, and those enforced per message."""
@@ -315,7 +356,8 @@ async def _session(request: Request, config: Any, server: str = "") -> McpSessio
         changed = partial(_changed, request.changed, server)
         request = request._replace(id=id, mark=mark, changed=changed)
     # It may query a package manager for its registries.
-    connection = await asyncio.to_thread(_connection, request, config)
+    place = f"{request.spec}, server '{server}'" if server else str(request.spec)
+    connection = await asyncio.to_thread(_connection, request, config, place)
     session = McpSession(request, config, connection, server)
     now = asyncio.get_running_loop().time()
     # Before the deadline, which leaves time to report the server's output and to end it.
@@ -347,8 +389,10 @@ def _check_words(spec: Spec, config: Any) -> None:
             )
 
 
-def _connection(request: Request, config: Any) -> ConnectionSettings:
-    return _http(request, config) if config.command is None else _process(request, config)
+def _connection(request: Request, config: Any, place: str) -> ConnectionSettings:
+    if config.command is not None:
+        return _process(request, config)
+    return _http(request, config, place)
 
 
 def _process(request: Request, config: Any) -> ConnectionSettings:
@@ -360,7 +404,7 @@ def _process(request: Request, config: Any) -> ConnectionSettings:
     )
 
 
-def _http(request: Request, config: Any) -> ConnectionSettings:
+def _http(request: Request, config: Any, place: str) -> ConnectionSettings:
     """Return the connection to a server over HTTP."""
     headers = {name: text_of(value) for name, value in config.headers.items()}
     # A small response must not become a large one.
@@ -368,6 +412,11 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
     largest = request.limits.output or LARGEST
     seconds = max(_SECONDS, request.limits.time or 0)
     clients: list[GuardedClient] = []
+    tokens: SessionTokens | None = None
+    if config.auth is not None:
+        from flowengine_envs.mcp.authorization import SessionTokens
+
+        tokens = SessionTokens(request, config, place)
 
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
@@ -377,7 +426,7 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
         from flowengine_envs.mcp.messages import GuardedClient
 
         timeout = httpx2.Timeout(_CONNECT, read=seconds)
-        async with GuardedClient(largest, headers=headers, timeout=timeout) as client:
+        async with GuardedClient(largest, tokens, headers=headers, timeout=timeout) as client:
             clients[:] = [client]
             async with streamable_http_client(
                 config.url, http_client=client, max_sse_event_size=largest
@@ -392,4 +441,6 @@ def _http(request: Request, config: Any) -> ConnectionSettings:
         refused = clients[0].refused if clients else None
         return refused is not None and 400 <= refused < 500 and refused not in _PASSING
 
-    return ConnectionSettings(transport, last_output, again=True, final=final)
+    if tokens is None:
+        return ConnectionSettings(transport, last_output, again=True, final=final)
+    return ConnectionSettings(transport, last_output, True, final, tokens.failure, tokens.masked)

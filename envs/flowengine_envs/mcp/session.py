@@ -30,6 +30,14 @@ from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.network_hints import network_hint, reachable
 from flowengine.sdk.sizes import size_text
+from flowengine_envs.mcp.elicitation import (
+    ROUNDS,
+    URL_REQUIRED,
+    CallInputs,
+    OpenCall,
+    OpenCalls,
+    pause,
+)
 from flowengine_envs.mcp.messages import (
     BROKEN,
     LARGEST,
@@ -47,7 +55,7 @@ from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 if TYPE_CHECKING:
     from mcp import Client, MCPError
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp.types import JSONRPCResponse
+    from mcp.types import CallToolResult, JSONRPCResponse
 
 _Result = TypeVar("_Result")
 Progress = Callable[[float, float | None, str | None], None]
@@ -100,6 +108,10 @@ class ConnectionSettings(NamedTuple):
     """Whether a forgotten session can be started again."""
     final: Callable[[], bool]
     """Returns whether another attempt to connect would fail in the same way."""
+    unauthorized: Callable[[str], StepError | None] = lambda message: None
+    """Returns why a request with this error message had no usable access token, if so."""
+    masked: Callable[[Any], Any] = lambda value: value
+    """Returns plain data of the server without the access tokens."""
 
 
 class McpSession(Resource):
@@ -130,6 +142,7 @@ class McpSession(Resource):
         self._asking: set[asyncio.Future[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
         """Checks whether a server that left a call unanswered still responds."""
+        self._open_calls = OpenCalls()
         self._tools = ToolList(request, self.name, self._read_tools)
         self._added = {str(tool["name"]): tool for tool in own_tools(config)}
         """Tools for the server's resources and prompts."""
@@ -165,6 +178,8 @@ class McpSession(Resource):
         """
         return Approved(source)
 
+    inputs = staticmethod(CallInputs)
+
     def tool_text(self, name: str) -> str | None:
         """Return the server's last description of a tool. None: it has not been read yet."""
         return self._tools.text(name)
@@ -194,6 +209,7 @@ class McpSession(Resource):
         approved: Approved | None = None,
         traceparent: str | None = None,
         progress: Progress | None = None,
+        inputs: CallInputs | None = None,
     ) -> McpToolResult:
         """Call a tool once.
 
@@ -209,11 +225,13 @@ class McpSession(Resource):
             traceparent: The header that continues the trace of the caller (W3C Trace Context).
             progress: Receives what the server reports during the call. It is called on the
                 session's event loop, at most every 0.5 s, and must not block.
+            inputs: The input that the server may request. None: it may request none.
 
         Returns:
             The answer, which may be a tool error.
 
         Raises:
+            NeedsInput: The server requests input. The call has ended, and can be made again.
             ToolChanged: It differs from the offered tool and was not called.
             ToolError: The tool does not exist, or the server refused the call.
             Timeout: There was no answer in time. If the server does not answer other requests
@@ -227,19 +245,65 @@ class McpSession(Resource):
             return McpToolResult(content, structured, False)
         meta: Any = None if traceparent is None else {"traceparent": traceparent}
         heard = None if progress is None else _seldom(progress)
-        answer = await self._ask(
-            lambda client: client.call_tool(
-                name, dict(args or {}), meta=meta, progress_callback=heard
-            ),
-            f"tool {name}",
-            timeout,
-        )
+        call = partial(self._made_call, name, dict(args or {}), meta, heard, inputs)
+        answer = await self._ask(call, f"tool {name}", timeout, inputs)
         result = McpToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
         if result.is_error and (hint := network_hint(self._network, result.text)):
             result.content.append({"type": "text", "text": hint})
         if result.is_error and (request := unanswered(result.text)):
             result.content.append({"type": "text", "text": f"({request})"})
         return result
+
+    async def _made_call(
+        self,
+        name: str,
+        args: dict[str, Any],
+        meta: Any,
+        heard: ProgressFnT | None,
+        inputs: CallInputs | None,
+        client: Client,
+    ) -> CallToolResult:
+        """Make a call, and make it again with each input that its answers request."""
+        from mcp import MCPError
+        from mcp.types import HEADER_MISMATCH, INVALID_PARAMS, CallToolResult
+
+        responses, state = (None, None) if inputs is None else inputs.begin()
+        is_listed = False
+        for number in range(ROUNDS):
+            try:
+                answer = await client.session.call_tool(
+                    name,
+                    args,
+                    input_responses=responses,
+                    request_state=state,
+                    meta=meta,
+                    progress_callback=heard,
+                    allow_input_required=True,
+                )
+            except MCPError as error:
+                if error.code == HEADER_MISMATCH and not is_listed:
+                    await self._tools.all()
+                    is_listed = True
+                elif inputs is None:
+                    raise
+                elif error.code == URL_REQUIRED:
+                    inputs.open_pages(error.data)
+                elif error.code != INVALID_PARAMS or not inputs.forget_state():
+                    raise
+                else:
+                    responses, state = inputs.begin()
+                continue
+            if isinstance(answer, CallToolResult):
+                return answer
+            if inputs is None:
+                raise ToolError(
+                    f"{self.name}: tool {name}: {unanswered('elicit')}", retryable=False
+                )
+            if not answer.input_requests:
+                await pause(number)
+            responses, state = inputs.responses(answer), answer.request_state
+        message = f"{self.name}: tool {name}: it was not finished after {ROUNDS} requests"
+        raise ToolError(message, retryable=False)
 
     call_tool = blocking(_call_tool)
     async_call_tool = awaitable(_call_tool)
@@ -361,6 +425,9 @@ class McpSession(Resource):
         except EnvironmentFailure:
             raise
         except Exception as error:
+            told = str(getattr(_first(error), "message", ""))
+            if (unauthorized := self._connection.unauthorized(told)) is not None:
+                raise unauthorized from None
             why = _reason(error)
             raise EnvironmentStartFailed(
                 f"{self.name}: {why}{self.last_output()}",
@@ -435,6 +502,7 @@ class McpSession(Resource):
         return Client(
             self._streams(),
             logging_callback=_ignore_log,
+            elicitation_callback=self._elicited,
             message_handler=self._notice,
             cache=None,
             **options,
@@ -444,7 +512,7 @@ class McpSession(Resource):
     async def _streams(self) -> AsyncIterator[Any]:
         """Yield the streams of a new connection."""
         async with self._connection.transport() as (receive, send):
-            yield CheckedStream(receive, self._readable), send
+            yield CheckedStream(receive, self._readable, self._connection.masked), send
 
     def _readable(self, answer: JSONRPCResponse) -> JSONRPCResponse:
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -465,6 +533,15 @@ class McpSession(Resource):
         if isinstance(message, ToolListChangedNotification):
             self._tools.forget()
 
+    async def _elicited(self, context: Any, params: Any) -> Any:
+        """Answer a request for input. In the newest revision, only prompts and resources ask so."""
+        from mcp.types import INVALID_REQUEST, ErrorData
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return ErrorData(code=INVALID_REQUEST, message="Elicitation not supported")
+        return await self._open_calls.answer(params)
+
     async def _tell_roots(self, context: Any) -> Any:
         from mcp.types import ListRootsResult, Root
         from pydantic import FileUrl
@@ -476,21 +553,23 @@ class McpSession(Resource):
         verb: Callable[[Client], Awaitable[_Result]],
         what: str,
         bound: float | None = None,
+        inputs: CallInputs | None = None,
     ) -> _Result:
         """Send a request and wait for its answer."""
         async with self._renewing:
             client = self._client
         seconds = self._seconds if bound is None else bound
-        try:
-            return await self._once(client, verb, what, seconds)
-        except _Forgotten:
-            # The server does not know the session, so it has not processed the request.
-            await self._renew(client)
-        try:
-            return await self._once(self._client, verb, what, seconds)
-        except _Forgotten:
-            message = f"{self.name}: {what}: the server forgets its sessions at once"
-            raise EnvironmentLost(message, data={"ran": "no"}) from None
+        async with self._open_calls.call(inputs) as call:
+            try:
+                return await self._once(client, verb, what, seconds, call)
+            except _Forgotten:
+                # The server does not know the session, so it has not processed the request.
+                await self._renew(client)
+            try:
+                return await self._once(self._client, verb, what, seconds, call)
+            except _Forgotten:
+                message = f"{self.name}: {what}: the server forgets its sessions at once"
+                raise EnvironmentLost(message, data={"ran": "no"}) from None
 
     async def _once(
         self,
@@ -498,6 +577,7 @@ class McpSession(Resource):
         verb: Callable[[Client], Awaitable[_Result]],
         what: str,
         seconds: float | None,
+        call: OpenCall,
     ) -> _Result:
         from mcp import MCPError
 
@@ -507,11 +587,12 @@ class McpSession(Resource):
         asking = asyncio.ensure_future(verb(client))
         self._asking.add(asking)
         try:
-            await asyncio.wait(
-                [asking, owner], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            ends: list[asyncio.Future[Any]] = [asking, owner, call.asked]
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
+            if call.asked.done():
+                raise call.asked.exception() or self._lost(what)
             if not owner.done():
                 raise self._late(what, seconds)
             raise self._lost(what)
@@ -558,6 +639,8 @@ class McpSession(Resource):
             return _Forgotten()
         if error.message == "Connection closed":
             return self._lost(what)
+        if (unauthorized := self._connection.unauthorized(error.message)) is not None:
+            return unauthorized
         place = f"{self.name}: {what}"
         if error.code == TOO_LARGE or _LARGE_EVENT in error.message:
             why = error.message if error.code == TOO_LARGE else too_large(self._largest)

@@ -255,7 +255,7 @@ def _check_terminal(name: str) -> None:
     """Refuse an environment that needs an approval if the command has no terminal."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"opening '{name}' needs an approval, but standard input is not a terminal",
+            f"opening '{name}' needs an approval, but the command has no terminal",
             hint="run it at a terminal without a pipe, and answer the question there",
         )
 

@@ -210,6 +210,8 @@ class Dialogue:
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask until there is a valid answer. Return False if it was decided elsewhere first."""
+        from flowengine.cli.login_page import LoginFailed, log_in_first
+
         err()
         for line in details(self._session, wait):
             err(line)
@@ -222,9 +224,14 @@ class Dialogue:
             try:
                 if wait.get("claim"):
                     self._session.engine.approvals.claim(wait["id"])
+                if choice["id"] == "approve" and "found" in wait:
+                    log_in_first(self._session, wait, self._session.engine.user)
                 self._session.engine.approvals.decide(
                     wait["id"], choice["id"], **answer, resume=False
                 )
+            except LoginFailed as error:
+                show_error(error)
+                choice = None
             except InputError as error:
                 show_error(error)
                 if not self._corrected(wait, choice, answer, error.field):

@@ -64,6 +64,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "approvals delegate": "approvals:ApprovalsDelegate",
         "grants list": "approvals:GrantsList",
         "grants revoke": "approvals:GrantsRevoke",
+        "logins add": "logins:LoginsAdd",
+        "logins list": "logins:LoginsList",
+        "logins remove": "logins:LoginsRemove",
     },
     "Inspect": {
         "list": "list:List",
@@ -135,7 +138,8 @@ STORE_OPTIONS = {
     "signal --file": "deploy the flow first: flowengine deploy FILE",
 }
 """Options that need a store, of one command or of all → why."""
-STORELESS = frozenset({*GROUPS["Authoring"], "init", "completion", "doctor"} - {"eval"})
+_LOGINS = ("logins add", "logins list", "logins remove")
+STORELESS = frozenset({*GROUPS["Authoring"], *_LOGINS, "init", "completion", "doctor"} - {"eval"})
 """Commands that work without a store or a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module and class."""

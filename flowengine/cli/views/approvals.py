@@ -12,7 +12,7 @@ from flowengine.sdk.visible_text import printable, shortened
 
 if TYPE_CHECKING:
     from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.infos import RequestInfo, WaitInfo
 
 WIDTH = 11
 LONGEST = 500
@@ -244,6 +244,8 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
                 yield _fact(name, _shown(value))
     elif "tool" in wait:
         yield _fact("call", wait["tool"])
+    if "request" in wait:
+        yield from _request(wait["request"])
     if "subject" not in wait:
         return
     subject, may_be = wait["subject"], _editable(wait)
@@ -255,6 +257,17 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         may = "  (may be edited)" if name in may_be else ""
         may = "  (fixed by the flow)" if name in bound else may
         yield from _value(name, value, may)
+
+
+def _request(request: RequestInfo) -> Iterator[str]:
+    """Yield what a call requests while it runs, in the words of the other side."""
+    yield _fact("asked by", request["by"])
+    yield from _quoted(request["message"])
+    if "url" in request:
+        yield _fact("opens", request.get("host", ""))
+        yield _fact("link", request["url"])
+    for line in request.get("note", "").splitlines():
+        yield _fact("note", line)
 
 
 def _about(wait: WaitInfo) -> Iterator[str]:

@@ -229,6 +229,11 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
         cause = wait["found"]
         yield "would do", first_line(f"{cause['action']}: {inline(cause['target'])}")
+    if request := wait.get("request"):
+        if "host" in request:
+            yield "opens", printable(request["host"])
+        if "note" in request:
+            yield "note", first_line(request["note"].replace("\n", " "), 400)
     if wait.get("assignees"):
         yield "assignees", printable(", ".join(wait["assignees"]))
     if "claimed_by" in wait:

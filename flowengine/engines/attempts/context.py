@@ -122,6 +122,11 @@ class AttemptContext:
         return approved
 
     @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Answers to questions of earlier attempts of this call."""
+        return self.run.inputs or {}
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """The state that its kind reads, as of the start of the attempt."""
         from flowengine.sdk.read_only import ReadOnlyDict

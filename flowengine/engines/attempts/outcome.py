@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
     from flowengine.sdk import ExecutionContext, Need
 
-ASKING = frozenset({"NeedsApproval", "ToolChanged"})
-"""Errors of attempts without side effects, which may require an approval first."""
+ASKING = frozenset({"NeedsApproval", "NeedsInput", "ToolChanged"})
+"""Errors of attempts that may be asked about before the call is made again."""
 Ran = Literal["no", "maybe"]
 
 

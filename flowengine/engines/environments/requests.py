@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
 from flowengine.errors import Conflict, StoreError
 from flowengine.execution_environment.registry.archives import MOST_ARCHIVED, pack, unpack
 from flowengine.execution_environment.registry.workspaces import LeftWorkspace, Workspaces
@@ -116,9 +117,9 @@ class EnvironmentRequests:
     ) -> None:
         self._manager = manager
         self._has = has
-        self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
-        """(scope, owner) → name → the declared use and the spec's id. Checking a spec takes twenty
-        times as long as comparing it."""
+        self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str, str]]] = {}
+        """(scope, owner) → name → the declared use, the user and the spec's id. Checking a spec
+        takes twenty times as long as comparing it."""
 
     def forget(self, scope: Scope, owner: str) -> None:
         """Forget the declarations of an owner, as the manager does."""
@@ -139,13 +140,15 @@ class EnvironmentRequests:
         spec = self._named(context, run, given)
         owner, name = (spec["scope"], spec["owner_id"]), spec["resource_key"]
         known = self._ids.get(owner, {}).get(name)
-        if known is not None and known[0] == given:
-            return known[1]
+        if known is not None and known[:2] == (given, context.started_by):
+            return known[2]
         if "secrets" in given:  # provided by a program, where `secret:NAME` is a reference
             own = spec.get("secrets", {})
             spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
         else:
             spec |= filled(spec, context.workdir, secrets)
+        if registry.provider(spec["kind"]).acts_for_user(spec["config"]):
+            spec["user"] = context.started_by
         if "mounts" in spec:
             spec["mounts"] = {
                 inside: self._mounted(context, run, each, secrets)
@@ -156,7 +159,7 @@ class EnvironmentRequests:
         if spec["scope"] == STEP or "mounts" in spec:
             return spec
         id: str = self._manager().declare(spec)["id"]
-        self._ids.setdefault(owner, {})[name] = (given, id)
+        self._ids.setdefault(owner, {})[name] = (given, context.started_by, id)
         return id
 
     def _named(

@@ -14,7 +14,7 @@ from flowengine.engines.executions.views import entry_view, execution_view, wait
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import step_with_values
-from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values
+from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values, Watch
 from flowengine.engines.inspection.requests import RequestLog, asks_models
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
 from flowengine.engines.inspection.unattended import standing_view
@@ -71,13 +71,14 @@ def show(
     values: Values = "all" if plumbing or step is not None else _values(host, record, tries)
     if known is not None:
         values = "none"
-    with _opened(host, record, histories or OpenHistories(0), values) as replayed:
-        steps = replayed.steps(step)
+    watch = None if step is None or known is not None else asked.take
+    with _opened(host, record, histories or OpenHistories(0), values, watch) as replayed:
+        steps, is_read = replayed.steps(step), known is not None or replayed.is_watched
         if known is not None:
             _fill_in(steps, known)
         info = _view(host, record, replayed, steps, step, plumbing=plumbing, tries=tries)
     if step is not None:
-        _add_request(host, record, info["steps"], asked, is_read=known is not None)
+        _add_request(host, record, info["steps"], asked, is_read=is_read)
     return info
 
 
@@ -90,8 +91,8 @@ def _add_request(
         host: Provides the store.
         record: The execution.
         steps: The shown step.
-        asked: The beginning of the request.
-        is_read: Whether that is known. Otherwise, the journal is replayed.
+        asked: Collects the parts of the request.
+        is_read: Whether it is complete. Otherwise, the journal is replayed.
     """
     for shown in steps:
         if not asks_models(shown["kind"]):
@@ -152,12 +153,16 @@ def folds(
 
 @contextmanager
 def _opened(
-    host: Host, record: ExecutionRecord, histories: OpenHistories, values: Values
+    host: Host,
+    record: ExecutionRecord,
+    histories: OpenHistories,
+    values: Values,
+    watch: Watch | None = None,
 ) -> Iterator[Replayed]:
     """Return an execution after all its events, in the block only."""
     with ExitStack() as stack:
         with Sound(f"the journal of execution {record.id}"):
-            opened = histories.opened(host.store, host.flows, record, values)
+            opened = histories.opened(host.store, host.flows, record, values, watch)
             replayed = stack.enter_context(opened)
         yield replayed
 

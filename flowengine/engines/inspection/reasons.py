@@ -212,9 +212,10 @@ def _queued(view: View, unit: Unit) -> Reason:
     holders = state["locks"][unit["lock"]]["holders"]
     names = " and ".join(view.address(state["units"][number]) for number in holders)
     key = unit["lock"].partition(":")[2]
+    hold = "holds" if len(holders) == 1 else "hold"
     return {
         "address": view.address(unit),
-        "what": f"waiting for the lock '{key}', which {names} holds",
+        "what": f"waiting for the lock '{key}', which {names} {hold}",
         "wakes": f"the end of {names}",
     }
 

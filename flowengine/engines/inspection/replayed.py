@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 Values = Literal["none", "outputs", "all"]
+Watch = Callable[[Moment, list[Observation]], None]
+"""Sees an event, with the observations that it has led to."""
 
 
 class Replayed:
@@ -48,6 +50,8 @@ class Replayed:
         self.warnings: list[Event] = []
         self.last: Moment | None = None
         """None: it has not begun."""
+        self.is_watched = False
+        """Whether the watcher of the last reading has seen all events."""
         self.lock = allocate_lock()
         """Held by who uses it, if it is kept."""
         self._store = store
@@ -65,17 +69,20 @@ class Replayed:
         """Number of its steps, which determines the memory."""
         return len(self._log.steps)
 
-    def read(self, until: int | None = None) -> None:
+    def read(self, until: int | None = None, watch: Watch | None = None) -> None:
         """Read the events that are new.
 
         Args:
             until: Number of the first event to leave out, if nothing was read. None: none is.
+            watch: Called for each event, if all are replayed.
         """
+        self.is_watched = False
         with CollectedLater():  # all that is made here stays referenced
             if self.last is not None:
                 self._add(self._events(self.length))
             elif self.values == "all" or not self._restore(until):
-                self._add(self._events(0), until)
+                self._add(self._events(0), until, watch)
+                self.is_watched = watch is not None
 
     def _events(self, since: int) -> list[Event]:
         return unpacked(self._record.id, self._store.events(self._record.id, since))
@@ -94,7 +101,9 @@ class Replayed:
         self._add(found.tail)
         return True
 
-    def _add(self, events: list[Event], until: int | None = None) -> None:
+    def _add(
+        self, events: list[Event], until: int | None = None, watch: Watch | None = None
+    ) -> None:
         """Continue with further events."""
         flows, record, last, seen = self._flows, self._record, self.last, list[Observation]()
         if last is None:
@@ -104,6 +113,8 @@ class Replayed:
         before = partial(state_at_retry, self._store, flows, record.id)
         at = record.hash, graph, state, self.length, events[:until], before, seen
         for moment in walk_on(flows, *at):
+            if watch is not None:
+                watch(moment, seen)
             if self._folds is not None:
                 self._changed.update((observed.address, None) for observed in seen)
             self._log.take(moment, seen)
@@ -196,7 +207,12 @@ class OpenHistories:
 
     @contextmanager
     def opened(
-        self, store: HistoryPort, flows: LinkedFlows, record: ExecutionRecord, values: Values
+        self,
+        store: HistoryPort,
+        flows: LinkedFlows,
+        record: ExecutionRecord,
+        values: Values,
+        watch: Watch | None = None,
     ) -> Iterator[Replayed]:
         """Return an execution after all its events. It does not change inside the block.
 
@@ -205,6 +221,7 @@ class OpenHistories:
             flows: The flows of the store.
             record: The execution.
             values: Which values its steps must have.
+            watch: As for `Replayed.read`.
         """
         key = record.id, record.created_at
         with self._lock:
@@ -214,7 +231,7 @@ class OpenHistories:
             self._found[key] = replayed
         try:
             with replayed.lock:
-                replayed.read()
+                replayed.read(watch=watch)
                 yield replayed
         except BaseException:
             with self._lock:

@@ -93,7 +93,7 @@ def attempt_context(
         resources={},
         followed=False,
         mask=lambda value: value,  # secrets have no values here
-        **{"attempt": 1, "fallback": False, "approval": None, **more},
+        **{"attempt": 1, "fallback": False, "approval": None, "inputs": {}, **more},
     )
     return cast("StepContext", context)
 

@@ -93,7 +93,7 @@ def fork(
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0]), "execution": data}
-    execution = host.execution(data["id"], linked, 1)
+    execution = host.execution(data["id"], linked, 1, data["started_by"])
     origin = record.forked_from if id == old else f"{old} at {at}"
     new = new_record(linked, data, past[0], host.keeper.owner.id, origin, files_of=old)
     execution.begin_with(new, past, forms(past))

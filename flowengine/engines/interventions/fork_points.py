@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Undoing(NamedTuple):
-    """The steps that an execution has not undone itself, and those undone in forks."""
+    """The state, in forks, of the steps that an execution has not undone itself."""
 
     by: dict[str, str]
     """Address of a step → the fork that undid it, or is at work on it."""
@@ -318,7 +318,7 @@ def check_same_past(
     ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
     if ways[0] != ways[1]:
         where = next(
-            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of the journal"
+            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of the history"
         )
         raise Conflict(
             f"the changed flow differs before '{at}': at '{where}'",

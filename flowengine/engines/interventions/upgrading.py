@@ -275,7 +275,9 @@ class Upgrading:
             if info["verdict"] == "continues":  # its holder released it just now
                 info["verdict"] = "held"
             return info, None
-        execution = host.execution(record.id, host.flows.by_hash(record.hash), epoch)
+        execution = host.execution(
+            record.id, host.flows.by_hash(record.hash), epoch, record.started_by
+        )
         try:
             loaded = host.store.load(record.id)
             execution.load(loaded)

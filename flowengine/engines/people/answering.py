@@ -101,7 +101,7 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
     """
     approved, reason = answer.get("approved"), answer.get("reason")
     if not isinstance(approved, bool):
-        raise InputError("'approved' of an answer is true or false", field="approved")
+        raise InputError("'approved' of an answer must be true or false", field="approved")
     if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
         raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
     details: Answering = {"comment": reason} if reason else {}

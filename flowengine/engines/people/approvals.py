@@ -26,7 +26,7 @@ from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import DECIDABLE, RESPOND
+from flowengine.kernel.view import DECIDABLE, RESPOND, counting
 from flowengine.sdk.file_names import SIGNATURES
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain, validate
@@ -101,6 +101,10 @@ def decide(
         )
     decision = _checked(wait.record, given, who, settings)
     choice = given["choice"]
+    if "found" in wait.record and counting(dict(wait.record), choice) == "approve":
+        from flowengine.engines.people.logins import check_logged_in
+
+        check_logged_in(id, wait.record, wait.execution)
     images = given.get("images") or ()
     contents = checked_images(wait.record, choice, images) if images else []
     if (grant := given.get("grant")) is not None:

@@ -41,6 +41,11 @@ BY_HOST = "policy"
 _WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form"})
 """Parts of a question that a rule which allows the call does not cover."""
 
+_TWICE = (
+    "The call asks while it runs, and may have taken effect. With 'accept' or 'decline' it is made "
+    "again from its beginning, although it is declared to run only once. 'cancel' ends it instead."
+)
+
 
 def look(host: Host, execution: Execution, run: Run) -> Event | None:
     """Check an attempt that is about to begin.
@@ -95,37 +100,53 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
 def asked_instead(
     host: Host, execution: Execution, run: Run, failure: AttemptFailed
 ) -> Event | None:
-    """Return the event of an approval request, if an attempt found that it requires one.
+    """Return the event of a question, if an attempt found that it needs an approval or input.
 
     Args:
         host: Provides the time.
         execution: The execution of the attempt.
-        run: The attempt, which has had no side effect.
+        run: The attempt, which ends without a result.
         failure: Its failure, whose error is one of `ASKING`.
 
     Returns:
-        The event. None: no approval is requested, and the attempt failed.
+        The event. None: it is no question, and the attempt failed.
     """
     error = failure.error
     if error["type"] == "ToolChanged":
         return None if run.approved is None else asked_anew(host, execution, run, error)
-    data: Any = error.get("data")
-    probed = data.get("found") if isinstance(data, dict) else None
-    match probed:
-        case {"action": str(), "target": dict()}:
-            pass
+    step = execution.linked.compiled["steps"][run.step]
+    match error.get("data"):
+        case {"found": {"action": str(), "target": dict()} as found}:
+            details: dict[str, Any] = {"found": found}
+        case {"input": {"key": str(), "request": {"by": str(), "message": str()}} as wanted} if str(
+            wanted["request"].get("url", "https://")
+        ).startswith(("https://", "http://")):
+            details = {"input": _with_warning(wanted, step)}
         case _:
             return None
-    step = execution.linked.compiled["steps"][run.step]
-    if run.unit not in execution.state["units"] or not is_call(step):
+    if run.unit not in execution.state["units"]:
         return None
+    if failure.openings:
+        details["opened"] = [*failure.openings]
+    if not is_call(step):
+        place = details.get("found", {}).get("environment")
+        return None if place is None else asked(host, run, str(place), "", {}, details)
     offered = offer_of(step, run.input)
     subject = subject_of(step, run.args, run.input)
     tool, version = tool_of(step, offered), version_of(step, offered)
-    details: dict[str, Any] = {"found": probed}
-    if failure.openings:
-        details["opened"] = [*failure.openings]
     return asked(host, run, tool, version, subject, details)
+
+
+def _with_warning(wanted: Mapping[str, Any], step: StepSpec) -> dict[str, Any]:
+    """Return a request for input, with a warning if the answer may repeat an effect."""
+    asked = {key: value for key, value in wanted.items() if key != "begun"}
+    if wanted.get("begun") and step.get("effect", "once") == "once":
+        request = asked["request"]
+        asked["request"] = {
+            **request,
+            "note": "\n".join(filter(None, [request.get("note"), _TWICE])),
+        }
+    return asked
 
 
 def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:

@@ -285,8 +285,8 @@ def _wake(
     """Wake the callers of an execution that is not driven any more.
 
     Args:
-        rest: The waits before which they rest.
-        after: Must have ended first. If it has failed, that is their error. None: nothing.
+        rest: Awaited by the callers.
+        after: Must end first. If it fails, that is their error. None: nothing.
         error: Why the execution cannot continue.
     """
 

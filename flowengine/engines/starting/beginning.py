@@ -69,7 +69,7 @@ def begin(host: Host, starting: Starting) -> Execution:
     started = _started(host, linked, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
-    execution = host.execution(data["id"], linked, 1)
+    execution = host.execution(data["id"], linked, 1, data["started_by"])
     host.keeper.reserve(data["id"])
     execution.begin(new_record(linked, data, started, host.keeper.owner.id))
     execution.queue.append(started)

@@ -57,7 +57,7 @@ T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 """How long to wait for a response, as a busy worker may take a while."""
 _SOON_SECONDS = 1.0
-"""After this long without an answer, a worker is possibly missing."""
+"""After this time without an answer, it is checked whether a worker exists."""
 _NOTICED_SECONDS = 0.1
 """After this time, the library has noticed that a request was cancelled."""
 _SEEN = timedelta(seconds=75)

@@ -99,7 +99,7 @@ class Codec(PayloadCodec):
     before, and are not sent or stored again.
 
     Args:
-        objects: The object store. None: payloads are sent whole.
+        objects: The object store. None: payloads contain no references.
         keys: Encrypt payloads. None: they are not encrypted.
     """
 

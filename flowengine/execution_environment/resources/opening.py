@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -384,7 +385,9 @@ def failure_of(error: BaseException, instance: Instance) -> StepError:
         return failed
     message = str(instance.mask(error.message))
     if message != error.message:
-        error = type(error)(message, data=instance.mask(error.data), retryable=error.retryable)
+        error = copy(error)
+        error.args, error.message, error.data = (message,), message, instance.mask(error.data)
+        error.__cause__ = None
     return error
 
 

@@ -111,6 +111,8 @@ class EnvironmentSpec(Config):
     """Base of relative paths in the configuration. Default: the current directory."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Its arguments, which only distinguish instances."""
+    user: Text = ""
+    """The user for whom it acts, `user:NAME`, if its kind acts for users. Users never share it."""
 
     _id: str = ""
     _providers: tuple[str, ...] = ()
@@ -198,6 +200,8 @@ class EnvironmentSpec(Config):
             self.limits,
             dict(self.requires),
             self.folder or ".",
+            self.user,
+            self.sources,
         )
 
     def revealed(self, reveal: Callable[[Any], Any]) -> BaseModel | None:
@@ -256,6 +260,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     spec._providers, spec._given, spec._parts = names, config, tuple(parts)
     spec._on_wait = spec.on_wait or ("keep" if provider.live else "release")
     data = spec.data() | {"secrets": spec.sources}
+    if not spec.user:
+        del data["user"]  # specs without a user keep the ids that they had before there were users
     text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     spec._id = f"env_{hashlib.sha256(text.encode()).hexdigest()[:26]}"
     return spec

@@ -228,7 +228,7 @@ class FlowFiles:
             file.report.at("E401", NO_FILES, loc, "write its content into the flow")
             return None
         package, colon, inside = path.partition(":")
-        # The literal word of the syntax. To Python, its directories are packages, too.
+        # The literal word of the syntax. A directory of that name is a package to Python, too.
         said = "write its name before the colon: acme_flows:letters/lib.yaml"
         meant = said if package == "package" else ""
         if colon and "/" not in package:

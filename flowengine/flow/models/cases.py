@@ -89,14 +89,41 @@ class Answer(Part):
     )
 
 
-class Script(Answer):
+class Asking(Part):
+    """Input that a call requests from a person while it runs."""
+
+    NOUN = "a request for input"
+    MAIN = "message"
+
+    message: Words = Field(description="The message.", examples=["Which seat?"])
+    form: dict[str, Value] | None = Field(
+        default=None,
+        description="JSON Schema of the values. Default: none.",
+        examples=[{"type": "object", "properties": {"seat": {"type": "string"}}}],
+    )
+
+
+class CallAnswer(Answer):
+    """The end of one call of a step or tool: a result, or a request for input."""
+
+    RULES = (ExclusiveKeys(("return", "raise", "crash", "never", "asks")),)
+
+    asks: Asking | None = Field(
+        default=None,
+        description="The input that the call requests, as a tool of an MCP server can. It is "
+        "decided on under `approvals`, and then the next answer of the list follows.",
+        examples=[{"message": "Which seat?"}],
+    )
+
+
+class Script(CallAnswer):
     """The results of the calls of a step or tool: one for all of them, or a list in order."""
 
     NOUN = "a script"
     MAIN = "calls"
-    RULES = (ExclusiveKeys(("calls", "return", "raise", "crash", "never")),)
+    RULES = (ExclusiveKeys(("calls", "return", "raise", "crash", "never", "asks")),)
 
-    calls: list[Answer] | None = Field(
+    calls: list[CallAnswer] | None = Field(
         default=None,
         description="The answers in order, exactly one for each call.",
         examples=[[{"return": 1}]],

@@ -87,6 +87,7 @@ def close_unit(tx: Transition, unit: Unit) -> None:
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     act = tx.act_of(unit)
     waited = unit.keys() & {"lock", "budget", "asks"} or unit["id"] in tx.resumed
+    waited = waited or unit["phase"] == "budget"  # one that executions share
     begun = unit["tries"] or waited
     stop_attempt(tx, unit)
     if begun and (unit["item"] >= 0 or unit["round"]):

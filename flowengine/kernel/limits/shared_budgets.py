@@ -213,7 +213,7 @@ def _refusal(name: str, lacks: Mapping[str, Plain]) -> StepFailure:
 
 def stop_waiting(tx: Transition, unit: Unit) -> None:
     """Withdraw the claims of a unit that waits for one."""
-    del unit["then"]
+    unit.pop("then", None)  # a retry of this very unit has dropped it
     give_back(tx, unit["id"], None, ran=False)
 
 

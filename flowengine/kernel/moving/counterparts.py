@@ -273,7 +273,7 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
         return None
     earlier, later = old.wait["alternatives"], new.wait["alternatives"]
     if old.wait["mode"] != new.wait["mode"] or len(earlier) != len(later):
-        return "it is waiting, and its condition changed"
+        return "it is waiting, and its wait changed"
     for before, after in zip(earlier, later, strict=True):
         signal = before.get("signal")
         alike = [

@@ -22,7 +22,13 @@ from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import bounding, budget_of, number_waiting
-from flowengine.kernel.waiting import budget_questions, call_questions, permissions, waits
+from flowengine.kernel.waiting import (
+    budget_questions,
+    call_questions,
+    input_questions,
+    permissions,
+    waits,
+)
 from flowengine.kernel.waiting import waits as listeners
 
 if TYPE_CHECKING:
@@ -234,6 +240,7 @@ def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
             permissions.look_again(tx, unit)
         elif "shown" in unit:
             call_questions.forget_question(tx, unit)  # its input may differ from now on
+            input_questions.forget(tx, unit)
     listeners.wake_all(tx)
     for number in state["scopes"]:
         tx.touch(number)

@@ -278,7 +278,7 @@ Why = Literal["timeout", "deadline", "pause", "duration", "wall_time", "idle", "
               "remind", "escalate"]  # fmt: skip
 TIMERS: dict[Why, tuple[str, str]] = {
     "timeout": ("unit", "its attempt fails with `Timeout`. A wait ends with the outcome `timeout`"),
-    "deadline": ("activation", "it fails with `Deadline`, in every phase of its units"),
+    "deadline": ("activation", "it fails with `Deadline`, regardless of its units"),
     "pause": ("unit", "its next attempt or round begins"),
     "duration": ("scope", "its flow fails with `LimitExceeded`"),
     "wall_time": ("budget", "its calls are stopped, or an approver is asked to raise it"),

@@ -307,15 +307,16 @@ def run(tx: Transition, unit: Unit) -> None:
     if node.environments:
         assert given is not None
         around, environments, given = regions(tx, unit), given["environments"], given["input"]
-    read = given_by = None
+    read = given_by = inputs = None
     if node.reads:
         from flowengine.kernel.flow_state import values
 
         read = values(tx, node, unit)
     if "answers" in tx.state:
         from flowengine.kernel.waiting.call_questions import permission
+        from flowengine.kernel.waiting.input_questions import given as inputs_of
 
-        given_by = permission(tx, unit)
+        given_by, inputs = permission(tx, unit), inputs_of(tx, unit)
     child = None
     if node.background is not None:
         from flowengine.kernel.limits.background import child_of
@@ -339,6 +340,7 @@ def run(tx: Transition, unit: Unit) -> None:
             unit.get("granted"),
             tx.now,
             child,
+            inputs,
         )
     )
 
@@ -415,6 +417,7 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
     from flowengine.kernel.ending.cleanup import clean_first
     from flowengine.kernel.ending.leftovers import no_longer_wait
     from flowengine.kernel.limits.locks import unpark, would_keep
+    from flowengine.kernel.waiting import input_questions
     from flowengine.kernel.waiting.call_questions import forget_question
 
     if unit["phase"] == "run":
@@ -429,6 +432,7 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
 
         ask_anew(tx, unit)
     forget_question(tx, unit)
+    input_questions.forget(tx, unit)
     stop_attempt(tx, unit)
     unpark(tx, unit)
     no_longer_wait(tx, unit)

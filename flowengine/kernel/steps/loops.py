@@ -15,7 +15,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.transition import Transition, require
-from flowengine.kernel.waiting import call_questions
+from flowengine.kernel.waiting import call_questions, input_questions
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def begin_round(tx: Transition, unit: Unit) -> None:
     unit["tries"] = 0
     if "shown" in unit or "answers" in tx.state:
         call_questions.forget_question(tx, unit)
+        input_questions.forget(tx, unit)
     if not hold_unbegun(tx, act, unit, entries.attempt(unit["id"])):
         attempt(tx, unit)
 

@@ -270,7 +270,10 @@ def ask_late(tx: Transition, unit: Unit, event: Asked) -> Wait | None:
     else:
         unit["shown"] = True
         args, given = unit.get("args"), event["subject"]
-        fields = {"subject": given, "choices": CHOICES}
+        found: Any = event.get("found") or {}
+        # What an environment needs before it opens is no call, so no response can take its place.
+        choices = CHOICES[:-1] if "environment" in found else CHOICES
+        fields = {"subject": given, "choices": choices, "title": found.get("title")}
         asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
     is_new = not ONLY_PEOPLE.isdisjoint(event) or asked["required"]
     if not is_new and _granted(tx, unit, asked, given):
@@ -296,9 +299,7 @@ def _ask(
     about = [tool, asked["version"], args, asked["bind"]]
     record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
-    if node.about is not None:
-        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
-        record["about"] = {name: _beginning(masked(text)) for name, text in about.items() if text}
+    show_origin(tx, unit, wait)
     if asked["required"]:
         record["required"] = True
     if asked["bind"]:
@@ -322,6 +323,15 @@ def _ask(
     tx.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     notify(tx, wait, "opened")  # a rule or a grant that the engine knows may answer it first
     return wait
+
+
+def show_origin(tx: Transition, unit: Unit, wait: Wait) -> None:
+    """Add the texts that led to a call of an agent to a question about it."""
+    node = tx.node(tx.act_of(unit))
+    if node.about is not None:
+        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
+        shown = {name: _beginning(masked(text)) for name, text in about.items() if text}
+        wait["record"]["about"] = shown
 
 
 def _beginning(text: Plain) -> str:

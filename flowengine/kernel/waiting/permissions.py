@@ -26,7 +26,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import RESPOND
-from flowengine.kernel.waiting import call_questions, grants
+from flowengine.kernel.waiting import call_questions, grants, input_questions
 from flowengine.kernel.waiting.approvals import answer, fill_in, notify
 from flowengine.kernel.waiting.call_questions import (
     About,
@@ -220,7 +220,10 @@ def ask_late(tx: Transition, unit: Unit, event: Asked) -> None:
         locks.leave_lock(tx, unit)  # do not block others during a human decision
     unit["tries"] -= 1
     try:
-        wait = call_questions.ask_late(tx, unit, event)
+        if "input" in event:
+            wait: Wait | None = input_questions.ask(tx, unit, event)
+        else:
+            wait = call_questions.ask_late(tx, unit, event)
     except (StepFailure, EvaluationError) as failure:
         _fail(tx, unit, failure)
         return
@@ -250,6 +253,9 @@ def _fail(tx: Transition, unit: Unit, failure: StepFailure | EvaluationError) ->
 
 def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> None:
     """Close a question. The waiting units continue, or fail."""
+    if input_questions.is_for_input(wait):
+        input_questions.settle(tx, wait, how, decision)
+        return
     output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
     units = [tx.state["units"][number] for number in wait["units"]]
     for unit in units:
@@ -379,6 +385,8 @@ def _asks_the_same(tx: Transition, unit: Unit) -> bool:
     wait = tx.state["waits"][unit["asks"][0]]
     if call_questions.is_about_call(wait):
         return call_questions.is_same(tx, unit, wait)
+    if input_questions.is_for_input(wait):
+        return True  # the server has asked in the call that was made, and the answer is for it
     needed = [answer_about(tx, need.about) for need in needs(tx, unit)]
     return bool(needed) and all(question in unit["asks"] for question in needed)
 

@@ -15,7 +15,7 @@ from flowengine.sdk.web.urls import BadHost, UrlRefused, literal, not_public, sp
 
 # Rules of a policy for the places that may be reached.
 #
-# `network` is `none`, `any`, `public`, or a list of destinations, also with `public`:
+# `network` is `none`, `any`, `public`, or a list of destinations and `public`:
 #
 # | destination | allowed places |
 # |---|---|

@@ -158,7 +158,7 @@ def _is_required(schema: Any) -> bool:
 
 LONGEST = 8_000
 """Characters of a question. A longer one is answered elsewhere."""
-_SHOWN = ("body", "tool", "subject", "preview", "difference", "found", "note", "about")
+_SHOWN = ("body", "tool", "subject", "preview", "difference", "found", "request", "note", "about")
 """Parts of a wait that its decider reads, after the title."""
 _UNFIT = ("attachments", "claim", "images")
 """Parts of a wait for which a form of MCP has no place."""

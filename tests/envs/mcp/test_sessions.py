@@ -79,7 +79,7 @@ def test_a_request_of_a_tool_that_is_not_answered_is_named(
 
     refused = session.call_tool("request", {"what": "refused"})
     assert refused.is_error
-    assert refused.text.endswith("arguments or in the server's configuration)")
+    assert refused.text.endswith("or pass the input as arguments)")
 
 
 def test_requests_are_recognized_in_the_words_of_other_libraries() -> None:

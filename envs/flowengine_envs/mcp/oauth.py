@@ -1,0 +1,265 @@
+"""OAuth 2.1 for servers over HTTP: discovery, registration, logins and refreshes.
+
+The protocol library performs them. It gets the responses through `OAuthRequests`, because every
+address comes from the server: from its metadata, or from that of the authorization server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+
+from flowengine.sdk import EnvironmentStartFailed, Refused, StepError
+from flowengine.sdk.environments import LoginPage
+from flowengine.sdk.logins import Login
+from flowengine_envs.mcp.messages import brief
+from flowengine_envs.mcp.oauth_library import Stopped, auth_method, library_of
+from flowengine_envs.mcp.oauth_requests import (
+    ERROR_CODE,
+    OAuthRequests,
+    protected_url,
+    scopes_of,
+)
+
+if TYPE_CHECKING:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult
+
+
+async def _drive(
+    library: OAuthClientProvider,
+    requests: OAuthRequests,
+    challenge: str | None,
+    *,
+    registers: bool = True,
+) -> None:
+    """Run the flow of the library over a response of the server.
+
+    Args:
+        library: The flow.
+        requests: Sends the requests of the library.
+        challenge: `WWW-Authenticate` of the response. None: nothing was refused.
+        registers: Whether it may register a client. Otherwise it stops there.
+    """
+    from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+    from mcp.types import LATEST_PROTOCOL_VERSION
+
+    headers = {MCP_PROTOCOL_VERSION_HEADER: LATEST_PROTOCOL_VERSION}
+    request = httpx2.Request("POST", library.context.server_url, headers=headers)
+    flow = library.async_auth_flow(request)
+    try:
+        sent = await anext(flow)
+        while True:
+            if sent is not request:
+                if sent.method == "POST" and not registers:
+                    raise Stopped
+                response = await requests.send(sent)
+            elif challenge is None:
+                response = httpx2.Response(200, request=request)
+            else:
+                told = {"www-authenticate": challenge} if challenge else {}
+                response, challenge = httpx2.Response(401, headers=told, request=request), None
+            sent = await flow.asend(response)
+    except StopAsyncIteration:
+        return
+    finally:
+        await flow.aclose()
+
+
+@cache
+def _expected() -> tuple[type[Exception], ...]:
+    from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+    from pydantic import ValidationError
+
+    return OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError
+
+
+def _reported(error: Exception, requests: OAuthRequests, what: str) -> StepError:
+    """Return the error of a flow. Bodies of responses are not quoted: they can contain tokens."""
+    from mcp.client.auth import OAuthFlowError
+    from pydantic import ValidationError
+
+    why = requests.refusal
+    if not why and type(error) is OAuthFlowError:
+        why = brief(error)
+    if not why:
+        kind = "response" if isinstance(error, ValidationError) else "flow"
+        why = f"the {kind} of the authorization server is not valid"
+    return refused(requests.place, f"{what}: {why}")
+
+
+def refused(place: str, why: str) -> EnvironmentStartFailed:
+    """Return the error of a session that another attempt would not open either."""
+    return EnvironmentStartFailed(f"{place}: {why}", retryable=False)
+
+
+async def discover(login: Login, requests: OAuthRequests, challenge: str) -> None:
+    """Find out which authorization server a server uses, and which scopes it requests.
+
+    Args:
+        login: Receives the metadata and the scopes.
+        requests: Sends the requests.
+        challenge: `WWW-Authenticate` of the response that required a login.
+
+    Raises:
+        StepError: The metadata cannot be read, or are invalid.
+    """
+    login.metadata = login.resource = None
+    library = library_of(login, None)
+    try:
+        await _drive(library, requests, challenge, registers=False)
+    except Stopped:
+        pass
+    except _expected() as error:
+        raise _reported(error, requests, "the login cannot be prepared") from None
+    context = library.context
+    if context.oauth_metadata is None:
+        why = "the server requires a login, and its authorization server publishes no metadata"
+        raise refused(requests.place, f"{why} (RFC 8414)")
+    _keep_metadata(login, library)
+    login.challenge = challenge
+    login.scopes = login.scopes or scopes_of(context.client_metadata.scope)
+
+
+def _keep_metadata(login: Login, library: OAuthClientProvider) -> None:
+    context = library.context
+    if context.oauth_metadata is not None:
+        login.metadata = context.oauth_metadata.model_dump(mode="json", exclude_none=True)
+    if context.protected_resource_metadata is not None:
+        login.resource = context.protected_resource_metadata.model_dump(
+            mode="json", exclude_none=True
+        )
+
+
+async def refresh(login: Login, secret: str | None, requests: OAuthRequests) -> bool:
+    """Replace the access token of a login.
+
+    Args:
+        login: The login, with a refresh token. Hold its lock.
+        secret: The secret of the client that the flow names, if it has one.
+        requests: Sends the request.
+
+    Returns:
+        Whether there is a new one. Otherwise the authorization server refused for good.
+
+    Raises:
+        StepError: The authorization server did not answer, or failed.
+    """
+    library, before = library_of(login, secret), login.token
+    library.context.token_expiry_time = 1.0
+    try:
+        await requests.challenge()
+        await _drive(library, requests, None)
+    except _expected() as error:
+        raise _reported(error, requests, "the token cannot be refreshed") from None
+    if login.token is not before:
+        return True
+    if requests.refusal and not requests.is_final:
+        message = f"{requests.place}: the token cannot be refreshed: {requests.refusal}"
+        raise EnvironmentStartFailed(message)
+    return False
+
+
+async def request_token(login: Login, secret: str, requests: OAuthRequests) -> None:
+    """Request a token for a client without a user (`client_credentials`).
+
+    Raises:
+        StepError: The authorization server refused, or did not answer.
+    """
+    try:
+        await _drive(library_of(login, secret), requests, await requests.challenge())
+    except _expected() as error:
+        raise _reported(error, requests, "the client gets no token") from None
+
+
+async def authorize(
+    login: Login, secret: str | None, page: LoginPage, requests: OAuthRequests
+) -> None:
+    """Let a user log in.
+
+    Args:
+        login: The prepared login, which receives the tokens.
+        secret: The secret of the client that the flow names, if it has one.
+        page: Where the user logs in.
+        requests: Sends the requests.
+
+    Raises:
+        Refused: The user declined.
+        StepError: The login failed.
+    """
+    challenge = await requests.challenge() or login.challenge
+    if login.scopes:
+        at = re.search(r'resource_metadata="([^"\s]+)"', challenge)
+        more = f', resource_metadata="{at[1]}"' if at else ""
+        challenge = f'Bearer scope="{" ".join(login.scopes)}"{more}'
+    methods = (login.metadata or {}).get("token_endpoint_auth_methods_supported") or ["none"]
+    login.metadata = login.resource = login.token = None
+    library = library_of(login, secret, page.redirect_uri)
+    if "none" not in methods:  # the server decides, and may issue a secret
+        library.context.client_metadata.token_endpoint_auth_method = None
+    context, answers = library.context, list[Mapping[str, str]]()
+
+    async def visit(url: str) -> None:
+        _check_server(library, login, requests.place)
+        if secret is not None and context.client_info is not None:
+            assert context.oauth_metadata is not None  # it is checked above
+            published = context.oauth_metadata.model_dump(mode="json")
+            context.client_info.token_endpoint_auth_method = auth_method(published)
+        login.requested = scopes_of(context.client_metadata.scope)
+        address = str(protected_url(url, f"{requests.place}: the page of the login"))
+        answers.append(_checked(await page.visit(address), address, requests.place))
+
+    async def answer() -> AuthorizationCodeResult:
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        given = answers[0]
+        return AuthorizationCodeResult(
+            code=given.get("code", ""), state=given.get("state"), iss=given.get("iss")
+        )
+
+    context.redirect_handler, context.callback_handler = visit, answer
+    try:
+        await _drive(library, requests, challenge)
+    except _expected() as error:
+        raise _reported(error, requests, "the login failed") from None
+    _keep_metadata(login, library)
+    if login.token is None:
+        raise refused(requests.place, "the authorization server issued no token")
+
+
+def _check_server(library: OAuthClientProvider, login: Login, place: str) -> None:
+    """Check the metadata of an authorization server before a user is sent there.
+
+    Raises:
+        Refused: It publishes no metadata, not the named issuer, or does not support PKCE.
+    """
+    metadata, named = library.context.oauth_metadata, login.settings.get("issuer")
+    if metadata is None:
+        why = "it publishes no metadata (RFC 8414)"
+    elif "S256" not in (metadata.code_challenge_methods_supported or []):
+        why = "it does not support PKCE with S256"
+    elif named and str(metadata.issuer).rstrip("/") != named.rstrip("/"):
+        why = f"it is {brief(metadata.issuer)}, and 'auth.issuer' is {named}"
+    else:
+        return
+    raise Refused(f"{place}: the authorization server is not used: {why}", retryable=False)
+
+
+def _checked(answer: Mapping[str, str], page: str, place: str) -> Mapping[str, str]:
+    """Return the parameters of a redirect that belongs to a page.
+
+    Raises:
+        Refused: It belongs to another login, or reports an error.
+    """
+    [state] = parse_qs(urlsplit(page).query)["state"]
+    if answer.get("state") != state:
+        raise Refused(f"{place}: the redirect belongs to another login", retryable=False)
+    if "error" in answer:
+        code = answer["error"] if ERROR_CODE.fullmatch(answer["error"]) else "an unknown error"
+        raise Refused(f"{place}: the login was refused: {code}", retryable=False)
+    return answer

@@ -1,0 +1,115 @@
+"""Logins that executions wait for: an approval of one counts only once a user has logged in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flowengine import registry
+from flowengine.errors import Conflict, Hint, NotFound
+from flowengine.sdk.logins import Login, LoginKey, locked, read_login, usable, write_login
+from flowengine.secrets import resolve
+
+if TYPE_CHECKING:
+    from flowengine.sdk.environments import LoginPage
+
+
+def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the login that a wait is about, or None.
+
+    Args:
+        wait: The record of the wait, or a view of it.
+    """
+    found = wait.get("found")
+    login = found.get("login") if isinstance(found, dict) else None
+    return login if isinstance(login, dict) else None
+
+
+def is_logged_in(login: Mapping[str, Any], execution: str) -> bool:
+    """Return whether an execution has the login that it waits for.
+
+    Args:
+        login: The login, from `login_of`.
+        execution: Full id of the execution.
+    """
+    known = usable(LoginKey.of(login), execution)
+    return known is not None and known.covers(login.get("scopes", ()))
+
+
+def check_logged_in(id: str, wait: Mapping[str, Any], execution: str) -> None:
+    """Check that the login that a wait is about has taken place, before it is approved.
+
+    Args:
+        id: Full id of the wait.
+        wait: Its record.
+        execution: Full id of its execution.
+
+    Raises:
+        Conflict: The login has not taken place.
+    """
+    login = login_of(wait)
+    if login is not None and not is_logged_in(login, execution):
+        raise Conflict(
+            f"{id} cannot be approved before the login to {LoginKey.of(login).url}",
+            hint=Hint(
+                f"log in: flowengine approve {id}", http="log in on the page of the approval"
+            ),
+        )
+
+
+async def log_in(login: Mapping[str, Any], execution: str, user: str, page: LoginPage) -> None:
+    """Let a user log in for an execution that waits for it.
+
+    Args:
+        login: The login, from `login_of`.
+        execution: Full id of the execution. Another user's login is lent to it.
+        user: The user who logs in, `user:NAME`.
+        page: Where the user logs in.
+
+    Raises:
+        NotFound: The login was prepared by another user of the machine, or on another machine.
+        StepError: The login failed, or was refused.
+    """
+    key = LoginKey.of(login)
+    prepared = read_login(key)
+    if prepared.metadata is None:
+        raise NotFound(
+            f"the login to {key.url} is not known to this user on this machine",
+            hint="log in where the execution runs, or on the page of its server",
+        )
+    own = read_login(key._replace(user=user))
+    source = prepared.settings.get("client_secret")
+    secret = None if source is None else resolve(source["name"], source)
+    started = replace(prepared, user=user, registration=own.registration, lent=[])
+    done = await registry.provider(str(login["kind"])).log_in(started, secret, page)
+    _keep(done, [execution] if user != key.user else [])
+
+
+async def log_in_ahead(key: LoginKey, scopes: Sequence[str], page: LoginPage) -> None:
+    """Let a user log in at an MCP server before an execution needs it.
+
+    Args:
+        key: The login.
+        scopes: The scopes to request. Empty: those that the server names.
+        page: Where the user logs in.
+
+    Raises:
+        StepError: The login failed, or was refused.
+    """
+    known = read_login(key)
+    settings = {**known.settings, **({"client_id": key.client} if key.client else {})}
+    source = settings.get("client_secret")
+    secret = None if source is None else resolve(source["name"], source)
+    wanted = list(dict.fromkeys([*known.scopes, *scopes]))
+    started = replace(known, settings=settings, scopes=wanted)
+    _keep(await registry.provider("mcp").log_in(started, secret, page), [])
+
+
+def _keep(login: Login, lent: Sequence[str]) -> None:
+    """Store a login that has just taken place."""
+    login.created = time.time()
+    with locked(login.key) as kept:
+        login.lent = list(dict.fromkeys([*kept.lent, *lent]))
+        write_login(login)
