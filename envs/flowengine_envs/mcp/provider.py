@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from flowengine.sdk import (
@@ -203,9 +204,9 @@ class Mcp(Provider[McpSession | Sessions]):
             """Directories that the server receives when it requests its roots."""
             mode: Literal["auto", "legacy"] = "auto"
             """Protocol revisions to try. `legacy`: only those with a handshake."""
-            resources: bool = False
+            resources: bool = Field(default=False, exclude_if=not_)
             """Whether its resources are read by the tools `list_resources` and `read_resource`."""
-            prompts: bool = False
+            prompts: bool = Field(default=False, exclude_if=not_)
             """Whether its prompts are read by the tools `list_prompts` and `get_prompt`."""
 
             @model_validator(mode="after")
@@ -216,11 +217,9 @@ class Mcp(Provider[McpSession | Sessions]):
 
             @model_validator(mode="after")
             def _one_token(self) -> Server:
-                if self.auth is None:
-                    return self
-                if self.url is None:
+                if self.auth is not None and self.url is None:
                     raise ValueError("'auth' needs a 'url'")
-                if "authorization" in map(str.lower, self.headers):
+                if self.auth is not None and "authorization" in map(str.lower, self.headers):
                     raise ValueError("'auth' and a header 'Authorization' exclude each other")
                 return self
 
