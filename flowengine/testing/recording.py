@@ -329,8 +329,8 @@ class _Tape:
         elif kind == "message":
             self._sent(event)
         elif kind == "granted" and "lacks" in event:
-            key = read_account(event["lock"]).key
-            self.shared.append(f"in a case, no other execution uses the shared budget '{key}'")
+            name = read_account(event["lock"]).key
+            self.shared.append(f"in a case, no other execution uses the shared budget '{name}'")
         elif kind == "cancel":
             self._cancel = {"at": self._since_start(), "reason": event["reason"],
                             "by": event["by"], "now": event["now"]}  # fmt: skip

@@ -106,8 +106,10 @@ class Author:
             flow["steps"].append({**self.task(), "trigger": trigger, "next": "end"})
             flow["limits"]["idle"] = "1s"
         if self.draw.random() < 0.2:
-            shared = {"key": self.draw.choice(["team", "${{ string(inputs.p) }}"])}
-            bounds = self.draw.choice([{"tool_calls": 3}, {"tool_calls": 8, "period": "month"}])
+            shared: Step = {"key": self.draw.choice(["team", "${{ string(inputs.p) }}"])}
+            bounds: Step = self.draw.choice(
+                [{"tool_calls": 3}, {"tool_calls": 8, "period": "month"}]
+            )
             flow["budget"] = {**flow.get("budget", {}), "shared": [{**shared, **bounds}]}
 
     def part(self) -> dict[str, Any]:
