@@ -515,8 +515,16 @@ class McpSession(Resource):
             yield CheckedStream(receive, self._readable, self._connection.masked), send
 
     def _readable(self, answer: JSONRPCResponse) -> JSONRPCResponse:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
         version = None if self._client is None else self._client.session.protocol_version
-        return answer if version is None else self._tools.readable(answer, version)
+        if version is None:
+            return answer
+        if version in MODERN_PROTOCOL_VERSIONS and "resultType" not in answer.result:
+            # The protocol defines this default, which the library does not know.
+            result = {"resultType": "complete", **answer.result}
+            answer = answer.model_copy(update={"result": result})
+        return self._tools.readable(answer, version)
 
     async def _notice(self, message: Any) -> None:
         """Handle notifications of the server. Only changes of its tools matter."""

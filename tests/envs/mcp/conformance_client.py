@@ -1,6 +1,7 @@
 """The client that the protocol's conformance tool starts: `conformance_client.py ADDRESS`.
 
-It opens a session as flows do, and uses everything that the server offers.
+It opens a session as flows do, and uses everything that the server offers. Tools of the scenarios
+about elicitation are called by a flow, whose questions it answers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import ToolError
 from flowengine_envs.mcp.session import McpSession
@@ -23,11 +25,17 @@ _VALUES: Mapping[str, Any] = {"number": 1, "integer": 1, "boolean": True, "array
 """A value of each type of an argument."""
 
 
+_ASKING = ("elicitation-sep1034-client-defaults", "sep-2322-client-request-state")
+
+
 def main() -> None:
     """Open the session in the generation of the protocol that is tested."""
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     mode = "legacy" if version and version < "2026" else "auto"
     config = {"url": sys.argv[1], "mode": mode}
+    if os.environ.get("MCP_CONFORMANCE_SCENARIO") in _ASKING:
+        answer(config)
+        return
     spec = {"kind": "mcp", "scope": "session", "config": config, "limits": {"time": 20}}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -49,6 +57,25 @@ def use(session: McpSession) -> None:
         attempt(partial(session.read_resource, resource["uri"]))
     for prompt in attempt(session.list_prompts) or []:
         attempt(partial(session.get_prompt, prompt["name"]))
+
+
+def answer(config: Mapping[str, str]) -> None:
+    """Call each tool by a step of a flow, and answer each question with the defaults of its form."""
+    with tempfile.TemporaryDirectory() as folder:
+        with EnvironmentManager(Path(folder) / "environments") as manager:
+            spec = {"kind": "mcp", "scope": "session", "config": dict(config)}
+            names = [tool["name"] for tool in manager.ensure(spec).resource.list_tools()]
+        steps = [{"id": f"s{number}", "call": f"t.{name}"} for number, name in enumerate(names)]
+        flow = {"flowengine": 1, "id": "f", "tools": {"t": {"mcp": config}}, "steps": steps}
+        path = Path(folder) / "flow.yaml"
+        path.write_text(json.dumps(flow))
+        with Engine(Path(folder) / "store.db", workdir=folder) as engine:
+            result = engine.run(path)
+            while result.status == "waiting":
+                for wait in result.waits:
+                    engine.approvals.approve(wait["id"], form={})
+                result = engine.executions.result(result.execution)
+            sys.stderr.write(f"{result.status} {result.error}\n")
 
 
 def arguments(tool: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:

@@ -142,6 +142,13 @@ def test_those_of_several_servers_have_their_names(opened: Open) -> None:
     assert session.call_tool("b.read_resource").text == "the server's own"
 
 
+def test_a_result_without_a_type_is_complete(opened: Open) -> None:
+    """The protocol defines this default since 2026-07-28."""
+    session = opened(command=[sys.executable, str(HERE / "bare_server.py")])
+
+    assert session.call_tool("act").text == "done"
+
+
 def test_without_the_keys_there_are_no_such_tools(opened: Open) -> None:
     session = opened(command=PARTS)
 
