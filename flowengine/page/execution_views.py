@@ -335,7 +335,7 @@ def show_diff(call: ApiCall, given: dict[str, str]) -> PageView:
         try:
             difference = executions.diff(call._replace(path={**call.path, "other": wanted}))
         except NotFound:
-            error = f"Execution '{wanted}' not found."
+            error = f"There is no execution '{wanted}'."
     listed = call.engine.executions.list(flow=head["flow"], limit=20).items
     return PageView(
         "diff.html",

@@ -21,6 +21,7 @@ from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import ENDED as AGENT_ENDED
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph.compiled import OPENING
+from flowengine.kernel.notation.accounts import read_account
 from flowengine.kernel.notation.addresses import place
 from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.sdk import StepError
@@ -46,7 +47,17 @@ if TYPE_CHECKING:
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
 PAPERWORK = frozenset(
-    {"claimed", "described", "measured", "offered", "released", "unoffered", "used", "warning"}
+    {
+        "claimed",
+        "described",
+        "granted",
+        "measured",
+        "offered",
+        "released",
+        "unoffered",
+        "used",
+        "warning",
+    }
 )
 """Events that have no effect on later ones."""
 
@@ -110,7 +121,8 @@ def recorded(
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
         tape = _Tape(graph, events, execution, apart)
         case = all_unmarked(mask(tape.case(name, timed=timed)))
-        cases.append(RecordedCase(case, tape.lost or _apart(flow, events, case)))
+        differences = tape.lost or _apart(flow, events, case)
+        cases.append(RecordedCase(case, [*tape.shared, *differences] if differences else []))
         if not cases[-1].differences:
             break
     return cases[-1]
@@ -202,6 +214,8 @@ class _Tape:
         self.execution = execution
         self.lost: list[str] = []
         """Actions that a case cannot express."""
+        self.shared: list[str] = []
+        """Budgets that executions share and that were used up, perhaps by others."""
         self.observations: list[Observation] = []
         self.state: State = new_state()
         self.times: list[int] = []
@@ -319,6 +333,9 @@ class _Tape:
             self._decided(event)
         elif kind == "message":
             self._sent(event)
+        elif kind == "granted" and "lacks" in event:
+            name = read_account(event["lock"]).key
+            self.shared.append(f"in a case, no other execution uses the shared budget '{name}'")
         elif kind == "cancel":
             self._cancel = {"at": self._since_start(), "reason": event["reason"],
                             "by": event["by"], "now": event["now"]}  # fmt: skip

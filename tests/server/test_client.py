@@ -39,6 +39,7 @@ DRIVING = {
         "find",
         "start_due",
     ),
+    *("log_in", "needs_login"),  # of the machine that keeps the tokens
     *("backfill", "migrate", "interrupted_moves", "deployed_flow", "kept_flow"),
 }
 """Methods that need the store itself, or steps of this process."""

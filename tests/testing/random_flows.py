@@ -105,6 +105,12 @@ class Author:
             )
             flow["steps"].append({**self.task(), "trigger": trigger, "next": "end"})
             flow["limits"]["idle"] = "1s"
+        if self.draw.random() < 0.2:
+            shared: Step = {"key": self.draw.choice(["team", "${{ string(inputs.p) }}"])}
+            bounds: Step = self.draw.choice(
+                [{"tool_calls": 3}, {"tool_calls": 8, "period": "month"}]
+            )
+            flow["budget"] = {**flow.get("budget", {}), "shared": [{**shared, **bounds}]}
 
     def part(self) -> dict[str, Any]:
         """Return a subflow: it starts from its input, and its output is that of a step."""

@@ -127,6 +127,19 @@ steps:
 )
 
 
+def test_calls_of_a_shared_budget_are_those_of_the_case_alone(tmp_path: Path) -> None:
+    budget = "budget: {shared: [{key: team, period: day, tool_calls: 3}]}\n"
+    steps = "".join(f"  - {{id: {id}, python: 'effects:act', effect: idempotent}}\n" for id in "ab")
+    with Engine(None) as engine:
+        file = world.make(tmp_path / "flow", f"{budget}steps:\n{steps}")
+        ends = [engine.run(file, id=f"e{number}").status for number in range(3)]
+        assert ends == ["succeeded", "failed", "failed"]
+        same(engine, "e0")
+        differences = record(engine, "e1", "recorded").differences
+    assert differences[0] == "in a case, no other execution uses the shared budget 'team'"
+    assert len(differences) > 1
+
+
 def test_an_execution_that_waits_becomes_a_case_that_waits(stage: Stage) -> None:
     result = stage.run(WAITING, id="it")
     first = same(stage.engine, "it").case

@@ -29,7 +29,8 @@ _EARLY = 30.0
 """Seconds before its expiry at which a token is replaced."""
 _LONGEST = 500
 """Characters of a server's text in a question."""
-_STEP = "action_call"
+_MOST_FAILURES = 100
+"""Failed requests whose reason is kept until it is read."""
 _SESSION = "session"
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
@@ -120,6 +121,8 @@ class SessionTokens:
     def _failed(self, request: httpx2.Request, error: StepError) -> httpx2.Response:
         message = f"no access token: {os.urandom(8).hex()}"
         self._failures[message] = error
+        while len(self._failures) > _MOST_FAILURES:  # those of notifications have no reader
+            del self._failures[next(iter(self._failures))]
         body = broken_answer(1, message, UNAUTHORIZED).model_dump_json(by_alias=True)
         headers = {"content-type": "application/json"}
         return httpx2.Response(401, headers=headers, content=body.encode(), request=request)
@@ -293,7 +296,7 @@ def _settings(
     settings |= {"issuer": auth.issuer} if auth.issuer else {}
     if declared is not None and declared.client_secret is not None:
         name = str(declared.client_secret).removeprefix("secret:")
-        settings["client_secret"] = {"name": name, **sources[name]}
+        settings["client_secret"] = {"name": name, **sources.get(name, {})}
     return settings
 
 

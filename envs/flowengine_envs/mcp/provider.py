@@ -8,8 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from operator import not_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import (
     EnvironmentStartFailed,
@@ -174,71 +173,7 @@ class Mcp(Provider[McpSession | Sessions]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from pydantic import Field, model_validator
-
-        from flowengine.sdk.models import Config, Secret
-        from flowengine_envs.mcp.auth_config import Auth
-
-        # A text with the form of a secret reference is one.
-        Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
-        Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_-]*$")]
-
-        class Server(Config):
-            """One server."""
-
-            command: str | list[str] | None = Field(default=None, min_length=1)
-            """The program to start, optionally with its arguments."""
-            args: tuple[str, ...] = ()
-            """Arguments of the program."""
-            env: dict[str, Text] = Field(default_factory=dict)
-            """The environment variables of the program, in addition to PATH, HOME and LANG."""
-            cwd: str | None = None
-            """Its working directory. Default: that of the flow."""
-            url: str | None = Field(default=None, pattern="^https?://")
-            """The address of a server with streamable HTTP transport."""
-            headers: dict[str, Text] = Field(default_factory=dict)
-            """Headers of every request to it."""
-            auth: Auth | None = Field(default=None, exclude_if=lambda auth: auth is None)
-            """`oauth`: requests have an access token of the user, who logs in once."""
-            roots: tuple[str, ...] = ()
-            """Directories that the server receives when it requests its roots."""
-            mode: Literal["auto", "legacy"] = "auto"
-            """Protocol revisions to try. `legacy`: only those with a handshake."""
-            resources: bool = Field(default=False, exclude_if=not_)
-            """Whether its resources are read by the tools `list_resources` and `read_resource`."""
-            prompts: bool = Field(default=False, exclude_if=not_)
-            """Whether its prompts are read by the tools `list_prompts` and `get_prompt`."""
-
-            @model_validator(mode="after")
-            def _one_way(self) -> Server:
-                if (self.command is None) == (self.url is None):
-                    raise ValueError("needs either 'command' or 'url'")
-                return self
-
-            @model_validator(mode="after")
-            def _one_token(self) -> Server:
-                if self.auth is not None and self.url is None:
-                    raise ValueError("'auth' needs a 'url'")
-                if self.auth is not None and "authorization" in map(str.lower, self.headers):
-                    raise ValueError("'auth' and a header 'Authorization' exclude each other")
-                return self
-
-        class McpConfig(Server):
-            """An MCP server, or several."""
-
-            servers: dict[Name, Server] = Field(default_factory=dict)
-            """Several servers by name. Their tools are called `name.tool`."""
-
-            @model_validator(mode="after")
-            def _one_way(self) -> McpConfig:
-                ways = [self.command is not None, self.url is not None, bool(self.servers)]
-                if sum(ways) != 1:
-                    raise ValueError("needs one of 'command', 'url' and 'servers'")
-                if self.servers and self.model_fields_set & {*Server.model_fields}:
-                    raise ValueError(
-                        "'servers' cannot be combined with other keys: set them for each server"
-                    )
-                return self
+        from flowengine_envs.mcp.server_config import McpConfig
 
         return McpConfig
 

@@ -247,7 +247,7 @@ NAMES_OF_BUDGETS = "SELECT name FROM budgets ORDER BY name"
 
 PRUNE_BUDGET = """
 DELETE FROM budgets
-WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM claims WHERE lock = ?1)"""
+WHERE name = ? AND NOT EXISTS (SELECT 1 FROM claims WHERE lock = budgets.name)"""
 """Delete a budget that nothing claims."""
 
 GRANT = "UPDATE claims SET held = 1 WHERE number = ?"

@@ -60,7 +60,7 @@ def use(session: McpSession) -> None:
 
 
 def answer(config: Mapping[str, str]) -> None:
-    """Call each tool by a step of a flow, and answer questions with the defaults of the form."""
+    """Call each tool by a step of a flow, and answer questions with the defaults of forms."""
     with tempfile.TemporaryDirectory() as folder:
         with EnvironmentManager(Path(folder) / "environments") as manager:
             spec = {"kind": "mcp", "scope": "session", "config": dict(config)}

@@ -26,12 +26,12 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, AnyUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 SCOPES = ["notes:read", "notes:write", "offline_access"]
-MACHINE, SECRET = "machine", "SECRET-of-the-machine"
+KNOWN, MACHINE, SECRET = "known", "machine", "SECRET-of-the-client"
 
 
 class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -43,7 +43,15 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
         self.counts = dict.fromkeys(("registered", "codes", "refreshed", "machine", "calls"), 0)
         self.issued: list[str] = []
         """Every token and code."""
-        self._clients: dict[str, OAuthClientInformationFull] = {}
+        self._clients = {
+            KNOWN: OAuthClientInformationFull(
+                client_id=KNOWN,
+                client_secret=SECRET,
+                redirect_uris=[AnyUrl("http://127.0.0.1:9/callback")],
+                token_endpoint_auth_method="client_secret_basic",
+                scope=" ".join(SCOPES),
+            )
+        }
         self._codes: dict[str, AuthorizationCode] = {}
         self._refresh: dict[str, RefreshToken] = {}
         self.access: dict[str, AccessToken] = {}
@@ -113,10 +121,9 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         raise NotImplementedError
 
-    def machine_token(self, authorization: str) -> dict[str, Any] | None:
+    def machine_token(self, given: str) -> dict[str, Any] | None:
         """Return a token for a client without a user, if it knows its secret."""
-        given = b64decode(authorization.removeprefix("Basic ")).decode()
-        if unquote(given) != f"{MACHINE}:{SECRET}":
+        if given != f"{MACHINE}:{SECRET}":
             return None
         self.counts["machine"] += 1
         token = self._token(MACHINE, ["notes:read"], MACHINE)
@@ -152,6 +159,11 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
         return made
 
 
+def _pair(authorization: str) -> str:
+    """Return `id:secret` of a client."""
+    return unquote(b64decode(authorization.removeprefix("Basic ")).decode())
+
+
 class Outer:
     """The servers of both, and what the library of the server does not have.
 
@@ -169,8 +181,8 @@ class Outer:
         authorization = headers.get(b"authorization", b"").decode()
         if path == "/control":
             response = await self._control(Request(scope, receive))
-        elif path == "/token" and authorization:
-            token = self._users.machine_token(authorization)
+        elif path == "/token" and _pair(authorization).startswith(f"{MACHINE}:"):
+            token = self._users.machine_token(_pair(authorization))
             refusal = {"error": "invalid_client"}
             response = JSONResponse(token or refusal, 200 if token else 401)
         elif path == "/mcp" and (scopes := self._missing(authorization)):

@@ -229,8 +229,29 @@ def test_a_flow_may_request_scopes(server: NotesServer) -> None:
     assert run(server, auth=auth).status == "succeeded"
 
 
+def test_a_registered_client_uses_its_secret(
+    server: NotesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-client")
+    auth = '{client_id: known, client_secret: "${{ secrets.NOTES }}"}'
+    path = write(server, auth, "secrets: {NOTES: {env: NOTES_SECRET}}\n")
+    registered, refreshed = (server.counts()[name] for name in ("registered", "refreshed"))
+
+    with Engine("store", user=ANA) as engine:
+        waiting = engine.run(path)
+        who = who_of(log_in(waiting))
+        server.rule(expire=True)
+        assert who_of(engine.run(path)) == who
+
+    assert server.counts()["registered"] == registered
+    assert server.counts()["refreshed"] == refreshed + 1
+    [kept] = Path(logins_folder()).glob("*.json")
+    assert "SECRET-of-the-client" not in kept.read_text()
+    assert run(server).status == "waiting"  # a login belongs to one client
+
+
 def test_a_client_may_act_for_itself(server: NotesServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-machine")
+    monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-client")
     auth = (
         "{grant: client_credentials, client_id: machine, "
         f'client_secret: "${{{{ secrets.NOTES }}}}", issuer: "{server.url}/"}}'
