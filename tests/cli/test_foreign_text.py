@@ -85,7 +85,8 @@ SHAPES: dict[str, Any] = {
         "properties": {text: {"type": text, "title": text, "description": text, "enum": [text]}},
         "required": [text],
     },
-    "request": lambda text: {
+    "request": lambda text: {  # of a call to a person, and of a step to a model
+        **dict.fromkeys(("by", "message", "url", "host"), text), "note": text.replace("\n", " "),
         "model": text, "messages": [{"role": "user", "content": text}],
         "tools": [{"name": text}], "tool_choice": text, "returns": text, "settings": {text: text},
     },

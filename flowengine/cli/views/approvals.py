@@ -266,8 +266,8 @@ def _request(request: RequestInfo) -> Iterator[str]:
     if "url" in request:
         yield _fact("opens", request.get("host", ""))
         yield _fact("link", request["url"])
-    for line in request.get("note", "").splitlines():
-        yield _fact("note", line)
+    if note := request.get("note"):
+        yield from (_fact("note", line) for line in note.split("\n"))
 
 
 def _about(wait: WaitInfo) -> Iterator[str]:
