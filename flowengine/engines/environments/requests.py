@@ -147,7 +147,7 @@ class EnvironmentRequests:
             spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
         else:
             spec |= filled(spec, context.workdir, secrets)
-        if registry.provider(spec["kind"]).acts_for_user(spec["config"]):
+        if registry.provider(spec["kind"]).acts_for_user(spec.get("config", {})):
             spec["user"] = context.started_by
         if "mounts" in spec:
             spec["mounts"] = {
