@@ -1,7 +1,7 @@
 """The part of `conformance_client.py` for servers that require a login (`auth/…`).
 
-A flow calls the tool of the scenario twice. Where the execution waits for a login, the user
-follows the link at once and approves.
+A flow calls the tool of the scenario twice. When the execution waits for a login, the user follows
+the link and approves.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _DOCUMENT = "https://conformance-test.local/client-metadata.json"
 """The client metadata document that the tool expects."""
 _SECRET = "CONFORMANCE_SECRET"
 _MOST_LOGINS = 6
+"""Logins of one execution. The tool permits 3, and counts the others as a failure."""
 
 
 def log_in(url: str, scenario: str, given: Mapping[str, Any], mode: str) -> bool:
