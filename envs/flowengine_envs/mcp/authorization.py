@@ -166,7 +166,7 @@ class SessionTokens:
             await oauth.request_token(self._machine, self._secret or "", requests)
             return self._machine
         if used is None or status != 401:
-            raise await self._question(status, challenge)
+            raise await self._question(status, challenge, used)
         return await self._refreshed(used, challenge)
 
     async def _refreshed(self, used: Login, challenge: str = "") -> Login:
@@ -213,6 +213,8 @@ class SessionTokens:
                 "the user is unknown. 'auth: oauth' needs an execution that a user started, on an "
                 "engine with a store in a directory",
             )
+        if status == 403 and used is not None:
+            self._check_grant(used, scopes_of(_parameter(challenge, "scope")))
         requests = self._requests()
         probed = await requests.challenge()
         async with held(self._key) as login:
@@ -231,6 +233,27 @@ class SessionTokens:
                 login.metadata, login.resource = kept  # those of the token
             write_login(login)
         return self._asked(login, server)
+
+    def _check_grant(self, used: Login, needed: list[str]) -> None:
+        """Check that a login could add a scope to those of a refused token.
+
+        Args:
+            used: The login with the token.
+            needed: The scopes that the server names. Empty: it names none.
+
+        Raises:
+            EnvironmentStartFailed: The token has all of them, so every login would be refused.
+        """
+        assert used.token is not None
+        # Without `scope`, the token has what was requested (RFC 6749, section 5.1).
+        granted = scopes_of(used.token.get("scope")) or used.requested
+        if {*(needed or used.requested)} <= {*granted}:
+            scopes = _brief(" ".join(needed)) or "that it does not name"
+            raise oauth.refused(
+                self._place,
+                f"the server requires the scopes {scopes}, and refuses a token that has them. To "
+                "use another account, remove the login with 'flowengine logins remove' first",
+            )
 
     def _asked(self, login: Login, server: Mapping[str, Any]) -> NeedsApproval:
         shown = urlsplit(self._url)._replace(query="", fragment="").geturl()

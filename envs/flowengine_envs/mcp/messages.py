@@ -378,7 +378,8 @@ def _cancelled(params: dict[str, Any] | None) -> RequestId | None:
 _PAGE = "application/json"
 _EVENTS = "text/event-stream"
 _DATA = b"data:"
-_OPENING = frozenset({"initialize", "server/discover"})
+_DISCOVERY = "server/discover"
+_OPENING = frozenset({"initialize", _DISCOVERY})
 _REFUSED = 400
 
 
@@ -400,6 +401,8 @@ class GuardedClient(httpx2.AsyncClient):
         self._tokens = tokens
         self.refused: int | None = None
         """Status of the last response, if it was an error."""
+        self._unopened: httpx2.Response | None = None
+        """The response to the first request, if that had no usable token."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request.
@@ -415,11 +418,17 @@ class GuardedClient(httpx2.AsyncClient):
             TransportError: No connection could be opened for a session.
         """
         asked = await _message(request)
+        if self._unopened is not None and asked is not None:
+            # After any error of `server/discover`, the library tries the older generation.
+            return self._unopened
         try:
             response = await self._answered(request, options)
             self.refused = response.status_code if response.status_code >= _REFUSED else None
-            if asked is None or response.next_request is not None or response.is_closed:
-                return response  # a closed one was made here, for a request without a token
+            if asked is None or response.next_request is not None:
+                return response
+            if response.is_closed:  # it was made here, for a request without a token
+                self._unopened = response if asked["method"] == _DISCOVERY else None
+                return response
             return await self._answer(request, asked, response)
         except httpx2.TransportError as error:
             if asked is None or asked["method"] in _OPENING:

@@ -20,6 +20,7 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import ToolError
 from flowengine_envs.mcp.session import McpSession
+from tests.envs.mcp.conformance_login import log_in
 
 _VALUES: Mapping[str, Any] = {"number": 1, "integer": 1, "boolean": True, "array": [], "object": {}}
 """A value of each type of an argument."""
@@ -33,7 +34,10 @@ def main() -> None:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     mode = "legacy" if version and version < "2026" else "auto"
     config = {"url": sys.argv[1], "mode": mode}
-    if os.environ.get("MCP_CONFORMANCE_SCENARIO") in _ASKING:
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    if scenario.startswith("auth/"):
+        sys.exit(0 if log_in(sys.argv[1], scenario, context(), mode) else 1)
+    if scenario in _ASKING:
         answer(config)
         return
     spec = {"kind": "mcp", "scope": "session", "config": config, "limits": {"time": 20}}
@@ -44,11 +48,15 @@ def main() -> None:
         use(manager.ensure(spec).resource)
 
 
+def context() -> Any:
+    """Return what the tool tells about the scenario."""
+    return json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+
+
 def use(session: McpSession) -> None:
     """Call each tool, read each resource and get each prompt. Failures of calls are answers."""
     tools = session.list_tools()
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    calls = context.get("toolCalls") or [
+    calls = context().get("toolCalls") or [
         {"name": tool["name"], "arguments": arguments(tool, tools[0])} for tool in tools
     ]
     for call in calls:

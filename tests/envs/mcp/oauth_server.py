@@ -32,6 +32,7 @@ from starlette.responses import JSONResponse, Response
 
 SCOPES = ["notes:read", "notes:write", "offline_access"]
 KNOWN, MACHINE, SECRET = "known", "machine", "SECRET-of-the-client"
+_VERSION = b"mcp-protocol-version"
 
 
 class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -39,7 +40,13 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
-        self.rules: dict[str, Any] = {"lives": 3600, "refuses": False, "step_up": ""}
+        self.rules: dict[str, Any] = {
+            "lives": 3600,
+            "refuses": False,
+            "step_up": "",  # the scope without which tokens are refused
+            "denies": "",  # the scope that no token has, in the opinion of the server
+            "newest": False,  # whether requests of the older generation are refused
+        }
         self.counts = dict.fromkeys(("registered", "codes", "refreshed", "machine", "calls"), 0)
         self.issued: list[str] = []
         """Every token and code."""
@@ -185,6 +192,9 @@ class Outer:
             token = self._users.machine_token(_pair(authorization))
             refusal = {"error": "invalid_client"}
             response = JSONResponse(token or refusal, 200 if token else 401)
+        elif path == "/mcp" and self._users.rules["newest"] and _VERSION not in headers:
+            error = {"code": -32020, "message": "no version"}
+            response = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
         elif path == "/mcp" and (scopes := self._missing(authorization)):
             challenge = f'Bearer error="insufficient_scope", scope="{scopes}"'
             response = Response(status_code=403, headers={"www-authenticate": challenge})
@@ -205,6 +215,8 @@ class Outer:
     def _missing(self, authorization: str) -> str:
         """Return the scope that a valid token lacks, or an empty text."""
         known = self._users.access.get(authorization.removeprefix("Bearer "))
+        if known is not None and self._users.rules["denies"]:
+            return str(self._users.rules["denies"])
         wanted = str(self._users.rules["step_up"])
         return wanted if known is not None and wanted and wanted not in known.scopes else ""
 

@@ -34,7 +34,7 @@ def started() -> Iterator[NotesServer]:
 @pytest.fixture
 def server(started: NotesServer) -> Iterator[NotesServer]:
     yield started
-    started.rule(lives=3600, refuses=False, step_up="", declines=False)
+    started.rule(lives=3600, refuses=False, step_up="", denies="", newest=False, declines=False)
 
 
 @pytest.fixture(autouse=True)
@@ -215,6 +215,25 @@ def test_a_server_may_require_more_scopes_later(server: NotesServer) -> None:
     assert {*wait["found"]["target"]["scopes"].split()} >= {"notes:read", "notes:write"}
     assert log_in(waiting).status == "succeeded"
     assert run(server).status == "succeeded"
+
+
+def test_a_login_that_cannot_add_scopes_is_not_requested(server: NotesServer) -> None:
+    who = who_of(log_in(run(server)))
+    server.rule(denies="notes:read")
+    failed = run(server)
+
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert "requires the scopes notes:read" in failed.error["message"]
+    server.rule(denies="")
+    assert run(server).outputs == {"who": who}
+
+
+def test_a_server_of_the_newest_generation_alone_is_logged_in_to(server: NotesServer) -> None:
+    """Its refusal of the first request is not taken for a server of the older generation."""
+    server.rule(newest=True)
+
+    assert log_in(run(server)).status == "succeeded"
 
 
 def test_a_flow_may_request_scopes(server: NotesServer) -> None:
