@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -60,7 +60,7 @@ FLOWS = [
     """
 flowengine: 1
 id: test_tool_with_progress
-steps: [{id: first, wait: {for: 50ms}}, {id: second, wait: {for: 50ms}}]
+steps: [{id: first, wait: {for: 2s}}, {id: second, wait: {for: 2s}}]
 """,
     """
 flowengine: 1
@@ -132,6 +132,11 @@ def behind(port: list[int]) -> Iterator[list[str]]:
     target: list[str] = []
     client = httpx2.AsyncClient(timeout=None)
 
+    @asynccontextmanager
+    async def opened(app: Starlette) -> AsyncIterator[None]:
+        async with client:
+            yield
+
     async def forward(request: Request) -> StreamingResponse:
         url, token = target
         headers = [*request.headers.raw, (b"authorization", f"Bearer {token}".encode())]
@@ -141,9 +146,11 @@ def behind(port: list[int]) -> Iterator[list[str]]:
         answer = await client.send(sent, stream=True)
 
         async def body() -> AsyncIterator[bytes]:
-            async for block in answer.aiter_raw():
-                yield block
-            await answer.aclose()
+            try:
+                async for block in answer.aiter_raw():
+                    yield block
+            finally:
+                await answer.aclose()
 
         response = StreamingResponse(body(), answer.status_code)
         response.raw_headers = [
@@ -155,13 +162,16 @@ def behind(port: list[int]) -> Iterator[list[str]]:
 
     listening = socket.create_server(("127.0.0.1", 0))
     port.append(listening.getsockname()[1])
-    app = Starlette(routes=[Route("/mcp", forward, methods=["GET", "POST", "DELETE"])])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+    route = Route("/mcp", forward, methods=["GET", "POST", "DELETE"])
+    app = Starlette(routes=[route], lifespan=opened)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: server.run([listening]))
     thread.start()
-    yield target
-    server.should_exit = server.force_exit = True
-    thread.join(300)
+    try:
+        yield target
+    finally:
+        server.should_exit = True
+        thread.join(300)
 
 
 @pytest.mark.endurance

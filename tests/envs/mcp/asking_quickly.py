@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(*sys.argv[1:2])
 PAGE = "https://pay.example.com/session?id=7"
 Asking = Generator[dict[str, Any], dict[str, Any], str]
 

@@ -25,7 +25,7 @@ from mcp.types import (
 )
 from pydantic import BaseModel, Field
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(*sys.argv[1:2])
 PAGE = "https://pay.example.com/session?id=7"
 server = MCPServer("asking")
 
