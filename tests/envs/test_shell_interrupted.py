@@ -78,6 +78,48 @@ def until(shell: Shell, end: str) -> None:
         result = shell.wait(0.02)
 
 
+LATE = b"""\
+import os, select, signal, subprocess, sys, termios, tty
+
+signal.signal(signal.SIGINT, lambda *_: None)
+cooked, status, first = termios.tcgetattr(0), 0, True
+while True:
+    tty.setraw(0, termios.TCSANOW)
+    line = b""
+    while not line.endswith(b"\\r"):
+        line += os.read(0, 1)
+    if first and b"/" in line and b"gate" not in line:
+        first = False
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.poll()
+    termios.tcsetattr(0, termios.TCSANOW, cooked)
+    typed = line.rpartition(b"\\x15")[2].decode().strip("\\r")
+    status = subprocess.run(["bash", "-c", f"(exit {status})\\n{typed}"]).returncode % 256
+    status = 130 if status == 254 else status
+"""
+"""A shell that begins to execute the first command once another line is typed."""
+
+
+@pytest.mark.wherever
+def test_a_line_that_arrives_after_its_replacement_leaves_no_trace(shell: Shell) -> None:
+    """Its terminal passes on a typed line late: the supervisor has typed the next one by then."""
+    shell.put("late.py", LATE)
+    shell.run("cp $(readlink -f $(command -v python3)) sh")
+    home = shell.run("python3 -c 'import sys; print(sys.base_prefix)'").output.strip()
+    assert shell.run(f"PYTHONHOME={home} ./sh late.py").idle
+
+    shell.run("echo begun; sleep 1000", wait=0)
+    until(shell, "begun\n")
+    assert shell.interrupt()
+    result = shell.wait(60)
+
+    assert (result.output, result.exit_code) == ("begun\n", 130)
+    assert shell.run("echo on").output == "on\n"
+    shell.run("kill -9 $PPID")
+    ended(shell)
+
+
 UNTIL_GO = "until [ -e go ]; do :; done"
 
 

@@ -191,6 +191,8 @@ class StartedCommand:
         self.background = b""
         self.typed: list[bytes] = []
         """The lines typed so that the shell reads it."""
+        self.pipes: list[str] = []
+        """The names of its pipe, one for each of these lines."""
         self.stopped_at = 0.0
         self.pause = FIRST_LOOK
         self.timers: list[ScheduledCall] = []

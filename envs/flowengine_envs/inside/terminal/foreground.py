@@ -126,13 +126,13 @@ def look(root: int, fd: int, idle: int) -> TerminalState:
     group = processes[0].foreground
     try:
         flags = termios.tcgetattr(fd)
-        unread = struct.unpack("i", ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
+        arrived = unread(fd)
         device = os.fstat(fd).st_rdev
     except (OSError, termios.error):
         return TerminalState(group=group)
     lines, echo = bool(flags[3] & termios.ICANON), bool(flags[3] & termios.ECHO)
     waiting, robbed = None, False
-    if not unread:
+    if not arrived:
         for each in processes:
             if each.state not in "SD" or (each.group != group and each.pid != idle):
                 continue
@@ -149,6 +149,15 @@ def look(root: int, fd: int, idle: int) -> TerminalState:
             if not lines and program(each.pid) == "bash" and not echo:
                 waiting = "secret"  # `read -s` reads characters, not lines
     return TerminalState(waiting=waiting, group=group, robbed=robbed)
+
+
+def unread(fd: int) -> int:
+    """Return how many typed bytes no program has read yet.
+
+    Raises:
+        OSError: The terminal does not exist any more.
+    """
+    return int(struct.unpack("i", ioctl(fd, termios.FIONREAD, b"\0" * 4))[0])
 
 
 def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045

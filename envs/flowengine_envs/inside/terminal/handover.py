@@ -1,21 +1,25 @@
 r"""Passes a command to the shell, and holds back input typed for it until then.
 
 The typed line is always the same, ` \. FOLDER/7`, where `7` is a pipe. When the shell has opened
-it, the echo is complete and the command is written into it. The line after the command, which
-reports how it ended, consists only of redirections: it contains no builtin that the command could
-have replaced.
+it, the echo is complete and the command is written into it. A line that another one has replaced
+has a name of its own for that pipe, `7-1`, so that it is known which of them the shell has read.
+The line after the command, which reports how it ended, consists only of redirections: it contains
+no builtin that the command could have replaced.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import termios
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Optional
 
 from flowengine_envs.inside.loop import EventLoop, Outbox, WatchedFolder
+from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, StartedCommand, Transcript
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.shell import TerminalShell, TerminalStream
@@ -136,6 +140,8 @@ _MISSED = 0.2
 _LOOK = 0.03
 _SURE = 3
 """Number of consecutive checks that must find it at its prompt."""
+_ARRIVES = 5.0
+"""Seconds within which a typed line arrives at the terminal."""
 _PIPES = 16
 """Maximum number of exit codes reported for a pipeline."""
 _SHOWN = 150
@@ -171,7 +177,8 @@ class LineWriter:
 
     def taking(self, running: StartedCommand) -> bytes:
         """Return the line to type, with which the shell reads a command from its pipe."""
-        return _WAYS[self._shell.way].format(self._files.path(running.id)).encode()
+        path = self._files.path(running.pipes[-1])
+        return _WAYS[self._shell.way].format(path).encode()
 
     def next_way(self) -> bool:
         """Select the next such line. Return whether there is one."""
@@ -243,6 +250,7 @@ class Handover:
 
     def prepare(self, running: StartedCommand) -> None:
         """Create the pipe of a command."""
+        running.pipes = [str(running.id)]
         running.pipe = self._files.make_pipe(running.id)
         running.timers.append(self._loop.after(BEGIN, partial(self._ending.stuck, running)))
 
@@ -270,17 +278,42 @@ class Handover:
         position = position + 1 if self._shell.look(tty).shell else 0
         if position < _SURE:
             running.timers.append(self._loop.after(_LOOK, partial(self._look, running, position)))
-        elif self._lines.next_way():  # The line had another effect.
+        elif self._lines.next_way():  # The line had another effect, or has not arrived yet.
+            running.pipes.append(f"{running.id}-{len(running.pipes)}")
+            with suppress(OSError):  # A program may have removed the pipe.
+                os.link(self._files.path(running.id), self._files.path(running.pipes[-1]))
             self._type(running)
         else:
             self._ending.stuck(running)
 
-    def opened(self, running: StartedCommand) -> None:
-        """Hand the command to the shell, which now reads from the pipe."""
+    def opened(self, running: StartedCommand, name: str) -> None:
+        """Hand the command to the shell, which now reads from the pipe.
+
+        Args:
+            running: The command.
+            name: The name by which the shell has opened the pipe.
+        """
         running.phase = Phase.READ
         running.was_read = True
         for timer in running.timers:
             timer.cancel()
+        unread = running.typed[running.pipes.index(name) + 1 :]
+        self._discard(running, sum(len(line) + 1 for line in unread), time.monotonic())
+
+    def _discard(self, running: StartedCommand, unread: int, began: float) -> None:
+        """Discard lines typed after the one that the shell has read, once they have arrived.
+
+        The kernel may pass on a typed line late, when its replacement has been typed already. The
+        shell would execute that one after the command.
+        """
+        tty = self._stream.tty
+        if unread and tty is not None and running.phase is Phase.READ:
+            with suppress(OSError, termios.error):  # The terminal may have ended.
+                if foreground.unread(tty) < unread and time.monotonic() - began < _ARRIVES:
+                    again = partial(self._discard, running, unread, began)
+                    running.timers.append(self._loop.after(_LOOK, again))
+                    return
+                termios.tcflush(tty, termios.TCIFLUSH)
         self._stream.barrier(partial(self._show, running))
 
     def _show(self, running: StartedCommand) -> None:
@@ -331,4 +364,5 @@ class Handover:
             self._loop.forget(running.pipe)
             os.close(running.pipe)
             running.pipe = None
-            self._files.remove(running.id)
+            for name in running.pipes:
+                self._files.remove(name)

@@ -294,9 +294,9 @@ class Terminal:
         elif what == MADE and id == "exit" and _NUMBER.fullmatch(rest):
             self._files.remove(name)
             self._stream.barrier(partial(self._shell_ended, int(rest)))
-        elif what == OPENED and running is not None and name == str(running.id):
+        elif what == OPENED and running is not None and name in running.pipes:
             if running.phase is Phase.TYPED:
-                self._handover.opened(running)
+                self._handover.opened(running, name)
         elif what == MADE and _NUMBER.fullmatch(id) and _CODES.fullmatch(rest):
             self._files.remove(name)
             self._marked(int(id), rest)
