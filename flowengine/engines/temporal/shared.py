@@ -225,7 +225,10 @@ _CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
     "form": lambda shared, given: shared.keep_form(given["form"]),
     "used": lambda shared, given: shared.settle(given["wait"], counts=given["counts"]),
     "end": lambda shared, given: shared.claims.end(
-        given["execution"], given["at"], is_driven=given.get("is_driven", False)
+        given["execution"],
+        given["at"],
+        is_driven=given.get("is_driven", False),
+        used=given.get("used"),
     ),
 }
 
@@ -327,7 +330,7 @@ class SharedWorkflow:
     def release(self, execution: str, at: int) -> None:
         """Release the claims of an execution that was not started."""
         if self._end_reservation(execution):
-            self._shared.claims.end(execution, at)
+            self._shared.claims.end(execution, at, used={})
 
     @workflow.update
     async def deploy(

@@ -1045,6 +1045,7 @@ class TemporalStore:
         now = time.time_ns() // 1_000_000
         for lock in sorted({claim[0] for claim in start["past"]["claims"]}):
             request = {"do": "end", "lock": lock, "at": now, "execution": id, "number": now}
+            request["used"] = {}
             await self._change(lock_workflow(lock), request)
 
     # -- maintenance

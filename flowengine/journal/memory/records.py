@@ -382,13 +382,21 @@ class Claims:
                     self._tell(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
 
-    def end(self, execution: str, at: int, *, is_driven: bool = False) -> None:
+    def end(
+        self,
+        execution: str,
+        at: int,
+        *,
+        is_driven: bool = False,
+        used: Mapping[str, int] | None = None,
+    ) -> None:
         """Release the claims of an execution that has ended.
 
         Args:
             execution: Its id.
             at: When it ended (ms).
             is_driven: Whether its attempts may still be at work. It then keeps its granted claims.
+            used: The amounts used of budgets. None: unknown, so all that is reserved counts.
         """
         for lock, queue in list(self._queues.items()):
             left: list[KeptClaim] = []
@@ -397,7 +405,7 @@ class Claims:
                 if not is_own or (is_driven and kept.claimed.held):
                     left.append(kept._replace(ending=True) if is_own else kept)
                 else:
-                    self._settle(lock, kept, None)
+                    self._settle(lock, kept, used)
             if left != queue:
                 self._queues[lock] = left
                 self._grant(lock, at)

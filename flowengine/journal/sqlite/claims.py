@@ -89,21 +89,27 @@ def end_claims_of_ended(connection: sqlite3.Connection, number: int) -> None:
 
 
 def end_claims(
-    connection: sqlite3.Connection, number: int, at: int, *, keep_held: bool = False
+    connection: sqlite3.Connection,
+    number: int,
+    at: int,
+    *,
+    keep_held: bool = False,
+    used: Mapping[str, int] | None = None,
 ) -> None:
-    """Release the locks of an execution.
+    """Release the locks of an execution, and what it has reserved of budgets.
 
     Args:
         connection: In a write transaction.
         number: Number of the execution.
         at: When it ended (ms).
         keep_held: Release only the claims that were not granted.
+        used: The amounts used of budgets. None: unknown, so all that is reserved counts.
     """
     locks: dict[str, None] = {}
     for lock, unit, is_held in connection.execute(queries.CLAIMED_BY, (number,)).fetchall():
         locks[lock] = None
         if not (keep_held and is_held):
-            _end_claim(connection, lock, number, unit, None)
+            _end_claim(connection, lock, number, unit, used)
     for lock in locks:
         _grant(connection, lock, at)
 

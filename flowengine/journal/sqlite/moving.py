@@ -159,7 +159,8 @@ def hold(database: StoreDatabase, copy: ExecutionCopy) -> None:
             raise refusal
         for wait in copy.data["waits"]:
             _put_votes(connection, wait)
-        connection.execute(queries.NO_GRANTS, (number,))  # its journal has them
+        # Its journal has them. It waits for the answers of budgets.
+        connection.execute(queries.NO_GRANTS, {"number": number})
         _put_messages(connection, number, copy.data["messages"])
 
 
@@ -220,7 +221,7 @@ def give_up(database: StoreDatabase, id: str, mark: Sequence[int]) -> bool:
         number = find_number(connection, id)
         is_same = _mark(connection, number) == [*mark]
         if is_same:
-            _remove(connection, number)
+            _remove(connection, number, None)
     return is_same
 
 
@@ -228,7 +229,7 @@ def drop(database: StoreDatabase, id: str) -> None:
     """Remove a copy that is not driven yet, if there is one."""
     with database.writing() as connection:
         if (number := _held(connection, id)) is not None:
-            _remove(connection, number)
+            _remove(connection, number, {})
 
 
 def drive(database: StoreDatabase, id: str) -> bool:
@@ -257,8 +258,8 @@ def _held(connection: sqlite3.Connection, id: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _remove(connection: sqlite3.Connection, number: int) -> None:
+def _remove(connection: sqlite3.Connection, number: int, used: Mapping[str, int] | None) -> None:
     (at,) = connection.execute(queries.CHANGED_AT, (number,)).fetchone()
-    end_claims(connection, number, at)
+    end_claims(connection, number, at, used=used)
     for statement in queries.PRUNE:
         connection.execute(statement, {"number": number})

@@ -537,7 +537,9 @@ SELECT lock, unit, permits, held, granted, amounts FROM claims
 WHERE execution = ? ORDER BY number"""
 """Select the claims of an execution, in order."""
 
-NO_GRANTS = "UPDATE messages SET taken = 0 WHERE execution = ? AND address LIKE 'claim %'"
+NO_GRANTS = """
+UPDATE messages SET taken = 0 WHERE execution = :number AND address IN
+  (SELECT 'claim ' || number FROM claims WHERE execution = :number AND amounts IS NULL)"""
 """Mark the grants of locks as taken."""
 
 KEYS = "SELECT signal, key, wait FROM keys WHERE execution = ?"
