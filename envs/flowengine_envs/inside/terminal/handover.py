@@ -2,7 +2,7 @@ r"""Passes a command to the shell, and holds back input typed for it until then.
 
 The typed line is always the same, ` \. FOLDER/7`, where `7` is a pipe. When the shell has opened
 it, the echo is complete and the command is written into it. A line that another one has replaced
-has a name of its own for that pipe, `7-1`, so that it is known which of them the shell has read.
+has its own name for that pipe, `7-1`, so that it is known which of them the shell has read.
 The line after the command, which reports how it ended, consists only of redirections: it contains
 no builtin that the command could have replaced.
 """
