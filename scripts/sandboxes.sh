@@ -16,6 +16,7 @@ command -v bwrap >/dev/null || missing+=(bubblewrap)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v tmux >/dev/null || missing+=(tmux)
+for shell in zsh fish; do command -v $shell >/dev/null || missing+=($shell); done
 command -v less >/dev/null || missing+=(less)
 command -v vi >/dev/null || missing+=(vim-tiny)
 command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)

@@ -52,7 +52,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     ),
     "the module runs in Temporal already": (
         "engines/test_conformance",
-        "engines/test_moving", "engines/test_moving_budgets",
+        "engines/test_moving",
+        "engines/test_moving_budgets",
     ),
 }
 """Reason → modules of which no test runs a second time."""

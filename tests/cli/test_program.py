@@ -127,14 +127,6 @@ def test_options_of_the_program_may_stand_before_and_behind_the_command(
     assert before["outputs"] == behind["outputs"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_are_printed_for_each_shell(flowengine: CommandLine, shell: str) -> None:
-    out = flowengine("completion", shell).out
-
-    assert "_ARGCOMPLETE" in out
-    assert "flowengine" in out
-
-
 def complete(folder: Path, line: str) -> set[str]:
     """Return a shell's completions for a line."""
     read, write = os.pipe()

@@ -9,8 +9,9 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,11 +60,15 @@ class Terminal:
         env = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME")}
         env |= {"TERM": "xterm", "HOME": str(folder)}
         env |= {"COLUMNS": "100", "LINES": "40", **more}
-        self.process = shared_forks().start(words, folder, env, slave)
+        self.process = self.start(words, folder, env, slave)
         os.close(slave)
         self.seen = ""
         self._read = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def start(self, words: Sequence[str], folder: Path, env: Mapping[str, str], slave: int) -> Any:
+        """Start the program."""
+        return shared_forks().start(words, folder, env, slave)
 
     def expect(self, text: str) -> None:
         """Wait until a text appears after the previously expected one."""
