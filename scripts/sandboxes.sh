@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ensure that the programs are installed that the tests of environments run: bubblewrap, the
-# system's Python with pip, Node.js with npm, tmux, Chromium, mmdebstrap, a Docker daemon with
+# system's Python with pip, Node.js with npm, tmux, zsh, fish, Chromium, mmdebstrap, a Docker daemon with
 # the image of the docker sandbox, a registry of images, and the packages of the test servers.
 # Tests of Temporal and of deployment need ip, a C compiler, and the programs of systemd.
 # Missing programs are installed, as root on Debian. Elsewhere they are listed, and their tests are
