@@ -457,7 +457,11 @@ def resume(execution: str, *, on_crash: str) -> ApiRequest[ExecutionResult]:
 
 
 def retry(
-    execution: str, *, step: str | Sequence[str] | None = None, flow: str | None = None
+    execution: str,
+    *,
+    step: str | Sequence[str] | None = None,
+    flow: str | None = None,
+    repeat_once: bool = False,
 ) -> ApiRequest[ExecutionResult]:
     """Continue a failed execution from the steps that failed. See `Engine.executions.retry`.
 
@@ -465,8 +469,10 @@ def retry(
         execution: Its id, or an unambiguous prefix of it.
         step: Address of a step, or several addresses. Default: everything that failed.
         flow: A fixed flow: its id, or a hash.
+        repeat_once: Allow it to repeat calls with effect `once` in what begins anew.
     """
-    return _then_result(execution, "retry", {"step": step, "flow": flow})
+    body = {"step": step, "flow": flow, "repeat_once": repeat_once}
+    return _then_result(execution, "retry", body)
 
 
 def fork(

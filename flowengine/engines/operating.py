@@ -17,7 +17,6 @@ from flowengine.sdk.argument_checks import milliseconds
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
-    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import UpgradeInfo
     from flowengine.engines.results import ExecutionPage, ExecutionResult, InterventionPlan
@@ -80,6 +79,7 @@ class Executions(StoredExecutions):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
+        repeat_once: bool = False,
         resume: bool = True,
     ) -> ExecutionResult:
         """Continue a failed execution from the steps that failed, keeping successful steps.
@@ -93,18 +93,33 @@ class Executions(StoredExecutions):
             by: The user who retries it. Default: the engine's user.
             runtime_resources: As for `run`. They must be passed again, because they are dropped
                 when an execution ends.
+            repeat_once: Allow the retry to begin a flow or an agent anew in which calls with effect
+                `once` have succeeded. It repeats them. That happens if it ended with an outcome
+                that its step does not route, such as `max_turns`.
             resume: Drive it here. Otherwise the retry is only recorded, for another process.
 
         Returns:
             The state of the execution afterwards.
 
         Raises:
-            Conflict: It has not failed, or cannot be retried in place.
+            Conflict: It has not failed, cannot be retried in place, or would repeat calls with
+                effect `once`.
         """
-        retried = self._retried(execution, step, flow, by, runtime_resources)
+        from flowengine.engines.interventions.retrying import retried
+
+        retry = retried(
+            self._host,
+            self._driving,
+            execution,
+            _addresses(step),
+            flow,
+            self._who(by),
+            runtime_resources,
+            repeat_once=repeat_once,
+        )
         if not resume:
-            return self._driving.leave(retried)
-        return await self._driving.drive(retried)
+            return self._driving.leave(retry)
+        return await self._driving.drive(retry)
 
     retry_async = on_loop(retry)
 
@@ -307,19 +322,6 @@ class Executions(StoredExecutions):
         """Return a page of executions. Deprecated: call `list`."""
         warn_renamed("Engine.executions()", "Engine.executions.list()")
         return self.list(**filters)
-
-    def _retried(
-        self,
-        execution: str,
-        step: str | Sequence[str] | None,
-        flow: Flow | LoadedFlow | str | PathLike[str] | None,
-        by: str | None,
-        resources: Mapping[str, Any] | None,
-    ) -> Execution:
-        from flowengine.engines.interventions.retrying import retried
-
-        who, steps = self._who(by), _addresses(step)
-        return retried(self._host, self._driving, execution, steps, flow, who, resources)
 
 
 def _addresses(step: str | Sequence[str] | None) -> Sequence[str]:

@@ -79,7 +79,7 @@ def change_executions(call: ApiCall, given: dict[str, str]) -> PageView:
         if do == "cancel":
             executions.cancel(of_call._replace(body=checked(CancelBody, {"reason": reason})))
             return "is cancelled"
-        executions.retry(of_call._replace(body=checked(RetryBody, {})))
+        executions.retry(of_call._replace(body=checked(RetryBody, {"repeat_once": True})))
         return "is retried"
 
     def title(id: str) -> str:
@@ -250,7 +250,9 @@ def retry(call: ApiCall, given: dict[str, str]) -> PageView:
         steps = json.loads(given.get("steps") or "null")
     except ValueError:
         raise InputError("the steps of the form cannot be read", hint="open it again") from None
-    return _shown(executions.retry(call._replace(body=checked(RetryBody, {"step": steps or None}))))
+    # The preview has named the calls that are repeated.
+    body = checked(RetryBody, {"step": steps or None, "repeat_once": True})
+    return _shown(executions.retry(call._replace(body=body)))
 
 
 def show_fork(call: ApiCall, given: dict[str, str]) -> PageView:

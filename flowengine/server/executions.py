@@ -198,7 +198,11 @@ def retry(call: ApiCall) -> Any:
     body = call.body
     flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
     result = call.engine.executions.retry(
-        call.path["execution"], step=body.step, flow=flow, resume=False
+        call.path["execution"],
+        step=body.step,
+        flow=flow,
+        repeat_once=body.repeat_once,
+        resume=False,
     )
     return {"execution": result.execution}
 

@@ -228,6 +228,11 @@ class RetryBody(JsonBody):
         "retry what failed in them",
     )
     flow: str | None = Field(None, min_length=1, description="a fixed flow: its id, or a hash")
+    repeat_once: bool = Field(
+        False,
+        description="allow it to repeat calls with effect `once` in an agent or flow that begins "
+        "anew",
+    )
 
 
 class ForkBody(JsonBody):

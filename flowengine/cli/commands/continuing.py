@@ -113,6 +113,12 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
             "itself runs again",
         )
         parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
+        parser.add_argument(
+            "--repeat-once",
+            action="store_true",
+            help="repeat calls with effect 'once' that have succeeded in an agent or a flow that "
+            "begins anew",
+        )
         add_driving(parser)
 
     @staticmethod
@@ -128,7 +134,10 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
                 return drive(
                     session,
                     lambda: session.engine.executions.retry(
-                        arguments.execution, step=arguments.step, flow=flow
+                        arguments.execution,
+                        step=arguments.step,
+                        flow=flow,
+                        repeat_once=arguments.repeat_once,
                     ),
                     ask=not arguments.no_interactive,
                 )

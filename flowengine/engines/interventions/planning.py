@@ -15,7 +15,7 @@ from flowengine.engines.executions.linked_flows import (
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
 from flowengine.engines.interventions.retracing import being_undone, event_of, within
-from flowengine.engines.interventions.retrying import held_failures
+from flowengine.engines.interventions.retrying import acts, effect_of, held_failures, repeated_calls
 from flowengine.engines.results import InterventionPlan
 from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.state.records import State
 
 _OVER = frozenset({"succeeded", "failed", "cancelled", "skipped"})
@@ -55,9 +54,10 @@ def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> Intervent
     for address in dict.fromkeys([*held.addresses, *(address for address, _ in units.values())]):
         unit = unit_at(held.graph, held.state, address)
         step = None if unit is None else view.act_of(held.state["units"][unit])
-        again[address] = "" if step is None else _effect(view.node(step))
-    # Steps that succeeded after the failure, as those of `finally`, are discarded and run again.
+        again[address] = "" if step is None else effect_of(view.node(step))
     past = read(host.store, execution)
+    again |= repeated_calls(host, record.hash, past, held).succeeded
+    # Steps that succeeded after the failure, as those of `finally`, are discarded and run again.
     event = event_of(held, held.state["now"], 0, "")
     valid: list[Observation] = []
     for _ in walk(host.flows, record.hash, line([*past, event], len(past))[:-1], valid):
@@ -76,8 +76,8 @@ def _succeeded(host: Host, hash: str, journal: Sequence[Any]) -> dict[str, str]:
     for moment in walk(host.flows, hash, journal, seen):
         for step in seen:
             node = moment.graph.node(step.step)
-            if step.status == "succeeded" and _acts(node):
-                found[step.address] = _effect(node)
+            if step.status == "succeeded" and acts(node):
+                found[step.address] = effect_of(node)
         seen.clear()
     return found
 
@@ -96,10 +96,10 @@ def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:
     def note(moment: Moment, seen: Sequence[Observation], is_later: bool) -> None:
         for step in seen:
             node = moment.graph.node(step.step)
-            if not _acts(node) or (step.address.endswith(COMPENSATION) and not is_undo):
+            if not acts(node) or (step.address.endswith(COMPENSATION) and not is_undo):
                 continue
             if is_later or within(step.address, at) or step.status not in _OVER:
-                acted[step.address] = _effect(node)
+                acted[step.address] = effect_of(node)
             else:
                 acted.pop(step.address, None)
 
@@ -147,11 +147,3 @@ def _cleanups(graph: Graph, state: State) -> Iterator[str]:
 
 def _state_at(host: Host, hash: str, journal: Sequence[Any]) -> tuple[Graph, State]:
     return state_at(host.flows, hash, journal, len(journal))
-
-
-def _acts(node: Node) -> bool:
-    return not node.plumbing and node.action in ("task", "approval", "wait")
-
-
-def _effect(node: Node) -> str:
-    return node.effect if node.action == "task" else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.attempts.failures import (
     failed_compensations,
     is_over_call_limit,
 )
-from flowengine.engines.executions.linked_flows import read, unpacked
+from flowengine.engines.executions.linked_flows import read, unit_at, unpacked, walk
 from flowengine.engines.executions.snapshots import read_index, read_snapshot
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
 from flowengine.engines.interventions.retracing import (
@@ -24,6 +24,7 @@ from flowengine.engines.interventions.retracing import (
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 from flowengine.kernel.notation.addresses import COMPENSATION
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from flowengine.engines.running.driving import Driving
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
+    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.moving.obstacles import Obstacle
 
 
@@ -50,6 +53,8 @@ def retried(
     flow: Flow | LoadedFlow | str | PathLike[str] | None,
     who: Actor,
     resources: Mapping[str, Any] | None = None,
+    *,
+    repeat_once: bool = False,
 ) -> Execution:
     """Return a failed execution that is about to start again, with its lease.
 
@@ -58,7 +63,7 @@ def retried(
     linked = None if flow is None else _form(host, execution, flow)
     driven = driving.loaded(execution, resources)
     try:
-        retry(host, driven, steps, linked, who)
+        retry(host, driven, steps, linked, who, repeat_once=repeat_once)
     except BaseException:
         host.keeper.release(driven.leases)
         raise
@@ -81,6 +86,8 @@ def retry(
     steps: Sequence[str],
     linked: LinkedFlow | None,
     who: Actor,
+    *,
+    repeat_once: bool = False,
 ) -> None:
     """Take a failed execution back to where it failed, and restart the failed steps.
 
@@ -90,14 +97,17 @@ def retry(
         steps: Addresses of the steps to restart. Empty: everything that failed.
         linked: A fixed version of the flow to continue with. None: the one that failed.
         who: The actor.
+        repeat_once: Whether calls with effect `once` may be repeated. See `repeated_calls`.
 
     Raises:
-        Conflict: It has not failed, or it cannot be restarted in place.
+        Conflict: It has not failed, it cannot be restarted in place, or it would repeat calls.
         NotFound: No step exists at the address.
     """
     held = held_failures(
         host, execution.id, execution.state["status"], execution.linked.hash, steps
     )
+    if not repeat_once:
+        _check_nothing_repeated(host, execution, held, " --file FILE" if linked else "")
     now = host.clock.now()
     event = event_of(held, now, execution.state["last"], who.user)
     queue = [event]
@@ -146,6 +156,69 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
         raise NotFound(f"{refused.message} in execution {execution}", hint=hint) from None
 
 
+class RepeatedCalls(NamedTuple):
+    """What a retry repeats because it begins a flow or an agent anew.
+
+    One begins anew that has ended with an outcome which its step does not route, such as an agent
+    whose turns are used up. Otherwise, all that has succeeded is kept.
+    """
+
+    succeeded: Mapping[str, str]
+    """Address of a step that has succeeded in one of them → the effect of its call."""
+    refused: str | None
+    """The last call in one of them that an exhausted budget refused."""
+
+
+def repeated_calls(host: Host, hash: str, journal: Sequence[Any], held: Held) -> RepeatedCalls:
+    """Return what a retry would repeat.
+
+    Args:
+        host: Provides the flows.
+        hash: Of the flow at the beginning of the execution.
+        journal: Of the execution.
+        held: The state in which the retry begins.
+    """
+    view = View(held.graph, held.state)
+    anew, succeeded, refused = [], dict[str, str](), None
+    for address in held.addresses:
+        number = unit_at(held.graph, held.state, address)
+        unit = {} if number is None else held.state["units"][number]
+        begins = unit.get("then", [""])[0] == "attempt"
+        if begins and view.node(view.act_of(unit)).child >= 0:
+            anew.append(f"{address}/")
+    seen: list[Observation] = []
+    for moment in walk(host.flows, hash, journal, seen) if anew else ():
+        for step in seen:
+            if not step.address.startswith(tuple(anew)):
+                continue
+            node = moment.graph.node(step.step)
+            if step.error is not None and step.error["type"] == "BudgetExceeded":
+                refused = step.address
+            elif step.status == "succeeded" and acts(node):
+                succeeded[step.address] = effect_of(node)
+        seen.clear()
+    return RepeatedCalls(succeeded, refused)
+
+
+def _check_nothing_repeated(host: Host, execution: Execution, held: Held, file: str) -> None:
+    journal = read(host.store, execution.id)
+    calls = repeated_calls(host, execution.linked.hash, journal, held)
+    once = [address for address, effect in calls.succeeded.items() if effect == "once"]
+    if not once:
+        return
+    short = host.store.short_execution(execution.id)
+    hint = f"repeat them: flowengine retry {short} --repeat-once{file}"
+    if calls.refused is not None:
+        at = f"{fork_at(short, calls.refused)} --file FILE"
+        hint = f"continue with the refused call in a new execution: {at}. Or {hint}"
+    more = f" and {len(once) - _NAMED} more" if len(once) > _NAMED else ""
+    raise Conflict(
+        f"a retry of execution {execution.id} begins {', '.join(held.addresses)} anew and repeats "
+        f"calls with effect 'once' that have succeeded: {', '.join(once[:_NAMED])}{more}",
+        hint=Hint(hint),
+    )
+
+
 def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who: Actor) -> Any:
     """Return the event that continues an execution with a fixed flow, checked like an upgrade.
 
@@ -191,7 +264,7 @@ def _why(obstacle: Obstacle, failed: Sequence[str]) -> str:
 
 LASTING = frozenset(
     {
-        *("AssertionError", "BudgetExceeded", "ExpressionError"),
+        *("AssertionError", "BudgetExceeded", "ExpressionError", "MaxTurns"),
         *("Damaged", "UnsupportedFormat", "UrlRefused"),
     }
 )
@@ -200,6 +273,8 @@ document or address that remains the same. The number of a tool's calls is also 
 
 
 _UNDOING = {"not_undone", "undone_by"}
+_NAMED = 3
+"""Maximum number of repeated calls that an error names."""
 
 
 _MOST_POINTS = 1000
@@ -331,6 +406,16 @@ def _is_about_values(error: ErrorData) -> bool:
     data = error.get("data")
     is_named = isinstance(data, dict) and data.get("field") is not None
     return is_named and error["type"] in ("ValidationError", "Refused")
+
+
+def acts(node: Node) -> bool:
+    """Return whether a step calls something, asks a person or waits."""
+    return not node.plumbing and node.action in ("task", "approval", "wait")
+
+
+def effect_of(node: Node) -> str:
+    """Return the effect of a step's call. Empty: it calls nothing."""
+    return node.effect if node.action == "task" else ""
 
 
 def fork_at(id: str, where: str | None) -> str:

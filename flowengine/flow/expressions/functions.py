@@ -6,6 +6,7 @@ import datetime
 import json as json_library
 import math
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -251,10 +252,13 @@ def marked(value: Plain, source: Plain) -> str:
 def _answering(name: str, module: str = "call_answers") -> Callable[..., Plain]:
     """Return a function of a module of `flowengine.sdk`, which is imported when it is called."""
 
+    @cache
+    def function() -> Callable[..., Plain]:
+        found: Callable[..., Plain] = getattr(import_module(f"flowengine.sdk.{module}"), name)
+        return found
+
     def call(*arguments: Plain) -> Plain:
-        function = getattr(import_module(f"flowengine.sdk.{module}"), name)
-        answer: Plain = function(*arguments, json)
-        return answer
+        return function()(*arguments, json)
 
     return call
 

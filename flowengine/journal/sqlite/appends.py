@@ -257,15 +257,16 @@ def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflic
 
 def _write_index(connection: sqlite3.Connection, number: int, append: Append) -> None:
     """Update the data shown in lists, after the events are written."""
-    places = cache(lambda: text_places(_numbered(append)))
-    for record in append.opened:
-        _open_wait(connection, append.execution, number, record, places)
-    for closed in append.closed:
-        _close_wait(connection, append.execution, number, closed, places)
+    if append.opened or append.closed or append.taken:
+        places = cache(lambda: text_places(_numbered(append)))
+        for record in append.opened:
+            _open_wait(connection, append.execution, number, record, places)
+        for closed in append.closed:
+            _close_wait(connection, append.execution, number, closed, places)
+        for message in append.taken:
+            _take(connection, number, append.seq, message, places)
     for signal, key in append.keys:
         connection.execute(queries.ADD_KEY, (signal, key, number, WHOLE_LIFE))
-    for message in append.taken:
-        _take(connection, number, append.seq, message, places)
     for sent in append.sent:
         connection.execute(queries.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
     if append.claims:
