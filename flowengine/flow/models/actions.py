@@ -215,6 +215,9 @@ class Asking(Part):
         description="JSON Schema of a form. It is required for choices that approve.",
         examples=[{"properties": {"cost_center": {"type": "string"}}}],
     )
+    need: PositiveOrExpression = Field(
+        default=1, description="The number of approving votes required.", examples=[2]
+    )
     choices: list[Choice] = Field(
         default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
         min_length=1,
@@ -230,9 +233,6 @@ class Asking(Part):
         default=None,
         description="Users and groups that must not decide. Takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
-    )
-    need: PositiveOrExpression = Field(
-        default=1, description="The number of approving votes required.", examples=[2]
     )
     claim: bool = Field(
         default=False, description="Whether it must be claimed before a decision.", examples=[True]
@@ -353,10 +353,14 @@ class AskBeforeCall(AskFirst):
     """Requires an approval before a tool is called."""
 
     choices: list[Choice] = Field(
-        default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
+        default_factory=lambda given: [
+            Choice(id=id)
+            for id in ("approve", "reject", RESPOND)
+            if id != RESPOND or given.get("need") == 1
+        ],
         min_length=1,
-        description="The choices. Default: `approve`, `reject`, and `respond`, which supplies the "
-        "result instead of the call.",
+        description="The choices. Default: `approve`, `reject` and, without `need`, `respond`, "
+        "which supplies the result instead of the call.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     title: Template | None = Field(
@@ -387,6 +391,11 @@ class AskBeforeCall(AskFirst):
             yield MappingProblem("edit", "E103", message)
         choices = given.get("choices")
         for one in choices if isinstance(choices, list) else ():
+            if RESPOND in (one, isinstance(one, dict) and one.get("id")) and need != 1:
+                message = (
+                    f"{RESPOND!r} cannot be combined with 'need': one person would decide alone"
+                )
+                yield MappingProblem("choices", "E103", message)
             counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("counts_as")
             if counts not in (None, False, "other"):
                 message = f"{RESPOND!r} gives a result instead of the call: it counts as 'other'"
