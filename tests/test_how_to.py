@@ -18,7 +18,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "durability", "server",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/errors", "language/subflows",
+    "language/environments", "language/errors", "language/subflows",
 ]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
@@ -32,7 +32,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
         yield terminal
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=[page.stem for page in PLAYED])
+@pytest.mark.parametrize("page", PLAYED, ids=[str(page.relative_to(DOCS)) for page in PLAYED])
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
 ) -> None:
