@@ -16,7 +16,7 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "browser", "durability", "environments", "sandboxes", "server",
+    "agents", "browser", "documents", "durability", "environments", "sandboxes", "server",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
     "language/environments", "language/errors", "language/subflows",
 ]  # fmt: skip
