@@ -18,7 +18,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "browser", "documents", "durability", "environments", "sandboxes", "server",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/environments", "language/errors", "language/subflows",
+    "language/environments", "language/errors", "language/subflows", "sizing",
 ]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
