@@ -16,9 +16,10 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "browser", "documents", "durability", "environments", "sandboxes", "server",
+    "agents", "browser", "documents", "durability", "environments", "extending",
+    "sandboxes", "server", "sizing",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/environments", "language/errors", "language/subflows", "sizing",
+    "language/environments", "language/errors", "language/subflows",
 ]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
