@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sqlite3
-import subprocess
-import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,14 +30,11 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
             yield f"{page.relative_to(ROOT)}:{line}", match[1]
 
 
-PLUGIN = "    sql:\n"
-"""Part of the only flow that needs the package of `docs/extending.md`."""
 GUIDES = tuple(f"docs/{name}.md" for name in PLAYED)
 FLOWS = [
     (place, text)
     for place, text in blocks("yaml")
     if re.match(r"(#.*\n)?flowengine: 1\n", text)
-    and PLUGIN not in text
     and not place.startswith("docs/from/")  # run with their modules by test_transcripts.py
     and not place.startswith(
         ("README.md", "docs/tutorial/", "docs/how-to/")
@@ -110,31 +101,6 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", word).strip().lower().replace(" ", "-") for word in words}
 
 
-@pytest.mark.endurance
-def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) -> None:
-    [module] = [text for _, text in blocks("python") if "class Sql(StepKind)" in text]
-    [project] = [tomllib.loads(text) for _, text in blocks("toml") if "flowengine-sql" in text]
-    [flow] = [text for _, text in blocks("yaml") if PLUGIN in text]
-    site = install(tmp_path / "site", module, project["project"])
-    (tmp_path / "customers.yaml").write_text(flow)
-    with sqlite3.connect(tmp_path / "customers.db") as database:
-        database.execute("create table customers (name, city)")
-        rows = [("Zoé", "Lyon"), ("Ana", "Lyon"), ("Ben", "Oslo")]
-        database.executemany("insert into customers values (?, ?)", rows)
-    database.close()
-
-    done = subprocess.run(
-        [Path(sys.executable).with_name("flowengine"), "run", "customers.yaml", "-i", "city=Lyon"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (done.returncode, done.stdout) == (0, "names: [Ana, Zoé]\n"), done.stderr
-
-
 def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     flows = re.findall(r"^```yaml\n# (\w+.yaml)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -149,23 +115,6 @@ def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> N
         assert (done.out, done.err) == (expected, ""), program
 
     assert len(programs) == page.count("```python")
-
-
-def install(site: Path, module: str, project: dict[str, Any]) -> Path:
-    """Create an installed package: its module, metadata and entry points."""
-    info = site / "flowengine_sql-1.0.dist-info"
-    info.mkdir(parents=True)
-    (site / "flowengine_sql.py").write_text(module)
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    (info / "entry_points.txt").write_text(
-        "".join(
-            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-            for group, entries in project["entry-points"].items()
-        )
-    )
-    return site
 
 
 def test_the_page_of_states_is_that_of_the_tables() -> None:

@@ -16,12 +16,15 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "durability", "server",
+    "agents", "browser", "documents", "durability", "environments", "extending",
+    "sandboxes", "server", "sizing",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/errors", "language/subflows",
+    "language/environments", "language/errors", "language/subflows",
 ]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
+SELDOM = ["browser"]
+"""Guides whose examples are expensive."""
 
 
 @pytest.fixture
@@ -32,7 +35,14 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
         yield terminal
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=[page.stem for page in PLAYED])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.endurance] if page.stem in SELDOM else [])
+        for page in PLAYED
+    ],
+    ids=[str(page.relative_to(DOCS)) for page in PLAYED],
+)
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
 ) -> None:

@@ -39,8 +39,8 @@ CODES = {
 }  # fmt: skip
 """What a transcript has for an exit code."""
 UNITS = ((1440, "d"), (60, "h"), (1, "m"))
-NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(")
-"""Marks programs that rely on the end of their process for cleanup."""
+NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(|\bmanager\(\)")
+"""Marks programs that rely on the end of their process for cleanup, or on their own manager."""
 
 
 class Exchange(NamedTuple):

@@ -19,6 +19,7 @@ from flowengine_envs.documents.html_parts import (
     HtmlList,
     TableText,
     as_shown,
+    end_head,
     paragraphs,
     put_first,
     spans_of,
@@ -133,6 +134,7 @@ def convert_text(text: str, out: Writer, base: str = "", address: Address | None
         return
     if root is None:
         return
+    end_head(root)
     given = root.find(".//base[@href]")
     if given is not None:
         base = urljoin(base, given.get("href"))

@@ -4,10 +4,41 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import dropwhile
 from typing import Any
 
 from flowengine_envs.documents.text import shown
 from flowengine_envs.documents.word_styles import numbered
+
+# Elements after which the head of a page continues. Any other element begins the body.
+#
+# Source: HTML Living Standard, 13.2.6.4.4 (the insertion mode "in head").
+
+_IN_HEAD = frozenset(
+    {
+        *("base", "basefont", "bgsound", "link", "meta", "noframes", "noscript", "script", "style"),
+        *("template", "title"),
+    }
+)
+
+
+def end_head(root: Any) -> None:
+    """Move elements that end the head into the body.
+
+    Without a `<body>`, the parser leaves elements in the head that are newer than itself, such as
+    `main`.
+    """
+    head, body = root.find("head"), root.find("body")
+    beyond = [] if head is None else [*dropwhile(lambda item: item.tag in _IN_HEAD, head)]
+    if not beyond:
+        return
+    if body is None:
+        body = root.makeelement("body")
+        root.append(body)
+    beyond[-1].tail = (beyond[-1].tail or "") + (body.text or "")
+    body.text = None
+    body[:0] = beyond
+
 
 # The main content of a page, which is moved before menus, search boxes and sidebars.
 #
