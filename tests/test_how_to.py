@@ -16,7 +16,7 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "durability", "models", "server", "testing",
+    "agents", "durability", "evals", "models", "server", "testing",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
     "language/errors", "language/subflows", "language/tools", "server/api",
 ]  # fmt: skip
@@ -32,7 +32,9 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
         yield terminal
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=[page.stem for page in PLAYED])
+@pytest.mark.parametrize(
+    "page", PLAYED, ids=[page.relative_to(DOCS).with_suffix("").as_posix() for page in PLAYED]
+)
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
 ) -> None:
