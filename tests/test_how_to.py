@@ -16,7 +16,7 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "durability", "evals", "models", "server", "testing",
+    "agents", "durability", "evals", "models", "server", "testing", "tool-environment",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
     "language/errors", "language/subflows", "language/tools", "server/api",
 ]  # fmt: skip
