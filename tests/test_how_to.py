@@ -18,7 +18,7 @@ PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "durability", "evals", "models", "server", "testing", "tool-environment",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/errors", "language/subflows", "language/tools", "server/api",
+    "language/errors", "language/subflows", "language/tools", "server/api", "server/users",
 ]  # fmt: skip
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
