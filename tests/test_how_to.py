@@ -16,10 +16,12 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "durability", "evals", "models", "server", "testing", "tool-environment",
+    "agents", "durability", "evals", "models", "server", "temporal", "testing", "tool-environment",
     "language/approvals", "language/budgets", "language/control-flow", "language/locks",
     "language/errors", "language/subflows", "language/tools", "server/api", "server/users",
 ]  # fmt: skip
+SELDOM = {"temporal"}
+"""Those that cost much, because they start servers. They are played in every twentieth commit."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
 
@@ -33,7 +35,12 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
 
 
 @pytest.mark.parametrize(
-    "page", PLAYED, ids=[page.relative_to(DOCS).with_suffix("").as_posix() for page in PLAYED]
+    "page",
+    [
+        pytest.param(page, id=name, marks=[pytest.mark.endurance] if name in SELDOM else [])
+        for page in PLAYED
+        for name in [page.relative_to(DOCS).with_suffix("").as_posix()]
+    ],
 )
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal
