@@ -49,11 +49,12 @@ fix: $(READY)  ## Format, and repair what can be repaired.
 
 # In an environment of its own: .venv has exactly what the tests need. Without --quiet, which would
 # hide warnings from strict mode, so that a broken link would not fail.
+SITE ?= build/site
 docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in build/site.
 	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/docs
 	@$(or $(UV),$(BIN)/uv) pip sync --quiet --python .venv/docs requirements/docs.txt
-	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
-	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --site-dir "$(SITE)"
+	@echo "docs: $(SITE)/index.html; with the search: $(PYTHON) -m http.server --directory $(SITE)"
 
 site: docs  ## Keep the documentation of this version in the branch gh-pages, beside those of others.
 	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases \

@@ -8,9 +8,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import griffe
+from docs_links import linked  # mkdocs has this directory on the path while it loads a hook
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -33,7 +35,13 @@ API = (
     "flowengine.tool_environment",
     "flowengine_envs",
 )
-"""Packages whose public names are documented."""
+"""Packages whose public names are documented. A name alone means that of the first one."""
+GROUPS = ("executions", "approvals", "budgets", "flows", "sessions")
+"""Properties of an engine and of a client whose classes have methods of it."""
+VARIABLES = {"engine": "Engine", "client": "Client", "context": "StepContext"}
+"""Variables of the guides, and their classes."""
+NOT_LINKED = ("api/", "codes/", "decisions/", "files/", "from/")
+"""Pages that are no guides, or name classes of other libraries."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".md": "markdown", ".json": "json"}
 
 
@@ -44,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["codes/index.md"] = _listed("Error codes", codes)
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     pages["decisions/index.md"] = _listed("Decisions", decisions)
-    pages |= _api()
+    pages |= _api()[0]
     for file in files.documentation_pages():
         for target in _outside(file.src_uri, file.content_string):
             pages[_page(target)] = _shown(target)
@@ -66,6 +74,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(moved, markdown)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the names of the Python API in a guide."""
+    return html if page.file.src_uri.startswith(NOT_LINKED) else linked(html, _api()[1])
+
+
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
@@ -76,22 +89,35 @@ def _listed(title: str, paths: list[Path]) -> str:
     return f"# {title}\n\n" + "\n".join(lines) + "\n"
 
 
-def _api() -> dict[str, str]:
-    """Return a page of each public package, with the documentation of each of its names.
+@cache
+def _api() -> tuple[dict[str, str], dict[str, str]]:
+    """Return a page of each public package, and the identifier of each name as guides spell it.
 
     Raises:
         PluginError: A public name has no docstring.
     """
-    loader = griffe.GriffeLoader(search_paths=[ROOT, ROOT / "nodes", ROOT / "envs"])
+    loader = griffe.GriffeLoader(
+        search_paths=[ROOT, ROOT / "nodes", ROOT / "envs"],
+        extensions=griffe.load_extensions(ROOT / "scripts" / "docs_client.py"),
+    )
     for package in ("flowengine", "flowengine_envs"):
         loader.load(package)
     loader.resolve_aliases()
     written: dict[str, str] = {}
-    pages = {
-        f"api/{name}.md": _package(name, loader.modules_collection[name], written) for name in API
-    }
+    names: dict[str, str] = {}
+    pages = {}
+    for name in API:
+        package = loader.modules_collection[name]
+        pages[f"api/{name}.md"] = _package(name, package, written)
+        for member in _exported(package):
+            _spell(names, member, f"{name}.{member.name}")
+            if member.name[:1].isupper() and not member.name.isupper():  # not a word of flow files
+                _spell(names, member, member.name)
+    for variable, of in VARIABLES.items():
+        _spell(names, loader.modules_collection["flowengine"].members[of], variable)
+        del names[variable]
     lines = [f"- [{name}]({name}.md)" for name in API]
-    return pages | {"api/index.md": "# Python API\n\n" + "\n".join(lines) + "\n"}
+    return pages | {"api/index.md": "# Python API\n\n" + "\n".join(lines) + "\n"}, names
 
 
 def _package(name: str, package: griffe.Module, written: dict[str, str]) -> str:
@@ -100,16 +126,49 @@ def _package(name: str, package: griffe.Module, written: dict[str, str]) -> str:
     Args:
         written: Where a name is defined → the page that documents it already. It is completed.
     """
-    members = [package.members[str(member)] for member in package.exports or ()]
+    members = _exported(package)
     if missing := [path for one in members for path in _undocumented(one)]:
         raise PluginError(f"public names without a docstring: {', '.join(missing)}")
-    homes = {one.canonical_path: one.name for one in members}
+    groups = {group.canonical_path: group for one in members for group in _groups(one).values()}
+    homes = {one.canonical_path: one.name for one in [*members, *groups.values()]}
     here = [home for home in sorted(homes) if written.setdefault(home, name) == name]
-    linked = [f"[{homes[one]}]({written[one]}.md#{one})" for one in homes if one not in here]
+    others = [f"[{homes[one]}]({written[one]}.md#{one})" for one in homes if one not in here]
     parts = [f"# {name}", package.docstring.value if package.docstring else ""]
-    if linked:
-        parts.append(f"Also exported here: {', '.join(linked)}.")
+    if others:
+        parts.append(f"Also exported here: {', '.join(others)}.")
     return "\n\n".join([*parts, *(f"::: {home}" for home in here)]) + "\n"
+
+
+def _exported(package: griffe.Module) -> list[griffe.Object | griffe.Alias]:
+    return [package.members[str(member)] for member in package.exports or ()]
+
+
+def _groups(member: griffe.Object | griffe.Alias) -> dict[str, griffe.Object | griffe.Alias]:
+    """Return the classes of the groups of methods that an engine or a client has."""
+    found = {}
+    for name in GROUPS if member.is_class else ():
+        annotation = getattr(member.all_members.get(name), "annotation", None)
+        while isinstance(annotation, griffe.ExprSubscript):
+            annotation = annotation.left
+        if isinstance(annotation, griffe.Expr) and annotation.canonical_path.startswith("flow"):
+            found[name] = member.modules_collection[annotation.canonical_path]
+    return found
+
+
+def _spell(names: dict[str, str], member: griffe.Object | griffe.Alias, spelled: str) -> None:
+    """Add a name and the public names in it, unless an earlier package has them.
+
+    An attribute without a docstring is described by that of its class.
+    """
+    at = member.canonical_path
+    if names.setdefault(spelled, at) != at or not member.is_class:
+        return
+    groups = _groups(member)
+    for name, part in member.all_members.items():
+        if name in groups:
+            _spell(names, groups[name], f"{spelled}.{name}")
+        if part.is_public and (part.has_docstring or not name.endswith("_async")):
+            names[f"{spelled}.{name}"] = f"{at}.{name}" if part.has_docstring else at
 
 
 def _undocumented(member: griffe.Object | griffe.Alias) -> Iterator[str]:

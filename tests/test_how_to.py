@@ -16,15 +16,16 @@ from tests.transcripts import Terminal, play
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
-    "agents", "browser", "documents", "durability", "environments", "extending",
-    "sandboxes", "server", "sizing",
-    "language/approvals", "language/budgets", "language/control-flow", "language/locks",
-    "language/environments", "language/errors", "language/subflows",
+    "agents", "browser", "documents", "durability", "environments", "evals", "extending",
+    "models", "sandboxes", "server", "sizing", "temporal", "testing", "tool-environment",
+    "language/approvals", "language/budgets", "language/control-flow", "language/environments",
+    "language/errors", "language/locks", "language/subflows", "language/tools", "server/api",
+    "server/users",
 ]  # fmt: skip
+SELDOM = {"browser", "temporal"}
+"""Those that cost much, because they start servers. They are played in every twentieth commit."""
 PLAYED = [*PAGES, *(DOCS / f"{name}.md" for name in GUIDES)]
 """Pages that are played, each in its own directory."""
-SELDOM = ["browser"]
-"""Guides whose examples are expensive."""
 
 
 @pytest.fixture
@@ -38,10 +39,10 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.endurance] if page.stem in SELDOM else [])
+        pytest.param(page, id=name, marks=[pytest.mark.endurance] if name in SELDOM else [])
         for page in PLAYED
+        for name in [page.relative_to(DOCS).with_suffix("").as_posix()]
     ],
-    ids=[str(page.relative_to(DOCS)) for page in PLAYED],
 )
 def test_each_command_prints_what_its_page_shows(
     page: Path, tmp_path: Path, terminal: Terminal

@@ -22,7 +22,7 @@ def test_every_name_is_listed_and_every_hint_can_be_read(package: str) -> None:
     assert set(module.__all__) <= set(dir(module))
     assert {"Any", "TYPE_CHECKING", "annotations"}.isdisjoint(dir(module))
     for name in module.__all__:
-        for path, public in _with_methods(name, getattr(module, name)):
+        for path, public in public_functions(name, getattr(module, name)):
             assert isinstance(typing.get_type_hints(public), dict), path
 
 
@@ -43,7 +43,7 @@ def test_the_runner_is_found_under_its_old_name_with_a_warning() -> None:
         assert import_module("flowengine.metachain") is import_module("flowengine.runner")
 
 
-def _with_methods(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def public_functions(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield a class or function, and the public methods that this project defines."""
     if inspect.isfunction(value) or inspect.isclass(value):
         yield name, value

@@ -31,7 +31,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:#|//|<!--) ([\w./-]+)(?: -->)?\n")
 WAIT = re.compile(r'(?:(?:approval|question) |"id": ?")([0-9a-f]{4,})\b')
 """The ID of a wait at its first appearance in a transcript of the docs."""
-PORT = re.compile(r"\b(?:8000|8383)\b")
+PORT = re.compile(r"\b(?:7233|8000|8383)\b")
 """A port that a page of the docs names."""
 CODES = {
     0: "", 1: "(failed)", 2: "(usage)", 3: "(invalid)", 4: "(waiting)", 5: "(stalled)",
@@ -167,7 +167,8 @@ class Terminal:
             self._begin(line.removesuffix(" &"))
             return ""
         with patch.object(logging.getLogger(), "handlers", []):  # pytest's would take warnings
-            done = self._run(line)
+            # The client of Temporal keeps threads and files until its process ends.
+            done = (_in_shell if "temporal://" in line else self._run)(line)
         printed = (done.err + done.out).replace(f"{Path.cwd()}/", "")
         if "kill " in line:
             self._begun[-1].wait(30)
