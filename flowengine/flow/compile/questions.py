@@ -13,6 +13,7 @@ from flowengine.flow.compile.outcomes import counts_as
 from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions.types import resolve, self_contained
 from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
+from flowengine.flow.models.actions import RESPOND
 
 _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
            "attachments")  # fmt: skip
@@ -46,9 +47,10 @@ def asked(
         parts["escalate"] = _together_list(
             [_escalation(expressions, escalation, view) for escalation in given.escalate]
         )
-    parts["choices"] = _together_list(
-        [_choice(expressions, choice, view) for choice in given.choices]
-    )
+    choices = given.choices
+    if given.need != 1 and not given.has("choices"):  # nobody gives the result alone
+        choices = [choice for choice in choices if choice.id != RESPOND]
+    parts["choices"] = _together_list([_choice(expressions, choice, view) for choice in choices])
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
     if notifies:

@@ -215,9 +215,6 @@ class Asking(Part):
         description="JSON Schema of a form. It is required for choices that approve.",
         examples=[{"properties": {"cost_center": {"type": "string"}}}],
     )
-    need: PositiveOrExpression = Field(
-        default=1, description="The number of approving votes required.", examples=[2]
-    )
     choices: list[Choice] = Field(
         default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
         min_length=1,
@@ -233,6 +230,9 @@ class Asking(Part):
         default=None,
         description="Users and groups that must not decide. Takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
+    )
+    need: PositiveOrExpression = Field(
+        default=1, description="The number of approving votes required.", examples=[2]
     )
     claim: bool = Field(
         default=False, description="Whether it must be claimed before a decision.", examples=[True]
@@ -353,11 +353,7 @@ class AskBeforeCall(AskFirst):
     """Requires an approval before a tool is called."""
 
     choices: list[Choice] = Field(
-        default_factory=lambda given: [
-            Choice(id=id)
-            for id in ("approve", "reject", RESPOND)
-            if id != RESPOND or given.get("need") == 1
-        ],
+        default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
         description="The choices. Default: `approve`, `reject` and, without `need`, `respond`, "
         "which supplies the result instead of the call.",

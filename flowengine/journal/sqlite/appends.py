@@ -258,13 +258,7 @@ def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflic
 def _write_index(connection: sqlite3.Connection, number: int, append: Append) -> None:
     """Update the data shown in lists, after the events are written."""
     if append.opened or append.closed or append.taken:
-        places = cache(lambda: text_places(_numbered(append)))
-        for record in append.opened:
-            _open_wait(connection, append.execution, number, record, places)
-        for closed in append.closed:
-            _close_wait(connection, append.execution, number, closed, places)
-        for message in append.taken:
-            _take(connection, number, append.seq, message, places)
+        _write_waits(connection, number, append)
     for signal, key in append.keys:
         connection.execute(queries.ADD_KEY, (signal, key, number, WHOLE_LIFE))
     for sent in append.sent:
@@ -281,6 +275,17 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
         _set_snapshot(connection, number, append, append.snapshot)
+
+
+def _write_waits(connection: sqlite3.Connection, number: int, append: Append) -> None:
+    """Update what is waited for, and the messages that have arrived."""
+    places = cache(lambda: text_places(_numbered(append)))
+    for record in append.opened:
+        _open_wait(connection, append.execution, number, record, places)
+    for closed in append.closed:
+        _close_wait(connection, append.execution, number, closed, places)
+    for message in append.taken:
+        _take(connection, number, append.seq, message, places)
 
 
 def _numbered(append: Append) -> Iterator[tuple[int, bytes]]:
