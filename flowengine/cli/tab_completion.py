@@ -6,6 +6,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add_common, load
+from flowengine.cli.parsing.declared import together
 from flowengine.cli.terminal.output import first_line
 from flowengine.errors import FlowEngineError
 
@@ -36,7 +37,7 @@ def whole_parser() -> ArgumentParser:
         first, _, second = words.partition(" ")
         place = families[first] if second else commands
         one = place.add_parser(second or first, help=command.HELP, allow_abbrev=False)
-        command.configure(one)
+        together(*command.ARGUMENTS)(one)
         add_common(one, default=SUPPRESS)
         _add_completers(one)
     return parser

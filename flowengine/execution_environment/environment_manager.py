@@ -426,7 +426,7 @@ class EnvironmentManager:
             now = self._around.clock.monotonic()
             all_of_them = [
                 each
-                for record in self._records()
+                for record in builtins.list(self._books.records.values())
                 for each in (
                     [describe(instance, now) for instance in record.instances.values()]
                     or [describe_spec(record, now)]
@@ -640,9 +640,6 @@ class EnvironmentManager:
         if sweeping is not None:
             with contextlib.suppress(Exception):  # errors of a sweep that was not requested
                 await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
-
-    def _records(self) -> builtins.list[Record]:
-        return builtins.list(self._books.records.values())
 
     def _blocking(self, work: Coroutine[Any, Any, _Result], instead: str) -> _Result:
         return background().run(work, instead)

@@ -18,12 +18,12 @@ import httpx2
 
 from flowengine.sdk import NeedsApproval, Plain, StepError
 from flowengine.sdk.environments import LoginPage, Request
-from flowengine.sdk.logins import Login, LoginKey, held, usable, write_login
+from flowengine.sdk.logins import Login, LoginKey, held, logins_folder, usable, write_login
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import oauth
-from flowengine_envs.mcp.auth_config import MACHINE, OAuth, auth_of
 from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
 from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of
+from flowengine_envs.mcp.server_config import MACHINE, OAuth, auth_of
 
 _EARLY = 30.0
 """Seconds before its expiry at which a token is replaced."""
@@ -31,9 +31,42 @@ _LONGEST = 500
 """Characters of a server's text in a question."""
 _MOST_FAILURES = 100
 """Failed requests whose reason is kept until it is read."""
+_TICK = 2_000_000_000
+"""Nanoseconds within which two changes of a directory may have the same time."""
 _SESSION = "session"
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
+
+
+class _UsableLogin:
+    """The login that an execution uses, as `usable` returns it.
+
+    Files are only read after a login of this machine has changed, since a session needs its login
+    for each request. Every change replaces a file, and so changes the time of the directory.
+
+    Args:
+        key: As of `usable`.
+        execution: Likewise.
+    """
+
+    def __init__(self, key: LoginKey, execution: str) -> None:
+        self._key = key
+        self._execution = execution
+        self._login: Login | None = None
+        self._changed: int | None = None
+        """Time of the directory when the login was read, unless another change can have it too."""
+
+    def read(self) -> Login | None:
+        """Return the login. None: there is none."""
+        try:
+            changed = os.stat(logins_folder()).st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if changed != self._changed:
+            is_old = time.time_ns() - changed > _TICK
+            self._login = usable(self._key, self._execution)
+            self._changed = changed if is_old else None
+        return self._login
 
 
 class SessionTokens:
@@ -56,7 +89,7 @@ class SessionTokens:
         self._secret = None if auth.client_secret is None else auth.client_secret.reveal()
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
         shared = spec.scope == _SESSION
-        self._execution = "" if shared else spec.owner_id.partition("/")[0]
+        self._login = _UsableLogin(self._key, "" if shared else spec.owner_id.partition("/")[0])
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
         if auth.grant == MACHINE:
@@ -144,7 +177,7 @@ class SessionTokens:
         """Return the login to use, refreshed if it expires soon. None: there is none."""
         if self._machine is not None:
             return self._machine if self._machine.token is not None else None
-        login = usable(self._key, self._execution)
+        login = self._login.read()
         if login is None:
             return None
         missing = [scope for scope in self._auth.scopes if scope not in login.requested]

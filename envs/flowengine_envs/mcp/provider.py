@@ -191,7 +191,7 @@ class Mcp(Provider[McpSession | Sessions]):
         """Return whether a server has `auth: oauth`, with tokens of the user."""
         if "auth" not in config and "servers" not in config:
             return False
-        from flowengine_envs.mcp.auth_config import needs_user
+        from flowengine_envs.mcp.server_config import needs_user
 
         return needs_user(config)
 

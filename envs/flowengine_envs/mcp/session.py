@@ -310,7 +310,7 @@ class McpSession(Resource):
 
     async def _list_resources(self) -> list[dict[str, Plain]]:
         """Return all resources of the server."""
-        return await self._all("resources", lambda client, at: client.list_resources(cursor=at))
+        return await self._all("resources", lambda at, client: client.list_resources(cursor=at))
 
     list_resources = blocking(_list_resources)
     async_list_resources = awaitable(_list_resources)
@@ -318,7 +318,7 @@ class McpSession(Resource):
     async def _list_resource_templates(self) -> list[dict[str, Plain]]:
         """Return all templates of addresses of resources: `name`, `uriTemplate` and so on."""
         return await self._all(
-            "resource_templates", lambda client, at: client.list_resource_templates(cursor=at)
+            "resource_templates", lambda at, client: client.list_resource_templates(cursor=at)
         )
 
     list_resource_templates = blocking(_list_resource_templates)
@@ -341,7 +341,7 @@ class McpSession(Resource):
 
     async def _list_prompts(self) -> list[dict[str, Plain]]:
         """Return all prompts of the server."""
-        return await self._all("prompts", lambda client, at: client.list_prompts(cursor=at))
+        return await self._all("prompts", lambda at, client: client.list_prompts(cursor=at))
 
     list_prompts = blocking(_list_prompts)
     async_list_prompts = awaitable(_list_prompts)
@@ -688,7 +688,7 @@ class McpSession(Resource):
         client = self._client
         if self._added and client is not None and client.server_capabilities.tools is None:
             return [*self._added.values()]  # A server without tools refuses to list them.
-        tools = await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        tools = await self._all("tools", lambda at, client: client.list_tools(cursor=at))
         hidden = [tool["name"] for tool in tools if tool["name"] in self._added]
         if hidden != self._hidden:
             self._hidden = hidden
@@ -696,7 +696,7 @@ class McpSession(Resource):
         return [*self._added.values(), *(tool for tool in tools if tool["name"] not in self._added)]
 
     async def _all(
-        self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
+        self, what: str, page: Callable[[str | None, Client], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
         """Return the items of all pages of a list, which ends even if the server never ends it."""
         loop = asyncio.get_running_loop()
@@ -707,8 +707,7 @@ class McpSession(Resource):
         cursor: str | None = None
         for _ in range(_PAGES):
             seconds = None if until is None else max(0.0, until - loop.time())
-            at = cursor
-            answer = await self._ask(partial(_page, page, at), f"list of {what}", seconds)
+            answer = await self._ask(partial(page, cursor), f"list of {what}", seconds)
             new = _plain(getattr(answer, what))
             items += new
             size += sum(len(json.dumps(item)) for item in new)
@@ -730,12 +729,6 @@ class McpSession(Resource):
             f"{self.name}: list of {what}: the server lists more than {most}{named}",
             data={"limit": limit, "value": value},
         )
-
-
-async def _page(
-    page: Callable[[Client, str | None], Awaitable[Any]], at: str | None, client: Client
-) -> Any:
-    return await page(client, at)
 
 
 class _Forgotten(Exception):

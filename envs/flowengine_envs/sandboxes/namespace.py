@@ -90,7 +90,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only declared ones",
             "disk": "size of /tmp and of each file (RLIMIT_FSIZE), and the workspace is watched",
-            **_syscalls_held(),
+            **({"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}),
             **_processes_held(),
             **held_by_group(),
         }
@@ -349,10 +349,6 @@ def _readable(data: bytes) -> int:
     with open(sink, "wb") as file:
         file.write(data)
     return source
-
-
-def _syscalls_held() -> dict[Axis, str]:
-    return {"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}
 
 
 def _processes_held() -> dict[Axis, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import deciding
-from flowengine.cli.deciding import add_filters, for_others
+from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, fixed, many, section
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
@@ -27,30 +28,29 @@ class Approve:
 flowengine approve a7f3
 flowengine approve a7f3 --form cost_center=4711 --edit amount=1200 --comment "as agreed"
 flowengine approve --all --batch documents --dry-run"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=True)
-        later = parser.add_argument_group("later calls of the same tool")
-        later.add_argument(
-            "--grant",
-            metavar="NAME=PATTERN",
-            action="append",
-            type=read.assignment,
-            help="also approve calls whose argument matches ('*' matches anything but '/', '**' "
-            "anything). Arguments that are not named must be the same. May be repeated",
-        )
-        later.add_argument("--uses", metavar="N", type=int, help="only the next N")
-        later.add_argument(
-            "--expires", metavar="DURATION", help="only for this long, for example 2h"
-        )
-        later.add_argument(
-            "--scope",
-            choices=["execution", "flow"],
-            help="calls of this execution (default), or of all executions of the flow",
-        )
-        parser.set_defaults(counts_as="approve")
+    ARGUMENTS: Arguments = (
+        deciding.arguments(fills=True),
+        section(
+            "later calls of the same tool",
+            many(
+                "--grant",
+                "NAME=PATTERN",
+                "also approve calls whose argument matches ('*' matches anything but '/', '**' "
+                "anything). Arguments that are not named must be the same",
+                type=read.assignment,
+                default=None,
+            ),
+            arg("--uses", "N", "only the next N", type=int),
+            arg("--expires", "DURATION", "only for this long, for example 2h"),
+            arg(
+                "--scope",
+                None,
+                "calls of this execution (default), or of all executions of the flow",
+                choices=["execution", "flow"],
+            ),
+        ),
+        fixed(counts_as="approve"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -69,12 +69,10 @@ class Reject:
     EXAMPLE = """\
 flowengine reject a7f3 --comment "not this year"
 flowengine reject a7f3 --attach scan.pdf --as ben"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=False)
-        parser.set_defaults(counts_as="reject")
+    ARGUMENTS: Arguments = (
+        deciding.arguments(fills=False),
+        fixed(counts_as="reject"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -93,18 +91,16 @@ class Respond:
     EXAMPLE = """\
 flowengine respond 4c1d --value "done by hand"
 flowengine respond 4c1d --value @result.json --comment "paid in cash\""""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=False)
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        deciding.arguments(fills=False),
+        arg(
             "--value",
-            metavar="VALUE|@FILE",
+            "VALUE|@FILE",
+            "the result, which the flow or the agent continues with: JSON, or the text itself if "
+            "it may be text",
             required=True,
-            help="the result, which the flow or the agent continues with: JSON, or the text itself "
-            "if it may be text",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -123,18 +119,17 @@ class ApprovalsList:
     EXAMPLE = """\
 flowengine approvals list --mine
 flowengine approvals list --flow expense --status closed --limit 10"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        add_filters(parser)
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        FILTERS,
+        arg(
             "--status",
+            None,
+            "default: pending",
             choices=["pending", "closed", "all"],
             default="pending",
-            help="default: pending",
-        )
-        read.add_limit(parser)
+        ),
+        read.LIMIT,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -190,11 +185,7 @@ class ApprovalsShow:
 
     HELP = "show an approval: its subject, assignees and decision"
     EXAMPLE = "flowengine approvals show a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("wait", metavar="ID", help="its id, or any unambiguous prefix")
+    ARGUMENTS: Arguments = (arg("wait", "ID", "its id, or any unambiguous prefix"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -231,18 +222,16 @@ class ApprovalsDecide:
 flowengine approvals decide a7f3 --choice later
 flowengine approvals decide 09be --choice result --value '{"id": 7}'
 flowengine approvals decide 4c1d --choice respond --value "done by hand\""""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("--choice", metavar="CHOICE", required=True, help="id of the choice")
-        deciding.configure(parser, fills=True)
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("--choice", "CHOICE", "id of the choice", required=True),
+        deciding.arguments(fills=True),
+        arg(
             "--value",
-            metavar="VALUE|@FILE",
-            help="with the choice 'result' of a question, or 'respond' of a call: the output "
-            "to record for the step, as JSON, or as the text itself if it may be text",
-        )
+            "VALUE|@FILE",
+            "with the choice 'result' of a question, or 'respond' of a call: the output to "
+            "record for the step, as JSON, or as the text itself if it may be text",
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -257,13 +246,10 @@ flowengine approvals decide 4c1d --choice respond --value "done by hand\""""
 class _Ownership:
     """The arguments of `approvals claim`, `release` and `delegate`."""
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add them."""
-        parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous prefix")
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
+    ARGUMENTS: Arguments = (
+        arg("wait", "ID", "an approval, by any unambiguous prefix"),
+        read.on_behalf(),
+    )
 
 
 def _say(session: CliSession, wait: WaitInfo) -> int:
@@ -326,21 +312,11 @@ class ApprovalsDelegate(_Ownership):
     EXAMPLE = """\
 flowengine approvals delegate a7f3 --to user:ana
 flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _Ownership.configure(parser)
-        parser.add_argument(
-            "--to",
-            metavar="USER",
-            required=True,
-            type=read.user,
-            help="who decides instead: user:NAME",
-        )
-        parser.add_argument(
-            "--comment", metavar="TEXT", help="the reason, kept with the delegation"
-        )
+    ARGUMENTS: Arguments = (
+        *_Ownership.ARGUMENTS,
+        arg("--to", "USER", "who decides instead: user:NAME", required=True, type=read.user),
+        arg("--comment", "TEXT", "the reason, kept with the delegation"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -361,16 +337,14 @@ class GrantsList:
 
     HELP = "list grants: approvals of later calls, and how often they were used"
     EXAMPLE = "flowengine grants list 01k8xq3zn3m0"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "execution",
-            metavar="ID",
+            "ID",
+            "the execution (default: grants for all executions of a flow)",
             nargs="?",
-            help="the execution (default: grants for all executions of a flow)",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -409,16 +383,10 @@ class GrantsRevoke:
 
     HELP = "revoke a grant: the next call needs an approval again"
     EXAMPLE = "flowengine grants revoke a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "grant", metavar="ID", help="the grant, by any unambiguous prefix of its id"
-        )
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
+    ARGUMENTS: Arguments = (
+        arg("grant", "ID", "the grant, by any unambiguous prefix of its id"),
+        read.on_behalf(),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

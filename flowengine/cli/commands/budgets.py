@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.kernel.notation.accounts import UNITS
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
 
 class Budgets:
@@ -18,14 +19,10 @@ class Budgets:
 
     HELP = "list the budgets that executions share, and what was used of them"
     EXAMPLE = "flowengine budgets user:ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("key", metavar="KEY", nargs="?", help="only budgets with this key")
-        parser.add_argument(
-            "--past", action="store_true", help="include those whose period is over"
-        )
+    ARGUMENTS: Arguments = (
+        arg("key", "KEY", "only budgets with this key", nargs="?"),
+        flag("--past", "include those whose period is over"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import flowengine
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many
 from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
@@ -40,35 +41,24 @@ flowengine chat --lazy
 flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
 flowengine chat --resume 01k8xq7mf4jb"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "file",
-            metavar="FILE",
+            "FILE",
+            "a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
             nargs="?",
-            help="a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
-        )
-        parser.add_argument("--agent", metavar="NAME", help="which of its agents")
-        parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
-        parser.add_argument(
+        ),
+        arg("--agent", "NAME", "which of its agents"),
+        arg("--resume", "ID", "an earlier conversation"),
+        flag(
             "--lazy",
-            action="store_true",
-            help="open each environment on its first use, even if the file opens it at the start",
-        )
-        read.add_model(parser)
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE",
-            action="append",
-            type=read.given_input,
-            default=[],
-            help="an input of the file (may be repeated)",
-        )
-        read.add_workdir(parser)
-        read.add_linger(parser)
+            "open each environment on its first use, even if the file opens it at the start",
+        ),
+        read.MODEL,
+        many("-i --input", "NAME=VALUE|@FILE", "an input of the file", type=read.given_input),
+        read.WORKDIR,
+        read.LINGER,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing.arguments import flow_named
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.sdk.visible_text import printable
 
@@ -26,20 +27,16 @@ class Check:
 flowengine check expense.yaml
 flowengine check --strict flows
 flowengine check --print expense.yaml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "files",
-            metavar="FILE",
+            "FILE",
+            "flow files or directories of them, or the host policies in a policies.yaml",
             nargs="+",
-            help="flow files or directories of them, or the host policies in a policies.yaml",
-        )
-        parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
-        parser.add_argument(
-            "--print", action="store_true", help="print the files with all short forms written out"
-        )
+        ),
+        flag("--strict", "treat warnings as errors"),
+        flag("--print", "print the files with all short forms written out"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -174,16 +171,14 @@ class Explain:
     EXAMPLE = """\
 flowengine explain E202
 flowengine explain"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "codes",
-            metavar="CODE",
+            "CODE",
+            "codes such as E202 or W305. Without one, all codes are listed",
             nargs="*",
-            help="codes such as E202 or W305. Without one, all codes are listed",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

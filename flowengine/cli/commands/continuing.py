@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, show_error
 from flowengine.cli.views.outcome import EXIT_CODES, as_object
@@ -33,28 +34,23 @@ class Resume:
 flowengine resume 01k8xq7mf4jb
 flowengine resume 01k8xq7mf4jb --on-crash retry
 flowengine resume --due --linger 0s"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", nargs="?", help="its id, or any unambiguous prefix"
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", "its id, or any unambiguous prefix", nargs="?"),
+        flag(
             "--due",
-            action="store_true",
-            help="instead of an id: every execution with a due timer or schedule, an unprocessed "
+            "instead of an id: every execution with a due timer or schedule, an unprocessed "
             "decision or message, or a process that died (for cron and systemd timers)",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--on-crash",
+            None,
+            "how to answer questions about steps that a crash left uncertain (default: ask at "
+            "the terminal)",
             choices=["ask", "retry", "fail"],
             default="ask",
-            help="how to answer questions about steps that a crash left uncertain (default: "
-            "ask at the "
-            "terminal)",
-        )
-        add_driving(parser)
+        ),
+        read.DRIVING,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -100,20 +96,17 @@ class Retry:
 flowengine retry 01k8xq7mf4jb
 flowengine retry 01k8xq7mf4jb --step 'each[invoice.pdf]'
 flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous prefix")
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        read.EXECUTION,
+        many(
             "--step",
-            metavar="ADDRESS",
-            action="append",
-            help="only the failures in this step (may be repeated). If there are none, the step "
-            "itself runs again",
-        )
-        parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
-        add_driving(parser)
+            "ADDRESS",
+            "only the failures in this step. If there are none, the step itself runs again",
+            default=None,
+        ),
+        arg("--file", "FILE", "continue with a fixed flow file"),
+        read.DRIVING,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -145,24 +138,16 @@ class Fork:
     EXAMPLE = """\
 flowengine fork 01k8xq7mf4jb --from-step review
 flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yaml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", help="the old execution, which is not changed"
-        )
-        parser.add_argument(
-            "--from-step", metavar="ADDRESS", required=True, help="address of the step"
-        )
-        read.add_assignments(
-            parser, "--set", "write state before the step starts (may be repeated)"
-        )
-        parser.add_argument("--file", metavar="FILE", help="continue with a changed flow file")
-        parser.add_argument("--id", metavar="ID", help="id of the new execution")
-        read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
-        read.add_workdir(parser)
-        add_driving(parser)
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", "the old execution, which is not changed"),
+        arg("--from-step", "ADDRESS", "address of the step", required=True),
+        many("--set", "K=V", "write state before the step starts", type=read.assignment),
+        arg("--file", "FILE", "continue with a changed flow file"),
+        arg("--id", "ID", "id of the new execution"),
+        many("--label", "K=V", "a label for lists", type=read.assignment),
+        read.WORKDIR,
+        read.DRIVING,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -206,28 +191,20 @@ class Cancel:
 flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
 flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now
 flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\""""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "executions", metavar="ID", nargs="+", help="an id, or any unambiguous prefix of one"
-        )
-        parser.add_argument(
-            "--reason", metavar="TEXT", default="", help="the reason, kept in the history"
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="+"),
+        arg("--reason", "TEXT", "the reason, kept in the history", default=""),
+        flag(
             "--now",
-            action="store_true",
-            help="skip 'finally', and the compensation that the flow's on_error requests on "
-            "Cancelled",
-        )
-        parser.add_argument(
+            "skip 'finally', and the compensation that the flow's on_error requests on Cancelled",
+        ),
+        arg(
             "--step",
-            metavar="ADDRESS",
-            help="stop only this call, group or subflow, which fails with 'Stopped'. The execution "
+            "ADDRESS",
+            "stop only this call, group or subflow, which fails with 'Stopped'. The execution "
             "continues",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, fixed, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     err,
@@ -49,34 +50,20 @@ class Upgrade:
 flowengine upgrade order.yaml --check
 flowengine upgrade order.yaml --map renamed.yaml
 flowengine upgrade order.yaml 01k8xq7mf4jb"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "file",
-            metavar="FLOW",
-            help="the changed flow: its file, or a deployed one, ID or ID@VERSION",
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("file", "FLOW", "the changed flow: its file, or a deployed one, ID or ID@VERSION"),
+        arg(
             "executions",
-            metavar="ID",
+            "ID",
+            "only these (default: all open executions of other versions of the flow)",
             nargs="*",
             default=[],
-            help="only these (default: all open executions of other versions of the flow)",
-        )
-        parser.add_argument(
-            "--check", action="store_true", help="only show the effect on each execution"
-        )
-        parser.add_argument(
-            "--map",
-            metavar="FILE",
-            help="new names of steps, state, signals, inputs and values, as YAML",
-        )
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
-        parser.set_defaults(linger=0.0)
+        ),
+        flag("--check", "only show the effect on each execution"),
+        arg("--map", "FILE", "new names of steps, state, signals, inputs and values, as YAML"),
+        read.on_behalf(),
+        fixed(linger=0.0),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -205,21 +192,17 @@ flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
 flowengine deploy --upgrade report.yaml
 flowengine deploy report@1"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "flows",
-            metavar="FLOW",
+            "FLOW",
+            "a flow file, which becomes the current version, or ID@VERSION to return to one",
             nargs="+",
-            help="a flow file, which becomes the current version, or ID@VERSION to return to one",
-        )
-        parser.add_argument(
-            "--upgrade",
-            action="store_true",
-            help="then move open executions of other versions, as 'flowengine upgrade' does",
-        )
+        ),
+        flag(
+            "--upgrade", "then move open executions of other versions, as 'flowengine upgrade' does"
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -277,24 +260,16 @@ class Migrate:
     EXAMPLE = """\
 flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
 flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "executions", metavar="ID", nargs="*", help="an id, or any unambiguous prefix of one"
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="*"),
+        arg(
             "--to",
-            metavar="STORE",
+            "STORE",
+            "the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
             required=True,
-            help="the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
-        )
-        parser.add_argument(
-            "--all",
-            action="store_true",
-            help="move all executions that wait or are stalled, and finish interrupted moves",
-        )
+        ),
+        flag("--all", "move all executions that wait or are stalled, and finish interrupted moves"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

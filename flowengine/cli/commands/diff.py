@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.parsing.declared import Arguments, arg, exits
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
 from flowengine.flow.export.yaml_text import inline
@@ -33,15 +34,11 @@ class Diff:
     EXAMPLE = """\
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.epilog = (
-            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-        )
-        parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous prefix")
-        parser.add_argument("other_execution", metavar="ID2", help="the other")
+    ARGUMENTS: Arguments = (
+        exits(f"{SAME} if they are the same, {DIFFER} if not"),
+        arg("execution", "ID1", "one, by any unambiguous prefix"),
+        arg("other_execution", "ID2", "the other"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

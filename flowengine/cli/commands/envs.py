@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
 from flowengine.cli.views.environments import NAME, details, rows
@@ -28,13 +29,9 @@ class EnvsList:
     EXAMPLE = """\
 flowengine envs list
 flowengine envs list 01k8xq3zn3m0"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", nargs="?", help="only those of this execution (default: all)"
-        )
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", "only those of this execution (default: all)", nargs="?"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -60,11 +57,7 @@ class EnvsShow:
 
     HELP = "show an environment: its sandbox, start time and processes"
     EXAMPLE = "flowengine envs show analysis"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
+    ARGUMENTS: Arguments = (arg("environment", "NAME", NAME),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -90,17 +83,15 @@ class EnvsLook:
     EXAMPLE = """\
 flowengine envs look box
 flowengine envs look browser --picture page.png"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("environment", "NAME", NAME),
+        arg(
             "--picture",
-            metavar="FILE",
+            "FILE",
+            "write the picture of a browser's window to this file, as PNG",
             type=Path,
-            help="write the picture of a browser's window to this file, as PNG",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -156,34 +147,17 @@ class EnvsShell:
 flowengine envs shell build.yaml box
 flowengine envs shell build.yaml box --arg python=3.13
 printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("file", metavar="FILE", help="the flow file that declares it")
-        parser.add_argument(
-            "name",
-            metavar="NAME",
-            nargs="?",
-            help="an environment of kind shell (default: the only one)",
-        )
-        parser.add_argument(
-            "--arg",
-            metavar="NAME=VALUE",
-            action="append",
-            type=read.assignment,
-            default=[],
-            help="an argument of the environment (may be repeated)",
-        )
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE",
-            action="append",
+    ARGUMENTS: Arguments = (
+        arg("file", "FILE", "the flow file that declares it"),
+        arg("name", "NAME", "an environment of kind shell (default: the only one)", nargs="?"),
+        many("--arg", "NAME=VALUE", "an argument of the environment", type=read.assignment),
+        many(
+            "-i --input",
+            "NAME=VALUE|@FILE",
+            "an input that its declaration refers to",
             type=read.given_input,
-            default=[],
-            help="an input that its declaration refers to (may be repeated)",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -283,16 +257,10 @@ class EnvsRelease:
     EXAMPLE = """\
 flowengine envs release analysis
 flowengine envs release analysis --force"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
-        parser.add_argument(
-            "--force",
-            action="store_true",
-            help="end it even if the process that opened it is alive",
-        )
+    ARGUMENTS: Arguments = (
+        arg("environment", "NAME", NAME),
+        flag("--force", "end it even if the process that opened it is alive"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -320,10 +288,7 @@ class EnvsReap:
 
     HELP = "end all environments that dead processes left open"
     EXAMPLE = "flowengine envs reap"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:

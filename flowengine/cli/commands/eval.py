@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from secrets import token_hex
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, exits
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint, table
 from flowengine.cli.views.case_results import write_trials
@@ -34,38 +35,29 @@ flowengine eval support.eval.yaml
 flowengine eval support.eval.yaml --id monday --junit results.xml
 flowengine eval support.eval.yaml --against monday
 flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        codes = (
+    ARGUMENTS: Arguments = (
+        exits(
             "0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"
-        )
-        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
-        parser.add_argument("file", metavar="FILE", help="the evaluation, such as NAME.eval.yaml")
-        parser.add_argument(
+        ),
+        arg("file", "FILE", "the evaluation, such as NAME.eval.yaml"),
+        arg(
             "--id",
-            metavar="ID",
-            help="id of the evaluation: the same id continues it, and shows it again once it has "
-            "ended",
-        )
-        parser.add_argument(
-            "--against", metavar="ID", help="compare each variant with an earlier evaluation"
-        )
-        parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this")
-        parser.add_argument(
+            "ID",
+            "id of the evaluation: the same id continues it, and shows it again once it has ended",
+        ),
+        arg("--against", "ID", "compare each variant with an earlier evaluation"),
+        arg("--case", "NAME", "only cases whose name contains this"),
+        arg(
             "--from",
+            "ID",
+            "instead of running it: add the inputs and outputs of an execution to FILE as a case",
             dest="execution",
-            metavar="ID",
-            help="instead of running it: add the inputs and outputs of an execution to FILE as a "
-            "case",
-        )
-        parser.add_argument("--name", metavar="NAME", help="name of the case that --from adds")
-        parser.add_argument(
-            "--junit", metavar="FILE", type=Path, help="also write the trials as JUnit XML"
-        )
-        read.add_workdir(parser)
-        read.add_linger(parser)
+        ),
+        arg("--name", "NAME", "name of the case that --from adds"),
+        arg("--junit", "FILE", "also write the trials as JUnit XML", type=Path),
+        read.WORKDIR,
+        read.LINGER,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

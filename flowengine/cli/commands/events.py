@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     error_text,
@@ -40,26 +41,12 @@ class Events:
     EXAMPLE = """\
 flowengine events 01k8xq7mf4jb --follow
 flowengine --json events 01k8xq7mf4jb --from-seq 40"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-        parser.add_argument(
-            "--follow",
-            action="store_true",
-            help="keep printing new events until the execution ends",
-        )
-        parser.add_argument(
-            "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
-        )
-        parser.add_argument(
-            "--from-seq",
-            metavar="SEQ",
-            type=int,
-            default=0,
-            help="number of the first event (default: 0)",
-        )
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", NEWEST, nargs="?"),
+        flag("--follow", "keep printing new events until the execution ends"),
+        flag("--otel", "print a trace in the JSON form of OTLP instead"),
+        arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

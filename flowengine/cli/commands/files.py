@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
@@ -22,11 +23,7 @@ class FilesList:
 
     HELP = "list the files (artifacts) that an execution keeps, and the steps that they are from"
     EXAMPLE = "flowengine files list 01k8xq7mf4jb"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+    ARGUMENTS: Arguments = (arg("execution", "ID", NEWEST, nargs="?"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -62,29 +59,24 @@ class FilesSave:
     EXAMPLE = """\
 flowengine files save 01k8xq7mf4jb
 flowengine files save 01k8xq7mf4jb report.pdf --to reports"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", help="the execution: its id, or any unambiguous prefix"
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", "the execution: its id, or any unambiguous prefix"),
+        arg(
             "files",
-            metavar="FILE",
+            "FILE",
+            f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: all files)",
             nargs="*",
             default=[],
-            help=f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: "
-            "all files)",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--to",
-            metavar="DIR",
+            "DIR",
+            "the directory, which is created if it is missing (default: the current one)",
             type=Path,
             default=Path(),
-            help="the directory, which is created if it is missing (default: the current one)",
-        )
-        parser.add_argument("--force", action="store_true", help="replace files that exist there")
+        ),
+        flag("--force", "replace files that exist there"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from datetime import UTC, datetime
 from difflib import unified_diff
 from time import time
@@ -13,6 +13,7 @@ from flowengine.cli.driving.drive import drive_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.parsing.declared import Added, Arguments, arg, exits, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, flush, out, out_json, table, when
 from flowengine.cli.views.outcome import EXIT_CODES
@@ -33,15 +34,20 @@ if TYPE_CHECKING:
 _HASH_SHOWN = 12
 
 
+def _schedule(note: str) -> Added:
+    """Return the option that names a schedule of the flow."""
+    return arg("--schedule", "EXPR", f"the expression of a schedule ({note})")
+
+
+_FLOW = arg("flow", "FLOW", "its id")
+
+
 class FlowsList:
     """`flowengine flows list`: the deployed flows, and what starts them."""
 
     HELP = "list the deployed flows, with the signals and schedules that start them"
     EXAMPLE = "flowengine flows list"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -117,11 +123,7 @@ class FlowsShow:
     EXAMPLE = """\
 flowengine flows show report
 flowengine flows show report@1"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="a deployed flow: ID, ID@VERSION or hash")
+    ARGUMENTS: Arguments = (arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -167,17 +169,11 @@ class FlowsDiff:
     EXAMPLE = """\
 flowengine flows diff report@1 report@2
 flowengine flows diff report report.yaml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.epilog = (
-            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-        )
-        parser.add_argument(
-            "flow", metavar="FLOW", help="a deployed flow, ID or ID@VERSION, or a file"
-        )
-        parser.add_argument("other", metavar="OTHER", help="the one to compare it with")
+    ARGUMENTS: Arguments = (
+        exits(f"{SAME} if they are the same, {DIFFER} if not"),
+        arg("flow", "FLOW", "a deployed flow, ID or ID@VERSION, or a file"),
+        arg("other", "OTHER", "the one to compare it with"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -225,13 +221,7 @@ class FlowsUndeploy:
     EXAMPLE = """\
 flowengine flows undeploy report
 flowengine flows undeploy report@2"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "name", metavar="NAME", help="its id, or ID@VERSION for an earlier version"
-        )
+    ARGUMENTS: Arguments = (arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -254,11 +244,7 @@ class FlowsPause:
 
     HELP = "pause the schedules of a deployed flow"
     EXAMPLE = "flowengine flows pause report"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
+    ARGUMENTS: Arguments = (_FLOW,)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -276,11 +262,7 @@ class FlowsResume:
 
     HELP = "resume the schedules of a deployed flow, from their next times on"
     EXAMPLE = "flowengine flows resume report"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
+    ARGUMENTS: Arguments = (_FLOW,)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -300,16 +282,12 @@ class FlowsTrigger:
     EXAMPLE = """\
 flowengine flows trigger report
 flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-        add_schedule(parser, "required if it has several")
-        parser.add_argument(
-            "--no-resume", action="store_true", help="record the execution without running it"
-        )
-        read.add_linger(parser)
+    ARGUMENTS: Arguments = (
+        _FLOW,
+        _schedule("required if it has several"),
+        flag("--no-resume", "record the execution without running it"),
+        read.LINGER,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -326,11 +304,6 @@ flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
             return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
-def add_schedule(parser: ArgumentParser, note: str) -> None:
-    """Add the option that names a schedule of the flow."""
-    parser.add_argument("--schedule", metavar="EXPR", help=f"the expression of a schedule ({note})")
-
-
 _LIMIT = 1000
 
 
@@ -341,40 +314,32 @@ class FlowsBackfill:
     EXAMPLE = """\
 flowengine flows backfill report --since 7d
 flowengine flows backfill report --since 30d --until 7d --concurrency 4"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        _FLOW,
+        arg(
             "--since",
-            metavar="TIME",
+            "TIME",
+            "first moment of the range: 7d, or a time",
             type=read.moment,
             required=True,
-            help="first moment of the range: 7d, or a time",
-        )
-        parser.add_argument(
-            "--until",
-            metavar="TIME",
-            type=read.moment,
-            default=None,
-            help="last moment (default: now)",
-        )
-        add_schedule(parser, "default: all of them")
-        parser.add_argument(
+        ),
+        arg("--until", "TIME", "last moment (default: now)", type=read.moment, default=None),
+        _schedule("default: all of them"),
+        arg(
             "--concurrency",
-            metavar="N",
+            "N",
+            "how many executions run at once (default: 1). Executions that wait do not count",
             type=read.count,
             default=1,
-            help="how many executions run at once (default: 1). Executions that wait do not count",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--limit",
-            metavar="N",
+            "N",
+            f"how many times the range may contain (default: {_LIMIT})",
             type=read.count,
             default=_LIMIT,
-            help=f"how many times the range may contain (default: {_LIMIT})",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from contextlib import ExitStack, suppress
 from os.path import isfile
 from typing import Any
 
 from flowengine.cli.parsing.arguments import flow_named, is_deployed, names_python
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
@@ -25,27 +26,25 @@ flowengine graph expense@2
 flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
 flowengine graph expense.yaml --format graphml -o expense.graphml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "what",
-            metavar="FLOW|ID",
-            help="a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
-        )
-        parser.add_argument(
+            "FLOW|ID",
+            "a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
+        ),
+        arg(
             "--format",
+            None,
+            "as a picture: mermaid (default), dot, svg, or as data: graphml, json",
             choices=["mermaid", "dot", "svg", "graphml", "json"],
             default="mermaid",
-            help="as a picture: mermaid (default), dot, svg, or as data: graphml, json",
-        )
-        parser.add_argument(
+        ),
+        flag(
             "--plumbing",
-            action="store_true",
-            help="include connecting steps, which only connect the parts of a generated flow",
-        )
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+            "include connecting steps, which only connect the parts of a generated flow",
+        ),
+        arg("-o --output", "FILE", "write to this file"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

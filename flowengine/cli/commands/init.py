@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from flowengine.cli.parsing.declared import Arguments, arg, flag, one_of
 from flowengine.cli.terminal.output import err, out, out_json, print_or_write
 from flowengine.errors import UsageError
 from flowengine.store_folder import IGNORED
@@ -34,21 +35,22 @@ class Init:
 flowengine init
 flowengine init refunds --example approval
 flowengine init writer --example agent"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "folder",
-            metavar="DIR",
+            "DIR",
+            "the directory to create them in (default: the current directory)",
             nargs="?",
             default=".",
-            help="the directory to create them in (default: the current directory)",
-        )
-        examples = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
-        parser.add_argument(
-            "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{examples}"
-        )
+        ),
+        arg(
+            "--example",
+            "NAME",
+            "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items()),
+            choices=EXAMPLES,
+            default="hello",
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -122,20 +124,19 @@ flowengine schema -o flow-1.schema.json
 flowengine schema --tests -o test-1.schema.json
 flowengine schema --evals -o eval-1.schema.json
 flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        which = parser.add_mutually_exclusive_group()
-        which.add_argument("--tests", action="store_true", help="the schema of test case files")
-        which.add_argument("--evals", action="store_true", help="the schema of evaluation files")
-        which.add_argument(
-            "--for",
-            dest="file",
-            metavar="FILE",
-            help="include the file's own steps, tools and signals as completions",
-        )
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+    ARGUMENTS: Arguments = (
+        one_of(
+            flag("--tests", "the schema of test case files"),
+            flag("--evals", "the schema of evaluation files"),
+            arg(
+                "--for",
+                "FILE",
+                "include the file's own steps, tools and signals as completions",
+                dest="file",
+            ),
+        ),
+        arg("-o --output", "FILE", "write to this file"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -47,36 +48,23 @@ flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d
 flowengine list --search "invoice 4711"
 flowengine list --counts"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
-        parser.add_argument(
-            "--status",
-            choices=STATUSES,
-            metavar="S",
-            help=f"only with this status: {', '.join(STATUSES)}",
-        )
-        read.add_assignments(parser, "--label", "only those with this label (may be repeated)")
-        parser.add_argument(
-            "--since",
-            metavar="TIME",
-            type=read.moment,
-            help="only those started since: 1d, or a time",
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("--flow", "F", "only those of the flow with this id"),
+        arg("--status", "S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
+        many("--label", "K=V", "only those with this label", type=read.assignment),
+        arg("--since", "TIME", "only those started since: 1d, or a time", type=read.moment),
+        arg(
             "--search",
-            metavar="TEXT",
-            help="only those with these words in title, key inputs, error, flow or labels, or with "
-            "an id that begins so",
-        )
-        parser.add_argument(
+            "TEXT",
+            "only those with these words in title, key inputs, error, flow or labels, or with an "
+            "id that begins so",
+        ),
+        flag(
             "--counts",
-            action="store_true",
-            help="only how many executions there are with each status, of all flows or --flow",
-        )
-        read.add_limit(parser)
+            "only how many executions there are with each status, of all flows or --flow",
+        ),
+        read.LIMIT,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

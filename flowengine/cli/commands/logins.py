@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
+from flowengine.cli.parsing.declared import Arguments, arg, many
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
@@ -18,21 +19,11 @@ class LoginsAdd:
     EXAMPLE = """\
 flowengine logins add https://mcp.example.com
 flowengine logins add https://mcp.example.com --scope tickets:read --scope tickets:write"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("url", metavar="URL", help="the 'url' of the server, as in the flow")
-        parser.add_argument(
-            "--client-id", metavar="ID", default="", help="the 'client_id' of the flow, if any"
-        )
-        parser.add_argument(
-            "--scope",
-            metavar="SCOPE",
-            action="append",
-            default=[],
-            help="request this scope (may be repeated). Default: those that the server names",
-        )
+    ARGUMENTS: Arguments = (
+        arg("url", "URL", "the 'url' of the server, as in the flow"),
+        arg("--client-id", "ID", "the 'client_id' of the flow, if any", default=""),
+        many("--scope", "SCOPE", "request this scope. Default: those that the server names"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -57,10 +48,7 @@ class LoginsList:
 
     HELP = "list the logins at MCP servers, without their tokens"
     EXAMPLE = "flowengine logins list"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -110,12 +98,10 @@ class LoginsRemove:
 
     HELP = "remove a login at an MCP server: flows ask for it again"
     EXAMPLE = "flowengine logins remove https://mcp.example.com"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("url", metavar="URL", help="the server")
-        parser.add_argument("--user", metavar="USER", help="only the login of this user")
+    ARGUMENTS: Arguments = (
+        arg("url", "URL", "the server"),
+        arg("--user", "USER", "only the login of this user"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
@@ -28,52 +29,35 @@ flowengine run hello.yaml -i name=Ada
 flowengine run expense.yaml -i @expense.json --label team=sales
 flowengine run expense@2 -i amount=80
 echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "flow",
-            metavar="FLOW",
-            help="a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash",
-        )
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE|-",
-            action="append",
+            "FLOW",
+            "a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash",
+        ),
+        many(
+            "-i --input",
+            "NAME=VALUE|@FILE|-",
+            "an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
+            "file, or JSON on standard input",
             type=read.given_input,
-            default=[],
-            help="an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
-            "file, or JSON on standard input (may be repeated)",
-        )
-        read.add_assignments(
-            parser, "--file", "a file as an input (may be repeated)", metavar="NAME=FILE"
-        )
-        read.add_workdir(parser)
-        parser.add_argument(
+        ),
+        many("--file", "NAME=FILE", "a file as an input", type=read.assignment),
+        read.WORKDIR,
+        arg(
             "--id",
-            metavar="ID",
-            help="id of the execution: the same id with the same flow and inputs continues "
-            "the first",
-        )
-        read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
-        read.add_model(parser)
-        driver = parser.add_mutually_exclusive_group()
-        driver.add_argument(
-            "--detach", action="store_true", help="run it in the background and print its id"
-        )
-        driver.add_argument(
-            "--no-resume",
-            action="store_true",
-            help="record the execution without running it, and print its id",
-        )
-        add_driving(parser)
-        parser.add_argument(
-            "--events",
-            action="store_true",
-            help="print every event as a line of JSON instead of the outputs",
-        )
+            "ID",
+            "id of the execution: the same id with the same flow and inputs continues the first",
+        ),
+        many("--label", "K=V", "a label for lists", type=read.assignment),
+        read.MODEL,
+        one_of(
+            flag("--detach", "run it in the background and print its id"),
+            flag("--no-resume", "record the execution without running it, and print its id"),
+        ),
+        read.DRIVING,
+        flag("--events", "print every event as a line of JSON instead of the outputs"),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -105,14 +89,6 @@ echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
                 lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
                 ask=not arguments.no_interactive and not arguments.events,
             )
-
-
-def add_driving(parser: ArgumentParser) -> None:
-    """Add the options of all commands that drive an execution and may ask questions."""
-    parser.add_argument(
-        "--no-interactive", action="store_true", help="never prompt, even at a terminal"
-    )
-    read.add_linger(parser)
 
 
 def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:

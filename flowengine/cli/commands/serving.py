@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many, together
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, results
 from flowengine.errors import FlowEngineError, UsageError
@@ -33,6 +34,21 @@ _Until = Callable[[_Work, "WorkerLog"], Awaitable[None]]
 """Runs a worker until something stops it."""
 
 
+def _address(text: str) -> tuple[str, int]:
+    """Read an address to listen at.
+
+    Returns:
+        The host and the port.
+
+    Raises:
+        ArgumentTypeError: It is not valid.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 class Serve:
     """`flowengine serve`: a page and an HTTP API over the store, until stopped."""
 
@@ -41,63 +57,41 @@ class Serve:
 flowengine deploy expense.yaml refund.yaml && flowengine serve --worker
 flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --hostname flows.example.com
 flowengine serve --port 0"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--worker",
-            action="store_true",
-            help="also drive the executions, as 'flowengine worker' does, for a first try",
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
+        arg(
             "--host",
-            metavar="ADDRESS",
+            "ADDRESS",
+            "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
+            "--proxy",
             default="127.0.0.1",
-            help="address to listen on (default: 127.0.0.1). Any but this machine's own "
-            "needs TLS or "
+        ),
+        arg("--port", "N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
+        arg("--tls-certificate", "FILE", "certificate chain (PEM)"),
+        arg("--tls-key", "FILE", "private key of the certificate (PEM)"),
+        many(
             "--proxy",
-        )
-        parser.add_argument(
-            "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}, 0: any free port"
-        )
-        parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain (PEM)")
-        parser.add_argument(
-            "--tls-key", metavar="FILE", help="private key of the certificate (PEM)"
-        )
-        parser.add_argument(
-            "--proxy",
-            metavar="ADDRESS",
-            action="append",
-            default=[],
-            help="IP address of a proxy in front, whose X-Forwarded-For is believed (may be "
-            "repeated)",
-        )
-        parser.add_argument(
+            "ADDRESS",
+            "IP address of a proxy in front, whose X-Forwarded-For is believed",
+        ),
+        many(
             "--hostname",
-            metavar="NAME",
-            action="append",
-            default=[],
-            help="further name under which users reach it, with the port unless it is the "
-            "scheme's own "
-            "(may be repeated)",
-        )
-        parser.add_argument(
+            "NAME",
+            "further name under which users reach it, with the port unless it is the scheme's own",
+        ),
+        arg(
             "--rate",
-            metavar="N",
+            "N",
+            f"requests of each token in a minute (default: {RATE}). Further ones get 429",
             type=int,
             default=RATE,
-            help=f"requests of each token in a minute (default: {RATE}). Further ones get 429",
-        )
-        parser.add_argument(
+        ),
+        many(
             "--temporal-page",
-            metavar="ORIGIN",
-            action="append",
-            default=[],
-            help="page of Temporal that may have payloads decoded: "
-            "https://temporal.example.com (may "
-            "be repeated)",
-        )
+            "ORIGIN",
+            "page of Temporal that may have payloads decoded: https://temporal.example.com",
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -169,57 +163,56 @@ flowengine worker
 flowengine worker --concurrency 50 --per-flow 10 --drain 5m --log-format json
 flowengine worker --offers gpu --concurrency 2
 flowengine worker --store temporal://127.0.0.1:7233/default"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "--drain",
-            metavar="DURATION",
+            "DURATION",
+            "on a stop signal, time for running attempts to end before they are interrupted "
+            "(default: 30s). A second signal stops at once",
             type=read.duration,
             default=DRAIN,
-            help="on a stop signal, time for running attempts to end before they are "
-            "interrupted (default: 30s). A second signal stops at once",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--concurrency",
-            metavar="N",
+            "N",
+            "how many executions run at once (default: 16). In Temporal, how many attempts with "
+            "needs (default: 100)",
             type=read.count,
-            help="how many executions run at once (default: 16). In Temporal, how many attempts "
-            "with needs (default: 100)",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--per-flow",
-            metavar="N",
+            "N",
+            "how many executions of one flow run at once (default: no separate limit)",
             type=read.count,
-            help="how many executions of one flow run at once (default: no separate limit)",
-        )
-        read.add_offers(parser)
-        parser.add_argument(
+        ),
+        read.OFFERS,
+        arg(
             "--log-format",
+            None,
+            "the format of the lines on standard error (default: text)",
             choices=["text", "json"],
             default="text",
-            help="the format of the lines on standard error (default: text)",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--http",
-            metavar="[HOST:]PORT",
+            "[HOST:]PORT",
+            "answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
             type=_address,
-            help="answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--heartbeat",
-            metavar="DURATION",
-            type=read.duration,
-            help="in Temporal, the time without a heartbeat after which an attempt counts as "
+            "DURATION",
+            "in Temporal, the time without a heartbeat after which an attempt counts as "
             "interrupted (default: $FLOWENGINE_HEARTBEAT, or 30s)",
-        )
-        parser.add_argument(
+            type=read.duration,
+        ),
+        arg(
             "--deployment",
-            metavar="NAME[:BUILD]",
-            help="in Temporal, the worker's deployment version. Executions stay on workers of the "
+            "NAME[:BUILD]",
+            "in Temporal, the worker's deployment version. Executions stay on workers of the "
             "version on which they began (default BUILD: the version of flowengine)",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -286,7 +279,7 @@ def _worker_beside(arguments: Namespace) -> Iterator[None]:
     from flowengine.worker.service import STOP
 
     parser = ArgumentParser()
-    Worker.configure(parser)
+    together(*Worker.ARGUMENTS)(parser)
     own = parser.parse_args([], Namespace(**vars(arguments)))
     ready, stopping, loops = Event(), asyncio.Event(), list[asyncio.AbstractEventLoop]()
 
@@ -458,21 +451,6 @@ async def _answering(
         yield
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Read an address to listen at.
-
-    Returns:
-        The host and the port.
-
-    Raises:
-        ArgumentTypeError: It is not valid.
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 class Mcp:
     """`flowengine mcp`: deployed flows as tools of an MCP server, by standard input and output."""
 
@@ -480,10 +458,7 @@ class Mcp:
     EXAMPLE = """\
 flowengine deploy expense.yaml && flowengine mcp
 flowengine mcp --store /srv/expense/.flowengine"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Added, Arguments, arg
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_text, table, when
 from flowengine.sdk.visible_text import printable
 
-
-def _add_name(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the session")
+_NAME = arg("name", "NAME", "name of the session")
 
 
-def _add_drop(parser: ArgumentParser, default: int) -> None:
-    parser.add_argument(
-        "--drop",
-        metavar="N",
-        type=int,
-        default=default,
-        help=f"leave out the user's newest N messages, with their answers (default: {default})",
-    )
+def _drop(default: int) -> Added:
+    help = f"leave out the user's newest N messages, with their answers (default: {default})"
+    return arg("--drop", "N", help, type=int, default=default)
 
 
 class SessionsList:
@@ -30,14 +24,10 @@ class SessionsList:
 
     HELP = "list the sessions of agents, newest first"
     EXAMPLE = "flowengine sessions list --search ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--search", metavar="TEXT", help="only those with these words in name or agent"
-        )
-        read.add_limit(parser)
+    ARGUMENTS: Arguments = (
+        arg("--search", "TEXT", "only those with these words in name or agent"),
+        read.LIMIT,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -73,11 +63,7 @@ class SessionsShow:
 
     HELP = "show the messages of a session"
     EXAMPLE = "flowengine sessions show ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
+    ARGUMENTS: Arguments = (_NAME,)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -105,13 +91,11 @@ class SessionsBranch:
 
     HELP = "start a session with the conversation of another one, which is not changed"
     EXAMPLE = "flowengine sessions branch ana ana-2 --drop 1"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-        parser.add_argument("to", metavar="TO", help="name of the new session")
-        _add_drop(parser, 0)
+    ARGUMENTS: Arguments = (
+        _NAME,
+        arg("to", "TO", "name of the new session"),
+        _drop(0),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -131,12 +115,10 @@ class SessionsTrim:
 
     HELP = "remove the newest messages of a session, with their answers"
     EXAMPLE = "flowengine sessions trim ana --drop 2"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-        _add_drop(parser, 1)
+    ARGUMENTS: Arguments = (
+        _NAME,
+        _drop(1),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -156,11 +138,7 @@ class SessionsEnd:
 
     HELP = "end a session, which can still be shown and branched"
     EXAMPLE = "flowengine sessions end ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
+    ARGUMENTS: Arguments = (_NAME,)
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -180,11 +158,7 @@ class SessionsDelete:
 
     HELP = "delete a session and all that is stored of it"
     EXAMPLE = "flowengine sessions delete ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
+    ARGUMENTS: Arguments = (_NAME,)
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import text_in, usage_of
+from flowengine.cli.parsing.declared import Arguments, arg, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -44,21 +45,14 @@ class Show:
     EXAMPLE = """\
 flowengine show 01k8xq7mf4jb
 flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-        parser.add_argument(
-            "--step",
-            metavar="ADDRESS",
-            help="only this step, with its input, and each attempt with its log",
-        )
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("execution", "ID", NEWEST, nargs="?"),
+        arg("--step", "ADDRESS", "only this step, with its input, and each attempt with its log"),
+        flag(
             "--plumbing",
-            action="store_true",
-            help="include connecting steps, which only connect the parts of a generated flow",
-        )
+            "include connecting steps, which only connect the parts of a generated flow",
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -253,11 +247,7 @@ class Why:
 
     HELP = "show why each live branch is waiting, since when, and what will resume it"
     EXAMPLE = "flowengine why 01k8xq7mf4jb"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
+    ARGUMENTS: Arguments = (arg("execution", "ID", NEWEST, nargs="?"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:

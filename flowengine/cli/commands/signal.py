@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.drive import drive_recorded, show_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
@@ -28,47 +29,34 @@ flowengine signal --key B7 payment --data @payment.json --id msg-1
 flowengine signal --key B7 placed --file order.yaml
 flowengine signal 01k8xq7mf4jb agent.steer --text "Look only at the invoices."\
 """
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "execution",
-            metavar="ID",
+            "ID",
+            "the execution, by any unambiguous prefix of its id (not with --key)",
             nargs="?",
-            help="the execution, by any unambiguous prefix of its id (not with --key)",
-        )
-        parser.add_argument("name", metavar="NAME", help="the name of the signal")
-        parser.add_argument(
-            "--key", metavar="KEY", help="send it to the open execution with this key"
-        )
-        parser.add_argument(
+        ),
+        arg("name", "NAME", "the name of the signal"),
+        arg("--key", "KEY", "send it to the open execution with this key"),
+        arg(
             "--file",
-            metavar="FILE",
-            help="deploy this flow first: its 'start' starts an execution if none has the key",
-        )
-        data = parser.add_mutually_exclusive_group()
-        data.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
-        data.add_argument("--text", metavar="TEXT", help="data of the signal, as text")
-        parser.add_argument(
-            "--step", metavar="ADDRESS", help="the step whose subflow or agent receives it"
-        )
-        parser.add_argument(
+            "FILE",
+            "deploy this flow first: its 'start' starts an execution if none has the key",
+        ),
+        one_of(
+            arg("--data", "JSON|@FILE", "data of the signal"),
+            arg("--text", "TEXT", "data of the signal, as text"),
+        ),
+        arg("--step", "ADDRESS", "the step whose subflow or agent receives it"),
+        arg(
             "--id",
-            metavar="ID",
-            help="id of the message. The same id and data are stored once, other data is refused",
-        )
-        parser.add_argument(
-            "--as",
-            dest="by",
-            metavar="USER",
-            type=read.user,
-            help="send it on behalf of another user",
-        )
-        parser.add_argument(
-            "--no-resume", action="store_true", help="record it without resuming the execution"
-        )
-        read.add_linger(parser)
+            "ID",
+            "id of the message. The same id and data are stored once, other data is refused",
+        ),
+        read.on_behalf("send it on behalf of another user"),
+        read.NO_RESUME,
+        read.LINGER,
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.parsing.declared import Arguments, arg, exits
 from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
 from flowengine.cli.views.case_results import problem_lines, write_junit
 from flowengine.errors import FlowFileError, UsageError
@@ -27,35 +28,30 @@ flowengine test --junit results.xml
 flowengine test expense.yaml
 flowengine test expense.yaml --case 'no decision'
 flowengine test expense.yaml --from 01jc3v"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        codes = "0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"
-        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        exits("0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"),
+        arg(
             "files",
-            metavar="FILE",
-            nargs="*",
-            help="flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
+            "FILE",
+            "flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
             "(default: all test files below the current directory)",
-        )
-        parser.add_argument(
+            nargs="*",
+        ),
+        arg(
             "--from",
+            "ID",
+            "record an execution as a case in the test file of FILE, or print it without FILE",
             dest="execution",
-            metavar="ID",
-            help="record an execution as a case in the test file of FILE, or print it without FILE",
-        )
-        parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
-        parser.add_argument(
-            "--case", metavar="NAME", help="only cases whose name contains this text"
-        )
-        parser.add_argument(
+        ),
+        arg("--name", "NAME", "name of the case that --from writes"),
+        arg("--case", "NAME", "only cases whose name contains this text"),
+        arg(
             "--junit",
-            metavar="FILE",
+            "FILE",
+            "also write the results to this file, as JUnit XML for CI systems",
             type=Path,
-            help="also write the results to this file, as JUnit XML for CI systems",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

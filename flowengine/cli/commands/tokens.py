@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from typing import Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.errors import UsageError
@@ -22,39 +23,24 @@ class TokensCreate:
     EXAMPLE = """\
 flowengine tokens create ci --role starter --flow "expense*" --expires 90d
 flowengine tokens create ben --user ben"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="its name, for lists and the audit record")
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg("name", "NAME", "its name, for lists and the audit record"),
+        arg(
             "--user",
-            metavar="USER",
+            "USER",
+            "the user it stands for (default: you). It never gives more rights than this user has",
             type=read.user,
-            help="the user it stands for (default: you). It never gives more rights than "
-            "this user has",
-        )
-        parser.add_argument(
+        ),
+        arg(
             "--role",
+            "ROLE",
+            f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
             choices=ROLES,
-            metavar="ROLE",
-            help=f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
-        )
-        parser.add_argument(
-            "--flow",
-            metavar="PATTERN",
-            action="append",
-            default=[],
-            help="limits it to flows whose id matches, with --role (may be repeated)",
-        )
-        parser.add_argument(
-            "--content",
-            action="store_true",
-            help="let it see inputs, outputs and events, with --role",
-        )
-        parser.add_argument(
-            "--expires", metavar="DURATION", type=read.duration, help="default: it does not expire"
-        )
+        ),
+        many("--flow", "PATTERN", "limits it to flows whose id matches, with --role"),
+        flag("--content", "let it see inputs, outputs and events, with --role"),
+        arg("--expires", "DURATION", "default: it does not expire", type=read.duration),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -129,10 +115,7 @@ class TokensList:
 
     HELP = "list the tokens for the API, without their secrets"
     EXAMPLE = "flowengine tokens list"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -186,11 +169,7 @@ class TokensRevoke:
 
     HELP = "revoke a token for the API: a running server refuses it from then on"
     EXAMPLE = "flowengine tokens revoke ci"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="name of the token")
+    ARGUMENTS: Arguments = (arg("name", "NAME", "name of the token"),)
 
     @staticmethod
     def run(arguments: Namespace) -> int:

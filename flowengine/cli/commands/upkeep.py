@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Arguments, arg, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json, out_text
 from flowengine.cli.views.environments import examined
@@ -19,10 +20,7 @@ class Doctor:
     EXAMPLE = """\
 flowengine doctor
 flowengine doctor --json"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    ARGUMENTS: Arguments = ()
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -66,26 +64,22 @@ class Prune:
     EXAMPLE = """\
 flowengine prune
 flowengine prune --older-than 7d --status succeeded"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
+    ARGUMENTS: Arguments = (
+        arg(
             "--older-than",
-            metavar="DURATION",
+            "DURATION",
+            "only executions and periods of budgets that ended, or sessions idle, at least this "
+            "long (default: 30d)",
             type=read.duration,
             default=30 * 86_400.0,
-            help="only executions and periods of budgets that ended, or sessions idle, at least "
-            "this long (default: 30d)",
-        )
-        parser.add_argument(
+        ),
+        many(
             "--status",
+            "S",
+            "only succeeded, failed or cancelled ones, no sessions",
             choices=["succeeded", "failed", "cancelled"],
-            metavar="S",
-            action="append",
-            default=[],
-            help="only succeeded, failed or cancelled ones, no sessions (may be repeated)",
-        )
+        ),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:
@@ -118,11 +112,9 @@ class Completion:
 eval "$(flowengine completion bash)"
 flowengine completion zsh > ~/.zfunc/_flowengine
 flowengine completion fish > ~/.config/fish/completions/flowengine.fish"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
+    ARGUMENTS: Arguments = (
+        arg("shell", None, "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
+    )
 
     @staticmethod
     def run(arguments: Namespace) -> int:

@@ -9,6 +9,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpForm
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
+from flowengine.cli.parsing.declared import Arguments, together
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
 
@@ -203,8 +204,8 @@ class Command(Protocol):
     EXAMPLE: str
     """Lines to paste."""
 
-    def configure(self, parser: ArgumentParser) -> None:
-        """Add its arguments."""
+    ARGUMENTS: Arguments
+    """In the order of the help."""
 
     def run(self, arguments: Namespace) -> int:
         """Run the command, and return the exit code."""
@@ -284,7 +285,7 @@ def parser_of(words: str, command: Command) -> Parser:
     )
     names = ", ".join(add_common(parser, described=False))
     parser.epilog = f"{COMMON_OPTIONS}\n  {names}\n\n{_examples(command.EXAMPLE)}"
-    command.configure(parser)
+    together(*command.ARGUMENTS)(parser)
     return parser
 
 

@@ -115,16 +115,12 @@ def _frames(error: BaseException) -> list[FrameSummary]:
 
 def _is_users(file: str) -> bool:
     """Return whether a file belongs to the user, not to Python or an installed package."""
-    return not file.startswith(_installed())
+    return not file.startswith(_paths("stdlib", "purelib", "platlib"))
 
 
 def _is_package(file: str) -> bool:
     """Return whether a file belongs to an installed package, such as the user's project."""
     return file.startswith(_paths("purelib", "platlib"))
-
-
-def _installed() -> tuple[str, ...]:
-    return _paths("stdlib", "purelib", "platlib")
 
 
 @cache
