@@ -6,7 +6,6 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add_common, load
-from flowengine.cli.parsing.declared import together
 from flowengine.cli.terminal.output import first_line
 from flowengine.errors import FlowEngineError
 
@@ -36,8 +35,8 @@ def whole_parser() -> ArgumentParser:
         command = load(words)
         first, _, second = words.partition(" ")
         place = families[first] if second else commands
-        one = place.add_parser(second or first, help=command.HELP, allow_abbrev=False)
-        together(*command.ARGUMENTS)(one)
+        one = place.add_parser(second or first, help=command.help, allow_abbrev=False)
+        command.add_arguments(one)
         add_common(one, default=SUPPRESS)
         _add_completers(one)
     return parser

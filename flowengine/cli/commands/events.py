@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from flowengine.cli.parsing.declared import Arguments, arg, flag
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     error_text,
@@ -34,42 +34,37 @@ SHOWN = (
 """The fields of an event that are shown, in this order. `--json` prints all."""
 
 
-class Events:
-    """`flowengine events`: the journal of an execution."""
-
-    HELP = "show the journal of an execution: every event, in order"
-    EXAMPLE = """\
+@command(
+    "show the journal of an execution: every event, in order",
+    """\
 flowengine events 01k8xq7mf4jb --follow
-flowengine --json events 01k8xq7mf4jb --from-seq 40"""
-    ARGUMENTS: Arguments = (
-        arg("execution", "ID", NEWEST, nargs="?"),
-        flag("--follow", "keep printing new events until the execution ends"),
-        flag("--otel", "print a trace in the JSON form of OTLP instead"),
-        arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
-    )
+flowengine --json events 01k8xq7mf4jb --from-seq 40""",
+    arg("execution", "ID", NEWEST, nargs="?"),
+    flag("--follow", "keep printing new events until the execution ends"),
+    flag("--otel", "print a trace in the JSON form of OTLP instead"),
+    arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
+)
+def events_command(arguments: Namespace) -> int:
+    """Print the events.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Print the events.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            if arguments.otel:
-                return _print_trace(session, session.execution(arguments.execution))
-            entries = session.engine.executions.events(
-                session.execution(arguments.execution),
-                from_seq=arguments.from_seq,
-                follow=arguments.follow,
-            )
-            for entry in entries:
-                if arguments.json:
-                    out_json_line(entry)
-                else:
-                    out(line(entry))
-                    flush()
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        if arguments.otel:
+            return _print_trace(session, session.execution(arguments.execution))
+        entries = session.engine.executions.events(
+            session.execution(arguments.execution),
+            from_seq=arguments.from_seq,
+            follow=arguments.follow,
+        )
+        for entry in entries:
+            if arguments.json:
+                out_json_line(entry)
+            else:
+                out(line(entry))
+                flush()
+    return 0
 
 
 def _print_trace(session: CliSession, execution: str) -> int:

@@ -1,14 +1,40 @@
-"""Arguments of commands as values, which `Command.ARGUMENTS` lists in the order of the help."""
+"""Commands: functions with their help, examples and arguments, in the order of the help."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
+from flowengine.util.named_tuples import NamedTuple
+
 Added = Callable[[ArgumentParser], object]
 """Adds arguments to the parser of a command."""
-Arguments = tuple[Added, ...]
+
+
+class Command(NamedTuple):
+    """A command."""
+
+    help: str
+    """Its effect, in one line."""
+    example: str
+    """Lines to paste."""
+    add_arguments: Added
+    run: Callable[[Namespace], int]
+    """Runs it, and returns the exit code."""
+
+
+def command(
+    help: str, example: str, *arguments: Added
+) -> Callable[[Callable[[Namespace], int]], Command]:
+    """Make a command of a function that takes its arguments and returns the exit code.
+
+    Args:
+        help: Its effect, in one line.
+        example: Lines to paste.
+        *arguments: Its arguments.
+    """
+    return lambda run: Command(help, example, together(*arguments), run)
 
 
 def arg(name: str, metavar: str | None, help: str, **options: Any) -> Added:
