@@ -38,37 +38,6 @@ _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
 
 
-class _UsableLogin:
-    """The login that an execution uses, as `usable` returns it.
-
-    Files are only read after a login of this machine has changed, since a session needs its login
-    for each request. Every change replaces a file, and so changes the time of the directory.
-
-    Args:
-        key: As of `usable`.
-        execution: Likewise.
-    """
-
-    def __init__(self, key: LoginKey, execution: str) -> None:
-        self._key = key
-        self._execution = execution
-        self._login: Login | None = None
-        self._changed: int | None = None
-        """Time of the directory when the login was read, unless another change can have it too."""
-
-    def read(self) -> Login | None:
-        """Return the login. None: there is none."""
-        try:
-            changed = os.stat(logins_folder()).st_mtime_ns
-        except FileNotFoundError:
-            return None
-        if changed != self._changed:
-            is_old = time.time_ns() - changed > _TICK
-            self._login = usable(self._key, self._execution)
-            self._changed = changed if is_old else None
-        return self._login
-
-
 class SessionTokens:
     """Adds an access token to each request of a session.
 
@@ -89,7 +58,10 @@ class SessionTokens:
         self._secret = None if auth.client_secret is None else auth.client_secret.reveal()
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
         shared = spec.scope == _SESSION
-        self._login = _UsableLogin(self._key, "" if shared else spec.owner_id.partition("/")[0])
+        self._execution = "" if shared else spec.owner_id.partition("/")[0]
+        self._login: Login | None = None
+        self._changed: int | None = None
+        """Time of the directory of logins when it was read, unless a later change can have it."""
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
         if auth.grant == MACHINE:
@@ -177,7 +149,7 @@ class SessionTokens:
         """Return the login to use, refreshed if it expires soon. None: there is none."""
         if self._machine is not None:
             return self._machine if self._machine.token is not None else None
-        login = self._login.read()
+        login = self._usable()
         if login is None:
             return None
         missing = [scope for scope in self._auth.scopes if scope not in login.requested]
@@ -186,6 +158,21 @@ class SessionTokens:
         if login.expires is not None and login.expires - _EARLY < time.time():
             return await self._refreshed(login)
         return login
+
+    def _usable(self) -> Login | None:
+        """Return the login of the execution. Files are only read after a login has changed.
+
+        Every change replaces a file, and so changes the time of the directory.
+        """
+        try:
+            changed = os.stat(logins_folder()).st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if changed != self._changed:
+            is_old = time.time_ns() - changed > _TICK
+            self._login = usable(self._key, self._execution)
+            self._changed = changed if is_old else None
+        return self._login
 
     async def _renewed(self, used: Login | None, status: int, challenge: str) -> Login:
         """Return a login whose token the server has not refused yet.

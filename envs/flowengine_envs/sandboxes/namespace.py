@@ -168,7 +168,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
         options = [*_unshared(self._shares_network), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
-        own = [*files.values(), *_filter()]
+        own = [*files.values(), *([_readable(syscalls.program())] if syscalls.held() else [])]
         options += [word for fd in own[len(files) :] for word in ("--seccomp", str(fd))]
         options += self._folders()
         if self.request.policy.network == "any":
@@ -336,11 +336,6 @@ def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
         "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n" + named,
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     }
-
-
-def _filter() -> list[int]:
-    """Return a descriptor with the system call filter, if this machine supports it."""
-    return [_readable(syscalls.program())] if syscalls.held() else []
 
 
 def _readable(data: bytes) -> int:
