@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file
-from flowengine.flow.loading.load import FileValidator, locate
+from flowengine.flow.loading.load import FileValidator
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
@@ -195,10 +195,7 @@ def model_of(kind: type[File], source: Source, faults: Faults) -> File | None:
         return None
     expander = Expander(faults)
     expanded = expander.part(kind, dict(source.data), ())
-    model = FileValidator(expander, kind).validate(expanded)
-    if model is not None:
-        locate(model, ())
-    return model
+    return FileValidator(expander, kind).validate(expanded)
 
 
 def _flow_path(path: str, model: CaseFile) -> str | None:

@@ -53,7 +53,7 @@ def load_evaluation(path: str) -> EvalPlan:
     own = f"{path.removesuffix(EVAL_SUFFIX)}.yaml" if path.endswith(EVAL_SUFFIX) else None
     main = own if model.flow is None else beside(path, model.flow)
     variants = []
-    for variant in model.variants or [Variant.model_validate({"name": "flow"})]:
+    for variant in model.variants or [Variant(name="flow")]:
         flow = main if variant.flow is None else beside(path, variant.flow)
         loc = ("flow",) if variant.flow is None else (*variant.loc, "flow")
         if flow is None or not os.path.isfile(flow):

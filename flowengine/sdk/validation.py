@@ -110,7 +110,7 @@ class Validator:
         self._full: jsonschema_rs.Draft202012Validator | None = None
         self._whole: Callable[[Any], Any] | None = None
         """Converts floats to integers where the schema declares integers."""
-        self.proof = _proof(schema)
+        self.proof = proof_of(schema)
         if self.proof is None:
             self._validator()
 
@@ -388,7 +388,7 @@ def _converted(value: Any, what: str) -> Any:
 # Fast path
 
 
-def _proof(schema: Any) -> _Proof | None:
+def proof_of(schema: Any) -> _Proof | None:
     """Return a function that proves that a value fits, or None if the schema is not simple."""
     if schema is True or schema == {}:
         return lambda value: True
@@ -428,7 +428,7 @@ def _properties_proof(operand: Any, schema: Any) -> _Proof | None:
         return None
     proofs = {}
     for name, inner in operand.items():
-        proof = _proof(inner)
+        proof = proof_of(inner)
         if proof is None:
             return None
         proofs[name] = proof
@@ -458,7 +458,7 @@ def _closed_proof(operand: Any, schema: Any) -> _Proof | None:
 
 
 def _items_proof(operand: Any, schema: Any) -> _Proof | None:
-    proof = _proof(operand)
+    proof = proof_of(operand)
     if schema.get("type") != "array" or proof is None:
         return None
     return lambda value: type(value) is list and all(proof(item) for item in value)

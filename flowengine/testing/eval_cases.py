@@ -63,8 +63,7 @@ def _from_rows(path: str, rows: Rows, inputs: dict[str, Any]) -> Iterator[EvalCa
             given[name] = by_type(schema, value, f"{place}: {name}", name) if is_csv else value
         name = str(row[rows.name]) if rows.name else f"{os.path.basename(path)}:{line}"
         expected = row[rows.expected] if rows.expected else None
-        case = {"name": name, "inputs": given, "expected": expected}
-        yield EvalCase.model_validate(case)
+        yield EvalCase(name=name, inputs=given, expected=expected)
 
 
 def _rows(path: str, *, is_csv: bool) -> Iterator[tuple[int, dict[str, Any]]]:

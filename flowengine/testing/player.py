@@ -426,7 +426,7 @@ class Player(Driver):
         }
         if decided.comment is not None:
             given["comment"] = decided.comment
-        if "value" in decided.model_fields_set:
+        if decided.has("value"):
             given["value"] = as_data(decided.value)
         return given
 

@@ -107,9 +107,9 @@ class Scripts:
             return self._reply(run, rehearsal.asked)
         name = next((name for name in self.names_of(run) if name in scripts), None)
         if name is None and self._flow["steps"][run.step]["kind"] == OPENING:
-            return Answer.model_validate({"return": None})
+            return Answer(return_=None)
         if name is None and rehearsed:
-            return Reply.model_validate({})
+            return Reply()
         if name is None:
             raise CaseFailed(self._no_script(run))
         script = scripts[name]

@@ -69,7 +69,7 @@ class Outside(Scripts):
             return super().answer(run, rehearsal)
         given: Any = given_to(run)
         value = given.get("value") if isinstance(given, dict) else None
-        return Answer.model_construct({"return_"}, return_=value)
+        return Answer(return_=value)
 
 
 def compared(
@@ -88,7 +88,7 @@ def compared(
     """
     case = played.case
     if not exact and case.expect.path is not None:
-        case = case.model_copy(update={"expect": case.expect.model_copy(update={"path": None})})
+        case = case.with_changes(expect=case.expect.with_changes(path=None))
     faults = list(problems(case, found))
     if played.calls is not None and not faults:
         faults += _other_calls(played.calls, calls, exact=exact)

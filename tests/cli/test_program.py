@@ -38,6 +38,8 @@ NOT_AT_START = {
 """Type modules needed only by the type checker, and plug-in modules that no step needs."""
 MODULES = 143
 """The most modules of the project that a run of a flow without functions loads."""
+CHANGED = 245
+"""The same when the flow is new or has changed, so that it is compiled."""
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -220,6 +222,18 @@ def modules(folder: Path, *words: str, first: str = "") -> set[str]:
     )
     found: list[str] = json.loads((folder / "modules.json").read_text())
     return set(found)
+
+
+def test_the_first_run_of_a_changed_flow_loads_little(hello: Path, tmp_path: Path) -> None:
+    """It parses and compiles the flow, and imports nothing for what the flow does not use."""
+    for text in (hello.read_text(), hello.read_text() + "# changed\n"):
+        hello.write_text(text)
+        run = modules(tmp_path, "run", hello.name)
+
+        assert "flowengine.flow.compile" in run
+        assert run & (HEAVY - {"yaml", "dataclasses", "inspect"}) == set()
+        own = [name for name in run if name.partition(".")[0] == "flowengine"]
+        assert len(own) <= CHANGED
 
 
 @pytest.mark.endurance

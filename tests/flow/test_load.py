@@ -79,7 +79,7 @@ def step(text: str) -> Any:
     ],
 )
 def test_a_short_form_is_the_long_one(short: str, long: str) -> None:
-    assert step(short) == step(long)
+    assert step(short).plain() == step(long).plain()
 
 
 def test_an_output_of_the_flow_is_a_value_or_says_its_type() -> None:
@@ -245,7 +245,7 @@ def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
 
 def parts(value: Any) -> list[Part]:
     if isinstance(value, Part):
-        inner = [getattr(value, name) for name in value.model_fields_set if hasattr(value, name)]
+        inner = [getattr(value, name) for name in value.__dict__ if not name.startswith("_")]
         return [value, *parts(inner)]
     if isinstance(value, dict):
         return parts(list(value.values()))
@@ -289,7 +289,7 @@ def test_the_expanded_form_is_the_same_flow_and_expands_to_itself() -> None:
 
     written = expanded(model)
 
-    assert good(written) == model
+    assert good(written).plain() == model.plain()
     assert expanded(good(written)) == written
     assert all(part.loc is not None for part in parts(model))
 

@@ -12,6 +12,7 @@ from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.models import GeneratedBody
+from flowengine.flow.models.reading import Reading
 from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
 from flowengine.kernel import Graph
@@ -154,7 +155,7 @@ def test_a_generated_flow_says_its_outcome() -> None:
 
 def test_the_outcome_of_a_generated_flow_is_text() -> None:
     assert compiled("${{ 3 }}")[1] == ["expected text, got a whole number"]
-    body = GeneratedBody.model_validate({"steps": [{"id": "a"}], "outcome": "${{ 'done' }}"})
+    body = Reading().part(GeneratedBody, {"steps": [{"id": "a"}], "outcome": "${{ 'done' }}"})
     assert body.outcome == "${{ 'done' }}"
 
 

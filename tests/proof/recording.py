@@ -26,6 +26,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.cases import load_cases, parse_cases
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.models.cases import Answer, Case, CaseDecision
+from flowengine.flow.models.reading import Reading
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.testing import player
@@ -99,7 +100,7 @@ class Drawn(Scripts):
             ends = {"never": True}
         ends["after"] = self.draw.choice(["0s", "0s", "1ms", "300ms", "1500ms"])
         self.kept["tools"].setdefault(run.address, []).append(ends)
-        return Answer.model_validate(ends)
+        return Reading().part(Answer, ends)
 
     def rehearsed(self, run: Any, rehearsal: Any) -> Answer:
         """Let the call of a built-in step kind end as its kind rehearses it."""
@@ -124,7 +125,7 @@ class Drawn(Scripts):
             if choice == "result":
                 decided["value"] = 1
             self.kept["approvals"].setdefault(address, []).append(decided)
-            self.open[wait["id"]] = CaseDecision.model_validate(decided)
+            self.open[wait["id"]] = Reading().part(CaseDecision, decided)
         return self.open[wait["id"]]
 
     def made(self, wait: Mapping[str, Any]) -> None:
@@ -167,7 +168,7 @@ def play_file(folder: Path, file: Path) -> list[str]:
 def named(file: Path, cases: list[Case]) -> list[Case]:
     """Give each case of a file a unique id in the store."""
     stem = file.name.removesuffix(".test.yaml")
-    return [case.model_copy(update={"id": f"{stem}-{n}"}) for n, case in enumerate(cases, 1)]
+    return [case.with_changes(id=f"{stem}-{n}") for n, case in enumerate(cases, 1)]
 
 
 def draw_cases(folder: Path, path: Path, plays: int) -> None:

@@ -268,7 +268,7 @@ def loaded(flow: FlowGraph) -> FlowModel:
     if model is None or diagnostics.errors:
         problems = list(diagnostics)
         raise FlowFileError(render(problems, source.files), problems)
-    check_importable(_texts(model.model_dump(by_alias=True, exclude_unset=True)))
+    check_importable(_texts(model.plain()))
     return model
 
 

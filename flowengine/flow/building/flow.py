@@ -120,7 +120,7 @@ class Flow(FlowGraph):
         from flowengine.flow.building.assemble import loaded
         from flowengine.flow.building.python_text import program
 
-        return program(loaded(self).model_dump(by_alias=True, exclude_unset=True))
+        return program(loaded(self).plain())
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Self:

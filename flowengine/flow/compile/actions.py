@@ -140,8 +140,9 @@ class Actions:
         if model.environments is not None and not calls:
             message = f"{_noun(info)} takes no 'environments'"
             self.report.at("E103", message, (*info.loc, "environments"), "leave it out", key=True)
-        takes_in = info.action == "call" or works_in_environment(info.action)
-        if model.in_ is not None and not takes_in:
+        if model.in_ is not None and not (
+            info.action == "call" or works_in_environment(info.action)
+        ):
             message = f"{_noun(info)} takes no 'in'"
             self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
         if model.needs and (not calls or info.given == ASK):

@@ -380,7 +380,7 @@ class Compilation:
         qualified = file.prefix + name
         model = file.model.secrets.get(name)
         if model is not None:
-            self.secrets[qualified] = model.model_dump(exclude_none=True)
+            self.secrets[qualified] = model.plain()
         return qualified
 
 

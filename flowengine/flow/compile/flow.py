@@ -181,9 +181,7 @@ class Compiler:
         flow["inputs"] = dict(model.inputs)
         self._input_defaults()
         flow["state"] = {name: self._state(name, schema) for name, schema in model.state.items()}
-        flow["secrets"] = {
-            name: secret.model_dump(exclude_none=True) for name, secret in model.secrets.items()
-        }
+        flow["secrets"] = {name: secret.plain() for name, secret in model.secrets.items()}
         flow["signals"] = {name: self._signal(name) for name in model.signals}
         limits = model.limits
         flow["limits"] = {
@@ -299,7 +297,7 @@ class Compiler:
     def _shared(self, given: SharedBudget) -> Any:
         """Return the compiled form of a budget that executions share."""
         typed = self.expressions.value(given.key, (*given.loc, "key"), self.scopes.outside())
-        return {**given.model_dump(exclude_none=True), "key": typed.value}
+        return {**given.plain(), "key": typed.value}
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()
@@ -452,7 +450,7 @@ def _budget(given: Budget, title: str | None) -> Any:
     That of agents in Python is called by the title of their flow, which has a generated id.
     """
     called = {"called": plain_text(title)} if title and in_generated.get() else {}
-    limits = given.model_dump(exclude_none=True, exclude={"then", "shared"})
+    limits = {key: value for key, value in given.plain().items() if key not in {"then", "shared"}}
     return {"then": given.then, **limits, **called}
 
 

@@ -82,10 +82,7 @@ class FileDeclarations:
     @property
     def defaults(self) -> Mapping[str, Plain]:
         """`defaults` of the file."""
-        found: dict[str, Any] = self.file.model.defaults.model_dump(
-            by_alias=True, exclude_unset=True
-        )
-        return found
+        return self.file.model.defaults.plain()
 
     def refuse(self, code: str, message: str, loc: Loc, hint: str | None = None) -> None:
         """Report an error."""
@@ -111,7 +108,7 @@ class FileDeclarations:
             return None
         if (file, place) != (home, (section, inner)):
             self.program.named.add((home, section, inner))
-        content = declared.model_dump(by_alias=True, exclude_unset=True)
+        content = declared.plain()
         there = self if home is self.file else FileDeclarations(self.program, home, self.use)
         prefix = name.removesuffix(inner)
         return Declared(inner, content, (section, inner), there, prefix)
@@ -162,7 +159,7 @@ class FileDeclarations:
         if named and not check_offered(file.report, server, tool, pattern, place):
             return []
         self.program.tools_of(self.file).used.add(name)
-        content = model.model_dump(by_alias=True, exclude_unset=True)
+        content = model.plain()
         tools = ServerTools(name, tool, server.include, server.exclude)
         return [DeclaredTool(pattern, plain_text(model.description or ""), None, content, tools)]
 
@@ -206,7 +203,7 @@ class FileDeclarations:
         seen = without_arguments(args, bound)
         if not seen["required"]:
             del seen["required"]
-        content = model.model_dump(by_alias=True, exclude_unset=True)
+        content = model.plain()
         given = next(iter(model.kinds.values()), None)
         says_where = isinstance(given, dict) and "in" in given
         on_host = callee.task.get("in") == HOST and not says_where and "in" not in modifiers

@@ -43,7 +43,7 @@ def outcomes(info: Info) -> Outcomes:
             plain, raising = of_approval(info.given)
         elif isinstance(info.given, Wait):
             plain, raising = of_wait(info.given, timed=model.timeout is not None)
-        elif generates(info.action):
+        elif info.action in model.kinds and generates(info.action):
             kind = registry.kind_class(info.action)
             plain, raising = list(kind.outcomes), dict(kind.raises)
     if model.when is not None:

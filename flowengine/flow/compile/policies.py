@@ -17,7 +17,7 @@ from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.scopes import DeclarationScope
 from flowengine.flow.compile.types import CALLS, EXECUTION, UNKNOWN, VisibleNames
 from flowengine.flow.loading.files import FlowFile, known_names
-from flowengine.flow.loading.load import FileValidator, locate
+from flowengine.flow.loading.load import FileValidator
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.models.declarations import Policy, PolicyFile
 from flowengine.flow.models.kinds import brought_tools
@@ -298,7 +298,6 @@ def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
     model = FileValidator(expander, PolicyFile).validate(expanded)
     if model is None or diagnostics.errors:
         _refuse(source, diagnostics)
-    locate(model, ())
     return model.policies
 
 

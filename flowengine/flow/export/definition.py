@@ -49,7 +49,7 @@ def expanded(model: FlowModel) -> str:
         reducer = model.state.get(str(loc[-1]), {}).get("reducer", "replace")
         return str(reducer["python"] if isinstance(reducer, dict) else reducer)
 
-    data = model.model_dump(by_alias=True, exclude_unset=True)
+    data = model.plain()
     return "\n".join(_mapping(data, 0, (), comment)) + "\n"
 
 

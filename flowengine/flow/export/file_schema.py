@@ -13,8 +13,6 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-
 from flowengine.flow.loading.json_schemas import (
     ANYTHING,
     BOOLEANS,
@@ -39,7 +37,7 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.agent import InlineAgent
-from flowengine.flow.models.base import ExclusiveKeys, refused_keys
+from flowengine.flow.models.base import ExclusiveKeys, FieldInfo, plain, refused_keys
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.evaluations import EvalFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
@@ -191,7 +189,7 @@ def _part(cls: type[Part]) -> Schema:
         properties[key] = _field(info)
         if entry is not None and entry.allowed is not None:
             properties[key]["allOf"] = [entry.allowed]
-        if info.is_required():
+        if info.is_required:
             required.append(key)
     _more_properties(cls, properties)
     schema: Schema = {"type": "object", "properties": properties, "required": required}
@@ -247,9 +245,9 @@ def _one_of(rule: ExclusiveKeys, properties: dict[str, Schema]) -> Schema:
 
 
 def _field(info: FieldInfo) -> Schema:
-    schema = _type(info.annotation, tuple(info.metadata))
+    schema = _type(info.annotation, info)
     schema["description"] = info.description
-    default = None if info.is_required() else _default(info)
+    default = None if info.is_required else _default(info)
     if default is not None:
         schema["default"] = default
     schema["examples"] = info.examples
@@ -258,57 +256,47 @@ def _field(info: FieldInfo) -> Schema:
 
 def _default(info: FieldInfo) -> Any:
     """Return a default in the form of a file."""
-    default = info.get_default(call_default_factory=True, validated_data={})
-    if isinstance(default, Part):
-        return default.model_dump(by_alias=True, exclude_unset=True)
-    if isinstance(default, list):
-        if not default and _least("", tuple(info.metadata)):
-            return None  # an omitted key means something else
-        return [_default_item(one) for one in default]
-    return default
+    if info.default == [] and info.min_length:
+        return None  # an omitted key means something else
+    return plain(info.default)
 
 
-def _default_item(item: Any) -> Any:
-    return item.model_dump(by_alias=True, exclude_unset=True) if isinstance(item, Part) else item
-
-
-def _type(annotation: Any, metadata: tuple[Any, ...] = ()) -> Schema:
-    """Return the schema of a field's type."""
-    for marker in metadata:
-        if isinstance(marker, AsSchema):
-            return copy.deepcopy(marker.schema)
+def _type(annotation: Any, info: FieldInfo | None = None) -> Schema:
+    """Return the schema of a type, which can be that of a whole field."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _type(arguments[0], annotation.__metadata__)
+        for marker in annotation.__metadata__:
+            if isinstance(marker, AsSchema):
+                return copy.deepcopy(marker.schema)
+        return _type(arguments[0], info)
     if origin in {Union, types.UnionType}:
-        some = [_type(argument, metadata) for argument in arguments if argument is not type(None)]
+        some = [_type(argument, info) for argument in arguments if argument is not type(None)]
         return some[0] if len(some) == 1 else {"anyOf": some}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is list:
-        return _list(arguments[0], metadata)
+        return _list(arguments[0], info)
     if origin is dict:
-        return _dict(arguments[0], arguments[1], metadata)
+        return _dict(arguments[0], arguments[1], info)
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return {"$ref": f"#/$defs/{annotation.__name__}"}
     return {"type": _PLAIN[annotation]}
 
 
-def _list(of: Any, metadata: tuple[Any, ...]) -> Schema:
+def _list(of: Any, info: FieldInfo | None) -> Schema:
     item = _type(of)
     schema = {"type": "array", "items": item}
-    schema |= _least("minItems", metadata)
+    schema |= _least("minItems", info)
     single = isinstance(of, type) and issubclass(of, Part) and of.SINGLE
     return {"anyOf": [schema, item]} if single else schema
 
 
-def _least(word: str, metadata: tuple[Any, ...]) -> Schema:
-    least = [one.min_length for one in metadata if hasattr(one, "min_length")]
-    return {word: least[0]} if least else {}
+def _least(word: str, info: FieldInfo | None) -> Schema:
+    return {word: info.min_length} if info is not None and info.min_length else {}
 
 
-def _dict(key: Any, value: Any, metadata: tuple[Any, ...]) -> Schema:
-    schema: Schema = {"type": "object", **_least("minProperties", metadata)}
+def _dict(key: Any, value: Any, info: FieldInfo | None) -> Schema:
+    schema: Schema = {"type": "object", **_least("minProperties", info)}
     names = _type(key)
     if names != {"type": "string"}:
         schema["propertyNames"] = {"anyOf": [{"pattern": "^x-"}, names]}

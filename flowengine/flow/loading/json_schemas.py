@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.models.types import shown, words
 from flowengine.flow.source.diagnostics import Loc
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.validation import proof_of
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")
@@ -223,6 +224,9 @@ def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProb
     """Check that a constant default fits its own schema."""
     if "default" not in schema or "${{" in repr(schema["default"]):
         return
+    proof = proof_of(_shape(schema))
+    if proof is not None and proof(schema["default"]):
+        return  # without jsonschema_rs, which takes long to import
     import jsonschema_rs
 
     known = _shape(schema)

@@ -1,7 +1,7 @@
 """Conversion of a source to a validated model, with the place of every error.
 
-There are three passes. *Expand* writes out the short forms and checks the keys, *validate* checks
-the values against the models, and *locate* records the place of each part of the model.
+There are two passes. *Expand* writes out the short forms and checks the keys, and *validate* reads
+the models from the values, with the place of each part.
 
 Invalid parts are reported and left out, and the rest is checked nevertheless. The model of a broken
 file lists the omitted places in `FlowModel.unread`.
@@ -9,17 +9,14 @@ file lists the omitted places in `FlowModel.unread`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar, cast
-
-from pydantic import ValidationError
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
 from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import FlowModel, GeneratedBody, Loc, Part
-from flowengine.flow.models.modifiers import ON_ERROR_TAGS
+from flowengine.flow.models.reading import Reading, Refusal
 from flowengine.flow.models.types import OPEN, in_generated, shown
 from flowengine.flow.source.diagnostics import Diagnostics, Faults, Origin, SourcePart
-from flowengine.sdk.near_words import did_you_mean
 
 PASSES = 20
 """Maximum number of passes that leave out invalid parts and validate the rest again."""
@@ -43,44 +40,35 @@ class FileValidator(Generic[Top]):
         self.parts = expander.parts
         self.meant = expander.meant
 
-    def validate(self, data: dict[str, Any]) -> Top | None:
+    def validate(self, data: dict[str, Any], base: Loc = ()) -> Top | None:
         """Return the model of the data, or of its valid part.
 
         Args:
             data: The file in long form. Invalid parts are removed from it.
+            base: The place of the data in its file.
 
         Returns:
             The model, or None if the invalid parts cannot be left out.
         """
         for round_ in range(PASSES):
-            try:
-                return self.top.model_validate(data)
-            except ValidationError as error:
-                for one in error.errors(include_url=False):
-                    loc, key = _clean(one["loc"])
-                    if round_ == 0:
-                        self._invalid(cast("dict[str, Any]", one), loc, key)
-                    if not self._leave_out(data, loc, one["type"]):
-                        return None
+            reading = Reading(base)
+            model = reading.part(self.top, data)
+            if not reading.refusals:
+                return model
+            for refusal in reading.refusals:
+                if round_ == 0:
+                    self._report(refusal)
+                if not self._leave_out(data, refusal):
+                    return None
         return None
 
-    def _invalid(self, error: dict[str, Any], loc: Loc, key: bool) -> None:
-        kind, context = error["type"], error.get("ctx", {})
-        if kind[0] == "E" and kind[1:].isdigit():
-            self.faults.add(kind, context["message"], loc, context["hint"], key=key)
-        elif kind == "missing":
+    def _report(self, refusal: Refusal) -> None:
+        loc, code, message, hint, key, missing = refusal
+        if missing:
             if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
                 return  # it exists, and its error is already reported
-            owner = self.parts.get(loc[:-1], self.top)
-            message = f"{owner.NOUN} needs {loc[-1]!r}"
-            self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
-        else:
-            if ON_ERROR_TAGS[0] in error["loc"]:
-                context = {
-                    "expected": f"{context['expected'].replace(' or ', ', ')} or a list of handlers"
-                }
-            message, hint = _plain_error(kind, context, error["input"], self._part_at(loc))
-            self.faults.add("E103", message, loc, hint)
+            loc, key = loc[:-1], True
+        self.faults.add(code, message, loc, hint, key=key)
 
     def _part_at(self, loc: Loc) -> type[Part] | None:
         """Return the model that is expected at a place."""
@@ -90,9 +78,10 @@ class FileValidator(Generic[Top]):
             return shape.part
         return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
 
-    def _leave_out(self, data: Any, loc: Loc, kind: str) -> bool:
+    def _leave_out(self, data: Any, refusal: Refusal) -> bool:
         """Remove an invalid part from the data. Return False if nothing would be left."""
-        if kind == "missing":
+        loc = refusal.loc
+        if refusal.missing:
             owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
             if part is not None and loc[-1] == part.NAMED:
                 owner[part.NAMED] = _stand_in(loc)
@@ -113,26 +102,6 @@ class FileValidator(Generic[Top]):
         return False
 
 
-def locate(value: Any, loc: Loc) -> None:
-    """Record the place of each part of a model.
-
-    Args:
-        value: A model, or a value in one.
-        loc: Its place.
-    """
-    if isinstance(value, Part):
-        value._loc = loc
-        for key, (name, _) in type(value).fields_by_key().items():
-            if value.has(name):
-                locate(getattr(value, name), (*loc, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            locate(item, (*loc, index))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            locate(item, (*loc, key))
-
-
 def _stand_in(loc: Loc) -> str:
     """Return a unique id for an entry without one."""
     return "_".join(["unnamed", *(str(one) for one in loc if isinstance(one, int))])
@@ -145,68 +114,6 @@ def _get(data: Any, loc: Loc) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return data
-
-
-def _clean(loc: tuple[int | str, ...]) -> tuple[Loc, bool]:
-    """Return a place without pydantic's tags for unions and keys, and whether it is a key."""
-    names = [one for one in loc if one not in ON_ERROR_TAGS]
-    if names and names[-1] == "[key]":
-        return tuple(names[:-1]), True
-    return tuple(names), False
-
-
-def _example(owner: type[Part], key: str) -> str:
-    field = owner.fields_by_key().get(key)
-    example = field[1].examples[0] if field and field[1].examples else None
-    return f"for example '{key}: {example}'" if isinstance(example, str | int) else f"add {key!r}"
-
-
-_EXPECTED = {
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "int_type": "a whole number",
-}
-
-
-def _plain_error(
-    kind: str, context: Mapping[str, Any], value: Any, part: type[Part] | None
-) -> tuple[str, str | None]:
-    """Return message and hint for an error of pydantic's built-in checks."""
-    got = f"got {shown(value)}"
-    if kind == "literal_error":
-        expected = str(context["expected"])
-        words = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
-        hint = did_you_mean(value, words) if isinstance(value, str) else None
-        if isinstance(value, dict) and "a list of handlers" in words:
-            hint = "write a list, even of one handler: [{type: TYPE, next: STEP}]"
-        return f"expected {expected}, {got}", hint
-    if kind == "too_short":
-        return f"expected at least {context['min_length']} entry, there is none", None
-    if kind == "too_long":
-        return f"expected at most {context['max_length']} entries, {got}", None
-    if kind in {"model_type", "model_attributes_type"}:
-        if part is not None and part.SHORT:
-            words = [word for one in part.SHORT for word in one.get("enum", ())]
-            hint = did_you_mean(value, words) if isinstance(value, str) else None
-            return f"expected {', '.join(words)}, a condition or a mapping, {got}", hint
-        keys = list(part.fields_by_key()) if part else []
-        hint = f"its keys are {', '.join(keys)}" if 0 < len(keys) <= 10 else None
-        return f"expected a mapping, {got}", "write {} for an empty one" if value is None else hint
-    return f"expected {_EXPECTED.get(kind, context.get('error', kind))}, {got}", _hint(kind, value)
-
-
-def _hint(kind: str, value: Any) -> str | None:
-    if kind == "list_type" and isinstance(value, dict):
-        return "begin each entry with '- '"
-    if kind == "bool_type" and isinstance(value, str) and value.lower() in OLD_BOOLEANS:
-        return "only true and false are booleans"
-    return None
-
-
-OLD_BOOLEANS = frozenset({"yes", "no", "on", "off"})
-"""Booleans of YAML 1.1."""
 
 
 VERSION = 1
@@ -239,7 +146,6 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     _check_ids(expanded, faults)
     model = FileValidator(expander, FlowModel).validate(expanded)
     if model is not None:
-        locate(model, ())
         model._unread = frozenset(faults.unread)
     return model
 
@@ -264,13 +170,10 @@ def load_generated(
         expander = Expander(faults)
         expanded = expander.part(GeneratedBody, data, ())
         _check_ids(expanded, faults)
-        body = FileValidator(expander, GeneratedBody).validate(expanded)
+        body = FileValidator(expander, GeneratedBody).validate(expanded, loc)
     finally:
         in_generated.reset(token)
-    if body is None or faults.unread:
-        return None
-    locate(body, loc)
-    return body
+    return None if faults.unread else body
 
 
 def _readable_version(data: dict[str, Any], faults: Faults) -> bool:

@@ -15,7 +15,6 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
-from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.agent import IsSchema
 from flowengine.flow.models.base import not_yet, refused_keys
@@ -61,13 +60,13 @@ def _inside(cls: type[Pluggable], key: str, given: Mapping[str, Any]) -> str | N
     return None
 
 
-def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...] = ()) -> Shape:
-    for marker in metadata:
-        if isinstance(marker, IsSchema):
-            return Shape(schema=marker, within=within)
+def _shape(annotation: Any, within: str | None = None) -> Shape:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _shape(arguments[0], within, annotation.__metadata__)
+        for marker in annotation.__metadata__:
+            if isinstance(marker, IsSchema):
+                return Shape(schema=marker, within=within)
+        return _shape(arguments[0], within)
     if origin in {Union, types.UnionType}:
         shapes = (_shape(argument, within) for argument in arguments if argument is not type(None))
         return next((shape for shape in shapes if shape.part or shape.schema), Shape())
@@ -82,10 +81,7 @@ def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...]
 @cache
 def shapes(cls: type[Part]) -> dict[str, Shape]:
     """Return the shape of each field of a model, by its key."""
-    return {
-        key: _shape(info.annotation, metadata=tuple(info.metadata))
-        for key, (_, info) in cls.fields_by_key().items()
-    }
+    return {key: _shape(info.annotation) for key, (_, info) in cls.fields_by_key().items()}
 
 
 class Expander:
@@ -155,7 +151,7 @@ class Expander:
         refused = not_yet(cls.__name__, key, value)
         if refused is not None:
             self.faults.add("E502", f"not supported yet: {refused.what}", place, key=True)
-        elif field is not None and value is None and field[1].annotation is not Any:
+        elif field is not None and value is None and not field[1].takes_null:
             self.faults.add("E103", f"{key!r} has no value", place, "give one, or leave it out")
         elif field is not None:
             return self._field(shapes(cls)[key], value, place)
@@ -263,6 +259,8 @@ class Expander:
             value: The configuration, in long or short form.
             loc: Its place.
         """
+        from flowengine.flow.loading.kind_configurations import config_problems
+
         try:
             schema = configuration(key)
         except FlowEngineError as error:

@@ -1,10 +1,11 @@
-"""The flow language as pydantic models of its expanded form, without any short forms.
+"""The flow language as models of its expanded form, without any short forms.
 
 Field names are the keys of the file. Those that are Python keywords end in an underscore (`with_`,
 `in_`, `for_`). Expressions stay text. `Part.loc` is the place of a part in its file.
 
-Modules with models do not use `from __future__ import annotations`: pydantic would compile the text
-of each annotation again at each start of a program.
+The models are not pydantic's: building those and importing it took longer than all other work for
+a changed flow. Modules with models do not use `from __future__ import annotations`, whose texts
+would have to be compiled again at each start of a program.
 """
 
 from flowengine.flow.models.actions import (

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from flowengine.flow.models.agent import Schema
-from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part, listed
+from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part, listed
 from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,
@@ -40,7 +38,7 @@ class Occasion(Part):
     RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_SIGNAL}},)
 
     for_: DurationOrExpression | None = Field(
-        default=None, alias="for", description="A duration.", examples=["15m", "3d"]
+        default=None, key="for", description="A duration.", examples=["15m", "3d"]
     )
     until: TimeOrExpression | None = Field(
         default=None, description="A point in time.", examples=["2026-11-25T09:00:00Z"]
@@ -216,7 +214,7 @@ class Asking(Part):
         examples=[{"properties": {"cost_center": {"type": "string"}}}],
     )
     choices: list[Choice] = Field(
-        default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
+        default=[Choice(id="approve"), Choice(id="reject")],
         min_length=1,
         description="The choices. Default: `approve` and `reject`.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
@@ -353,7 +351,7 @@ class AskBeforeCall(AskFirst):
     """Requires an approval before a tool is called."""
 
     choices: list[Choice] = Field(
-        default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
+        default=[Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
         description="The choices. Default: `approve`, `reject`, and `respond`, which supplies the "
         "result instead of the call.",
@@ -451,7 +449,7 @@ class Cancel(Part):
     )
     as_: Literal["cancelled", "succeeded", "failed"] = Field(
         default="cancelled",
-        alias="as",
+        key="as",
         description="The status of the cancelled steps.",
         examples=["succeeded"],
     )

@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
-
-from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
     GENERATED_ID,
@@ -168,7 +166,7 @@ class ToolUse(Part):
     )
     as_: CalledTool | None = Field(
         default=None,
-        alias="as",
+        key="as",
         description="The name that the model, rules and approvals use.",
         examples=["find_order"],
     )
@@ -332,7 +330,7 @@ class Code(Part):
     MAIN = "in"
 
     in_: Text = Field(
-        alias="in",
+        key="in",
         description="The environment of the agent in which programs run, of kind `python`.",
         examples=["box"],
     )
@@ -426,7 +424,7 @@ class Agent(Part):
         examples=["models:Report"],
     )
     max_turns: MaxTurns = Field(
-        default_factory=MaxTurns,
+        default=MaxTurns(),
         description="The maximum number of model calls in one step, including handoffs.",
         examples=[10],
     )

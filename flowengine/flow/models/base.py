@@ -2,12 +2,67 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, PrivateAttr
-from pydantic.fields import FieldInfo
+from types import MappingProxyType
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from flowengine.flow.source.diagnostics import Loc
+
+REQUIRED: Any = object()
+"""The default of a key that must be given."""
+
+
+class FieldInfo(NamedTuple):
+    """A key of a mapping, as its model declares it."""
+
+    default: Any
+    key: str | None
+    """The key, if it is not the name of the field."""
+    description: str
+    examples: list[Any]
+    min_length: int
+    """The least number of entries of a list or map."""
+    max_length: int | None
+    annotation: Any = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the key must be given."""
+        return self.default is REQUIRED
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether its value may be null, because it may be anything."""
+        return Any in {self.annotation, *get_args(self.annotation)[:1]}
+
+
+def Field(
+    *,
+    description: str,
+    examples: list[Any],
+    default: Any = REQUIRED,
+    key: str | None = None,
+    min_length: int = 0,
+    max_length: int | None = None,
+) -> Any:
+    """Return the declaration of a key, for the attribute of a `Part` or its annotation.
+
+    Args:
+        description: Its meaning, for the schema of the file.
+        examples: Values, as in the file.
+        default: The value if the file does not have it. Parts share it, so nothing changes it.
+        key: The key, if it is not the name of the attribute.
+        min_length: The least number of entries of a list or map.
+        max_length: The largest number of entries of a list.
+    """
+    return FieldInfo(default, key, description, examples, min_length, max_length)
 
 
 class NotYet(NamedTuple):
@@ -75,16 +130,31 @@ class ExclusiveKeys(NamedTuple):
     required: bool = True
 
 
-class Part(BaseModel):
+@dataclass_transform(
+    eq_default=False, kw_only_default=True, frozen_default=True, field_specifiers=(Field,)
+)
+class PartType(type):
+    """The class of the models, which keeps what each of them declares."""
+
+    own: dict[str, FieldInfo]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
+        super().__init__(name, bases, body)
+        cls.own = {}
+        for key, annotation in cls.__annotations__.items():
+            for info in (body.get(key), *getattr(annotation, "__metadata__", ())):
+                if isinstance(info, FieldInfo):
+                    cls.own[key] = info
+                    setattr(cls, key, None if info.is_required else info.default)
+
+
+class Part(metaclass=PartType):
     """A mapping of the file, with its short forms expanded.
 
     A field has the name of its key in the file. If that is a Python keyword, an underscore is
-    appended (`with_`).
-
-    Validators are built on first use (`defer_build`): those of a whole file contain all others.
+    appended (`with_`). What the file does not have is not stored: the class has the default.
+    `reading.py` reads a part from data, and checks it.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     NOUN: ClassVar[str]
     """The name of the mapping in messages, with its article: `a step`."""
@@ -101,18 +171,41 @@ class Part(BaseModel):
     RULES: ClassVar[tuple[ExclusiveKeys, ...]] = ()
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = ()
     """The rules of a model's own `problems`, as JSON Schema."""
+    OPEN: ClassVar[bool] = False
+    """Whether it takes keys that are not fields, which are in `_more`."""
 
-    _loc: Loc = PrivateAttr(default=())
+    _loc: Loc = ()
+    _more: Mapping[str, Any] = MappingProxyType({})
+    """The keys that are not fields, with their values."""
+    _unread: frozenset[Loc] = frozenset()
+    """Of a file: the places whose content was left out because of errors."""
 
     @property
     def loc(self) -> Loc:
         """Place of the part in its file, for `Source.position`."""
-        private = self.__pydantic_private__  # the same as `self._loc`, which takes a longer search
-        return private["_loc"] if private else ()
+        return self._loc
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield each field with its value, which can be the default."""
+        for name, _ in self.fields_by_key().values():
+            yield name, getattr(self, name)
 
     def has(self, key: str) -> bool:
         """Return whether the file contains this key (by the field's name), even as `null`."""
-        return key in self.model_fields_set
+        return key in self.__dict__
+
+    def plain(self) -> dict[str, Any]:
+        """Return the part as data in long form, with the keys that the file contains."""
+        fields = self.fields_by_key().items()
+        given = {key: getattr(self, name) for key, (name, _) in fields if self.has(name)}
+        return {key: plain(value) for key, value in {**given, **self._more}.items()}
+
+    def with_changes(self, **changes: Any) -> Self:
+        """Return a copy with other values of some fields."""
+        return type(self)(**{**self.__dict__, **changes})
 
     @classmethod
     def fields_by_key(cls) -> dict[str, tuple[str, FieldInfo]]:
@@ -146,6 +239,21 @@ class Part(BaseModel):
 
 @cache
 def _fields_by_key(cls: type[Part]) -> dict[str, tuple[str, FieldInfo]]:
-    if not cls.__pydantic_fields_complete__:  # it names a model that is defined after it
-        cls.model_rebuild()
-    return {info.alias or name: (name, info) for name, info in cls.model_fields.items()}
+    hints = get_type_hints(cls, include_extras=True)
+    models = [one for one in reversed(cls.__mro__) if isinstance(one, PartType)]
+    own = {name: info for one in models for name, info in one.own.items()}
+    return {
+        info.key or name: (name, info._replace(annotation=hints[name]))
+        for name, info in own.items()
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value with the parts in it as data in long form."""
+    if isinstance(value, Part):
+        return value.plain()
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value

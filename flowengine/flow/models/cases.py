@@ -5,9 +5,7 @@ Nothing in them is evaluated: texts with `${{` are plain text.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from flowengine.flow.models.base import ExclusiveKeys, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, Part
 from flowengine.flow.models.expected import ExpectingCase, Words
 from flowengine.flow.models.types import AsSchema, CheckedType, Duration, SentSignal, Value, wrong
 from flowengine.kernel.notation.times import parse_time
@@ -67,10 +65,10 @@ class Answer(Part):
     RULES = (ExclusiveKeys(("return", "raise", "crash", "never")),)
 
     return_: Value = Field(
-        default=None, alias="return", description="The result.", examples=[{"status": 201}]
+        default=None, key="return", description="The result.", examples=[{"status": 201}]
     )
     raise_: Raised | None = Field(
-        default=None, alias="raise", description="The error.", examples=["Timeout"]
+        default=None, key="raise", description="The error.", examples=["Timeout"]
     )
     crash: Yes | None = Field(
         default=None, description="Whether the process dies during the call.", examples=[True]
@@ -83,7 +81,7 @@ class Answer(Part):
     after: Duration = Field(default="0s", description="The duration of the call.", examples=["2s"])
     with_: Value = Field(
         default=None,
-        alias="with",
+        key="with",
         description="The expected arguments of the call. Different arguments fail the case.",
         examples=[{"to": "ana@example.com"}],
     )
@@ -156,7 +154,7 @@ class Reply(Answer):
 
     with_: Value = Field(
         default=None,
-        alias="with",
+        key="with",
         description="The expected request to the model: new `instructions`, `tools` and "
         "`messages` since the previous turn. Any other request fails the "
         "case.",
@@ -385,6 +383,6 @@ class CaseFile(Part):
         description="The groups of users, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )
-    cases: Annotated[list[Case], Field(min_length=1)] = Field(
-        description="The cases.", examples=[[{"name": "it works"}]]
+    cases: list[Case] = Field(
+        min_length=1, description="The cases.", examples=[[{"name": "it works"}]]
     )

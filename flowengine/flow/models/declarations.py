@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
-
 from flowengine.flow.models.agent import ModelName, Schema
-from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.types import (
     Condition,
@@ -32,7 +30,7 @@ from flowengine.flow.models.types import (
 class Output(Part):
     """A typed result of the execution. Keys besides `value` are its JSON Schema."""
 
-    model_config = ConfigDict(extra="allow")
+    OPEN = True
 
     NOUN = "an output"
     MAIN = "value"
@@ -45,7 +43,7 @@ class Output(Part):
     @property
     def json_schema(self) -> dict[str, Any]:
         """The JSON Schema of the value, empty if there is none."""
-        return dict(self.__pydantic_extra__ or {})
+        return dict(self._more)
 
 
 class Secret(Part):
@@ -99,7 +97,7 @@ class Defaults(Part):
         default=None, description="The model of agents.", examples=["openai/gpt-4o"]
     )
     in_: EnvironmentUse = Field(
-        default=None, alias="in", description="The environment for `run`.", examples=["host"]
+        default=None, key="in", description="The environment for `run`.", examples=["host"]
     )
     map_concurrency: PositiveOrExpression | None = Field(
         default=None, description="How many items of a map run at once. Default: 8.", examples=[4]
@@ -198,7 +196,7 @@ class Start(Part):
     )
     with_: dict[Id, Value] = Field(
         default={},
-        alias="with",
+        key="with",
         description="The inputs. Expressions see `signal` (not with `schedule`), `now` and "
         "`execution`.",
         examples=[{"order": "${{ signal.key }}"}],
@@ -247,7 +245,7 @@ class Limits(Part):
     )
     finally_: Duration = Field(
         default="5m",
-        alias="finally",
+        key="finally",
         description="The maximum duration of `finally`.",
         examples=["1m"],
     )

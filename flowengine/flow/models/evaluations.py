@@ -2,10 +2,8 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from flowengine.flow.models.agent import ModelName
-from flowengine.flow.models.base import Part
+from flowengine.flow.models.base import Field, Part
 from flowengine.flow.models.expected import ExpectingCase, Words
 from flowengine.flow.models.flow import Amount
 from flowengine.flow.models.types import AsSchema, CheckedType, Positive, Value, wrong

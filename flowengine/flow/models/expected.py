@@ -2,9 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from flowengine.flow.models.base import ExclusiveKeys, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, Part
 from flowengine.flow.models.types import AsSchema, CheckedType, Value, wrong
 
 
@@ -57,7 +55,7 @@ class ExpectedCall(Part):
         examples=["search"],
     )
     with_: dict[str, Value] | None = Field(
-        default=None, alias="with", description="Its arguments.", examples=[{"words": "cranes"}]
+        default=None, key="with", description="Its arguments.", examples=[{"words": "cranes"}]
     )
 
 
@@ -146,7 +144,7 @@ class ExpectingCase(Part):
         default={}, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )
     expect: Expected = Field(
-        default_factory=lambda: Expected.model_validate({}),
+        default=Expected(),
         description="The expected result. Default: the execution succeeds.",
         examples=[{"path": ["route", "book"]}],
     )

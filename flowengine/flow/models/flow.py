@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr
-
 from flowengine.flow.models.agent import Agent, Schema, StateSchema
-from flowengine.flow.models.base import MappingProblem, Part, listed
+from flowengine.flow.models.base import Field, MappingProblem, Part, listed
 from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
@@ -227,7 +225,7 @@ StateKeys = Annotated[
 ]
 Bounds = Annotated[
     Limits,
-    Field(default_factory=Limits, description="Limits of an execution.", examples=[{"steps": 500}]),
+    Field(default=Limits(), description="Limits of an execution.", examples=[{"steps": 500}]),
 ]
 BudgetOrNone = Annotated[
     Budget | None,
@@ -249,7 +247,7 @@ Cleanup = Annotated[
     list[Step],
     Field(
         default=[],
-        alias="finally",
+        key="finally",
         description="Steps that run when the flow is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     ),
@@ -353,7 +351,7 @@ class FlowModel(Part):
         examples=[{"sandbox": {"kind": "python"}}],
     )
     defaults: Defaults = Field(
-        default_factory=Defaults,
+        default=Defaults(),
         description="Defaults for steps that do not set them.",
         examples=[{"retry": 5}],
     )
@@ -387,8 +385,6 @@ class FlowModel(Part):
     )
     on_error: Handlers
     finally_: Cleanup
-
-    _unread: frozenset[Loc] = PrivateAttr(default=frozenset())
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

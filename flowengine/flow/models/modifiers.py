@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
-
-from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part
+from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part
 from flowengine.flow.models.types import (
     AsSchema,
     BareName,
@@ -18,6 +16,7 @@ from flowengine.flow.models.types import (
     Factor,
     Failures,
     Jitter,
+    Or,
     Positive,
     PositiveOrExpression,
     RoutedOutcome,
@@ -82,7 +81,7 @@ class Join(Part):
     )
     from_: list[StepName] | None = Field(
         default=None,
-        alias="from",
+        key="from",
         description="The steps that lead here, verified by the checker. It has no effect "
         "at run time.",
         examples=[["left", "right"]],
@@ -160,7 +159,7 @@ class Map(Part):
     )
     as_: BareName = Field(
         default="item",
-        alias="as",
+        key="as",
         description="The name of an item in expressions.",
         examples=["file"],
     )
@@ -229,7 +228,7 @@ class Loop(Part):
     )
     while_: Condition | None = Field(
         default=None,
-        alias="while",
+        key="while",
         description="Tested before each round: false ends the loop.",
         examples=["${{ state.open > 0 }}"],
     )
@@ -333,7 +332,7 @@ class Retry(Part):
     )
     except_: ErrorTypes | None = Field(
         default=None,
-        alias="except",
+        key="except",
         description="Errors that are not retried. Default: the non-retryable ones.",
         examples=[["RateLimited"]],
     )
@@ -463,12 +462,9 @@ class Handler(Part):
             yield MappingProblem(None, "E104", message, hint)
 
 
-ON_ERROR_TAGS = ("<word>", "<list>")
-"""The tags that pydantic inserts into the places of errors for the two forms of `on_error`."""
 OnError = Annotated[
-    Annotated[Literal["fail", "continue", "compensate"], Tag(ON_ERROR_TAGS[0])]
-    | Annotated[list[Handler], Tag(ON_ERROR_TAGS[1])],
-    Discriminator(lambda value: ON_ERROR_TAGS[isinstance(value, list)]),
+    Literal["fail", "continue", "compensate"] | list[Handler],
+    Or("a list of handlers", "write a list, even of one handler: [{type: TYPE, next: STEP}]"),
 ]
 """A word, or handlers. The first matching handler applies."""
 
@@ -489,7 +485,7 @@ class Entry(Part):
     )
     else_: Target | None = Field(
         default=None,
-        alias="else",
+        key="else",
         description="The target if no condition holds.",
         examples=["refuse"],
     )

@@ -3,10 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict, Field
-
 from flowengine.flow.models.actions import Approval, Cancel, Wait
-from flowengine.flow.models.base import ExclusiveKeys, MappingProblem, Part, listed
+from flowengine.flow.models.base import ExclusiveKeys, Field, MappingProblem, Part, listed
 from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.types import (
@@ -29,14 +27,14 @@ from flowengine.flow.models.types import (
 from flowengine.sdk.argument_checks import MOST_LABELS
 from flowengine.sdk.step_kind import KindPlace
 
-_WITH = ("call", "flow")
+_WITH = {"call", "flow"}
 """Actions of the language that take arguments by `with`."""
 
 
 class Pluggable(Part):
     """A mapping that also takes the keys of step kinds, with their configurations."""
 
-    model_config = ConfigDict(extra="allow")
+    OPEN = True
 
     PLACE: ClassVar[KindPlace] = "step"
     OWN_ACTIONS: ClassVar[tuple[str, ...]] = ()
@@ -50,7 +48,8 @@ class Pluggable(Part):
     @classmethod
     def is_action(cls, key: str) -> bool:
         """Return whether a key defines an action."""
-        return key in cls.OWN_ACTIONS or is_kind(key, cls.PLACE)
+        own = key in cls.fields_by_key()  # looking up others would search all packages
+        return key in cls.OWN_ACTIONS if own else is_kind(key, cls.PLACE)
 
     @classmethod
     def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -60,7 +59,7 @@ class Pluggable(Part):
     @property
     def kinds(self) -> dict[str, Any]:
         """The step kinds that are given, with their validated configurations."""
-        return dict(self.__pydantic_extra__ or {})
+        return dict(self._more)
 
     @property
     def action(self) -> tuple[str, Any] | None:
@@ -92,12 +91,12 @@ class Compensation(Pluggable):
     )
     with_: Arguments = Field(
         default={},
-        alias="with",
+        key="with",
         description="Its arguments. Expressions see the step's `output` and the `error`.",
         examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
     )
     in_: EnvironmentUse = Field(
-        default=None, alias="in", description="The environment for `run`.", examples=["host"]
+        default=None, key="in", description="The environment for `run`.", examples=["host"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
     timeout: DurationOrExpression | None = Field(
@@ -229,14 +228,14 @@ class Step(Pluggable):
     )
     with_: Arguments = Field(
         default={},
-        alias="with",
+        key="with",
         description="The arguments of the action: by name, or one expression with a map as its "
         "value.",
         examples=[{"q": "${{ inputs.q }}"}, "${{ steps.plan.output.args }}"],
     )
     in_: EnvironmentUse = Field(
         default=None,
-        alias="in",
+        key="in",
         description="The environment for `run` and for shell tools.",
         examples=["host", {"box": {"python": "3.13"}}],
     )
@@ -322,7 +321,7 @@ class Step(Pluggable):
     )
     finally_: list["Step"] = Field(
         default=[],
-        alias="finally",
+        key="finally",
         description="Steps that run when the group is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
@@ -344,7 +343,9 @@ class Step(Pluggable):
         if "timeout" in given and "approval" in given:
             message = "an approval has no 'timeout'"
             yield MappingProblem("timeout", "E103", message, "write 'expires' in the approval")
-        if "with" in given and not any(key in _WITH or takes_arguments(key) for key in given):
+        kinds = [key for key in given if key not in cls.fields_by_key()]
+        takes = bool(given.keys() & _WITH) or any(map(takes_arguments, kinds))
+        if "with" in given and not takes:
             takers = listed(cls.with_arguments())
             message = f"'with' has no meaning without {takers}"
             yield MappingProblem("with", "E103", message, "leave it out")
@@ -357,7 +358,7 @@ class Step(Pluggable):
     @classmethod
     def with_arguments(cls) -> list[str]:
         """Return the actions that take `with`. Imports all step kinds: for messages and schemas."""
-        return ["call", *filter(takes_arguments, kind_names("step")), *_WITH[1:]]
+        return ["call", *filter(takes_arguments, kind_names("step")), "flow"]
 
 
 class ParallelStep(Step):

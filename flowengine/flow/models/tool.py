@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
-
 from flowengine.flow.models.actions import AskBeforeCall, AskFirst
 from flowengine.flow.models.agent import Schema
-from flowengine.flow.models.base import MappingProblem, Part
+from flowengine.flow.models.base import Field, MappingProblem, Part
 from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.step import Pluggable

@@ -10,11 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 from unicodedata import combining, normalize
-
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.times import PERCENTAGE, TooLong, parse_duration, parse_time
 from flowengine.sdk.argument_checks import LABEL, LABEL_HINT
@@ -38,21 +35,32 @@ class AsSchema:
         self.schema = schema
 
 
-class CheckedType:
-    """The check of a type's values, which returns them in their stored form.
+class CheckedType(NamedTuple):
+    """The check of a type's values, which returns them in their stored form or refuses them."""
 
-    It replaces pydantic's `PlainValidator`, which also inspects the signature of the check and
-    builds a schema for serialization. Every program that reads a flow would do this work at its
-    start.
+    check: Callable[[Any], Any]
+
+
+class Or(NamedTuple):
+    """Describes the other form of a field that takes certain words."""
+
+    form: str
+    hint: str
+    """How to write it, where there is a mapping in its place."""
+
+
+class Refused(Exception):
+    """A value that does not fit a type.
+
+    Attributes:
+        code: The code of the diagnostic.
+        message: The error.
+        hint: The remedy.
     """
 
-    def __init__(self, check: Callable[[Any], Any]) -> None:
-        self.check = check
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
+    def __init__(self, code: str, message: str, hint: str | None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint = code, message, hint
 
 
 def words(text: str) -> frozenset[str]:
@@ -93,10 +101,9 @@ def fail(code: str, message: str, hint: str | None = None) -> NoReturn:
         hint: The remedy.
 
     Raises:
-        PydanticCustomError: Always. The loader converts it to a diagnostic.
+        Refused: Always. The loader converts it to a diagnostic.
     """
-    context = {"message": message, "hint": hint}
-    raise PydanticCustomError(code, "{message}", context)
+    raise Refused(code, message, hint)
 
 
 def shown(value: Any) -> str:
@@ -311,6 +318,8 @@ def _positive_duration(value: Any) -> str:
 
 
 def _size(value: Any) -> int:
+    from pydantic_core import PydanticCustomError
+
     from flowengine.sdk.models import parse_size
 
     expected = "a size such as 64KiB"
