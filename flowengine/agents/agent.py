@@ -26,7 +26,7 @@ from pydantic import ValidationError as InvalidFields
 from typing_extensions import TypeVar
 
 from flowengine.agents import MODEL_VARIABLE
-from flowengine.agents.agent_mistakes import check_fields, missing_attribute, wrong_values
+from flowengine.agents.agent_mistakes import check_names, missing_attribute, wrong_values
 from flowengine.agents.agent_tools import (
     AgentAsTool,
     AgentWithTools,
@@ -197,7 +197,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         """Reject unknown fields, suggesting the one that was probably meant, and wrong values."""
         if not isinstance(given, dict):
             return handler(given)
-        check_fields(given, cls.model_fields)
+        check_names("an agent", given, cls.model_fields)
         try:
             return handler(given)
         except InvalidFields as error:

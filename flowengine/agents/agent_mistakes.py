@@ -100,30 +100,38 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Of what → names of attributes in other libraries → what to write here."""
+RUN = "a run of agents"
 _OPTIONS = {
-    **dict.fromkeys(
-        ("message_history", "history", "chat_history"), "agent.run([*response.history, message])"
-    ),
-    **dict.fromkeys(("context", "dependencies"), "agent.run('…', deps=Deps(…))"),
-    **dict.fromkeys(
-        ("thread_id", "session_id", "conversation_id", "memory"),
-        "agent.run('…', session='ana', engine=engine)",
-    ),
-    **dict.fromkeys(
-        ("config", "run_config", "metadata", "tags"), "agent.run('…', labels={'team': 'it'})"
-    ),
-    **dict.fromkeys(("max_iter", "max_iterations", "max_steps", "recursion_limit"), "max_turns=10"),
-    **dict.fromkeys(("usage_limits", "max_tokens", "max_cost"), "budget={'tokens': 50_000}"),
-    **dict.fromkeys(("stream", "stream_mode"), _STREAM),
-    **dict.fromkeys(("tools", "toolsets"), "Agent(tools=[function])"),
-    **dict.fromkeys(
-        ("output_type", "result_type", "response_format", "response_model"), "Agent(returns=City)"
-    ),
-    **dict.fromkeys(("temperature", "model_settings"), "Agent(settings={'temperature': 0})"),
-    **dict.fromkeys(("callbacks", "hooks"), "Agent(hooks=[{'before_call': function}])"),
-    **dict.fromkeys(("timeout", "deadline"), "budget={'wall_time': '2m'}"),
-    "debug": "log_agents(engine)",
-    "checkpointer": "agent.run('…', engine=Engine())",
+    name: f"write {line}"
+    for name, line in {
+        **dict.fromkeys(
+            ("message_history", "history", "chat_history"),
+            "agent.run([*response.history, message])",
+        ),
+        **dict.fromkeys(("context", "dependencies"), "agent.run('…', deps=Deps(…))"),
+        **dict.fromkeys(
+            ("thread_id", "session_id", "conversation_id", "memory"),
+            "agent.run('…', session='ana', engine=engine)",
+        ),
+        **dict.fromkeys(
+            ("config", "run_config", "metadata", "tags"), "agent.run('…', labels={'team': 'it'})"
+        ),
+        **dict.fromkeys(
+            ("max_iter", "max_iterations", "max_steps", "recursion_limit"), "max_turns=10"
+        ),
+        **dict.fromkeys(("usage_limits", "max_tokens", "max_cost"), "budget={'tokens': 50_000}"),
+        **dict.fromkeys(("stream", "stream_mode"), _STREAM),
+        **dict.fromkeys(("tools", "toolsets"), "Agent(tools=[function])"),
+        **dict.fromkeys(
+            ("output_type", "result_type", "response_format", "response_model"),
+            "Agent(returns=City)",
+        ),
+        **dict.fromkeys(("temperature", "model_settings"), "Agent(settings={'temperature': 0})"),
+        **dict.fromkeys(("callbacks", "hooks"), "Agent(hooks=[{'before_call': function}])"),
+        **dict.fromkeys(("timeout", "deadline"), "budget={'wall_time': '2m'}"),
+        "debug": "log_agents(engine)",
+        "checkpointer": "agent.run('…', engine=Engine())",
+    }.items()
 }
 """Options of runs in other libraries → what to write here."""
 
@@ -140,38 +148,29 @@ _VALUES = {
 """Fields → what to write in place of a value of another type."""
 
 
-def check_fields(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Check the names of the fields of an agent.
+def check_names(what: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check the names of the fields of an agent, or of the options of a run.
+
+    Args:
+        what: `an agent` or `RUN`.
+        given: Those that were given.
+        known: The valid ones.
 
     Raises:
-        UsageError: A field has its name in another library. The hint has the name here.
-        TypeError: A field is unknown.
+        UsageError: One has its name in another library. The hint has what to write here.
+        TypeError: One is unknown.
     """
-    names = set(known)
+    names, elsewhere = set(known), _OPTIONS if what == RUN else _ELSEWHERE
     for name in given:
-        if name not in names and name in _ELSEWHERE:
-            raise UsageError(f"an agent has no {name!r}", hint=_ELSEWHERE[name])
-    check_keywords("an agent", given, names)
+        if name not in names and name in elsewhere:
+            raise UsageError(f"{what} has no {name!r}", hint=elsewhere[name])
+    check_keywords(what, given, names)
 
 
 def missing_attribute(what: str, name: str) -> str | None:
     """Return the message about an attribute with its name in another library, or None."""
     line = ATTRIBUTES[what].get(name)
     return None if line is None else f"{what} has no {name!r}: write {line}"
-
-
-def check_options(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Check the names of the options of a run.
-
-    Raises:
-        UsageError: An option has its name in another library. The hint has the line to write.
-        TypeError: An option is unknown.
-    """
-    names = set(known)
-    for name in given:
-        if name not in names and name in _OPTIONS:
-            raise UsageError(f"a run has no {name!r}", hint=f"write {_OPTIONS[name]}")
-    check_keywords("a run of agents", given, names)
 
 
 def wrong_values(error: InvalidFields, given: Mapping[str, Any], *, default: str) -> UsageError:

@@ -15,10 +15,10 @@ from flowengine.agents.generated_hooks import SPENT
 from flowengine.agents.generated_steering import STATE as STEERING
 from flowengine.agents.generated_steering import STEER, STEERED
 from flowengine.agents.model_calls import AgentSpec
-from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.sdk import Plain
+from flowengine.sdk.hook_results import NO_END
 
 _LIST: Mapping[str, Plain] = {
     "type": "array",

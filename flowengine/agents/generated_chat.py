@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from flowengine.agents import generated_checks, generated_reductions, generated_steering
 from flowengine.agents.generated_checks import HELD
 from flowengine.agents.generated_steering import TAKEN, UNHEARD
-from flowengine.agents.termination import NO_END, NOTHING
+from flowengine.agents.termination import NOTHING
 from flowengine.agents.tool_steps import ASK
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.hook_results import NO_END
 
 # The state of a generated flow, which is derived from the outputs of its steps.
 

@@ -31,10 +31,11 @@ from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_hooks import SPENT, HookedFlow
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.programs import MOST_CALLS, step_of
-from flowengine.agents.termination import NO_END, NOTHING
+from flowengine.agents.termination import NOTHING
 from flowengine.agents.tool_steps import ToolStep, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.hook_results import NO_END
 
 OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 """Ids of the steps that determine the models and the tools of servers."""

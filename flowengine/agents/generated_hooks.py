@@ -20,10 +20,10 @@ from fnmatch import translate
 from typing import Literal
 
 from flowengine.agents import generated_checks
-from flowengine.agents.termination import NO_END
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+from flowengine.sdk.hook_results import NO_END
 
 When = Literal["before_turn", "after_turn", "before_call", "after_call"]
 STATE: Mapping[str, Plain] = {"choice": {"type": "object", "default": {}}}

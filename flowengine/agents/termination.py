@@ -12,6 +12,7 @@ from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import ERROR
+from flowengine.sdk.hook_results import NO_END
 from flowengine.sdk.untrusted import unmarked
 
 RESOLVED = "case_resolved"
@@ -59,8 +60,6 @@ class AgentEnd(NamedTuple):
 
 
 GOING_ON = AgentEnd("")
-NO_END = GOING_ON._asdict()
-"""The same as data, for the state of a flow."""
 NOTHING = json.dumps(NO_END)
 """An expression for it."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.resuming import leave_recorded, resume_decided
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Added, arg, flag, many, section, together
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, show_error, when
 from flowengine.cli.views.approvals import standing
@@ -24,71 +25,41 @@ if TYPE_CHECKING:
     from flowengine.engines.results import Decision
 
 
-def add_filters(parser: ArgumentParser) -> None:
-    """Add the options that select approvals."""
-    parser.add_argument("--mine", action="store_true", help="only those that I may decide")
-    parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
-    parser.add_argument("--execution", metavar="ID", help="only those of this execution")
-    parser.add_argument(
-        "--batch",
-        metavar="B",
-        help="only those of this batch (a batch is named after its step by default)",
-    )
+FILTERS = together(
+    flag("--mine", "only those that I may decide"),
+    arg("--flow", "F", "only those of the flow with this id"),
+    arg("--execution", "ID", "only those of this execution"),
+    arg("--batch", "B", "only those of this batch (a batch is named after its step by default)"),
+)
+"""The options that select approvals."""
+_FILLING = together(
+    many("--form", "FIELD=VALUE", "fill in a field of the form", type=read.assignment),
+    many("--edit", "FIELD=VALUE", "change a field of the subject first", type=read.assignment),
+)
 
 
-def configure(parser: ArgumentParser, *, fills: bool) -> None:
-    """Add the arguments of a deciding command.
+def arguments(*, fills: bool) -> Added:
+    """Return the arguments of a deciding command.
 
     Args:
         fills: Whether a form can be filled in and the subject edited.
     """
-    parser.add_argument(
-        "waits", metavar="ID", nargs="*", help="an approval, by any unambiguous prefix of its id"
+    return together(
+        arg("waits", "ID", "an approval, by any unambiguous prefix of its id", nargs="*"),
+        *((_FILLING,) if fills else ()),
+        arg("--comment", "TEXT", "the reason, kept with the decision"),
+        many("--attach", "FILE", "keep a file with the decision"),
+        many("--image", "FILE", "show an image to the model that made the call", dest="images"),
+        read.on_behalf("decide on behalf of another user"),
+        read.NO_RESUME,
+        read.LINGER,
+        section(
+            "instead of ids",
+            flag("--all", "decide all that match these filters"),
+            FILTERS,
+            flag("--dry-run", "show them, and decide nothing"),
+        ),
     )
-    if fills:
-        parser.add_argument(
-            "--form",
-            metavar="FIELD=VALUE",
-            action="append",
-            type=read.assignment,
-            default=[],
-            help="fill in a field of the form (may be repeated)",
-        )
-        parser.add_argument(
-            "--edit",
-            metavar="FIELD=VALUE",
-            action="append",
-            type=read.assignment,
-            default=[],
-            help="change a field of the subject first (may be repeated)",
-        )
-    parser.add_argument("--comment", metavar="TEXT", help="the reason, kept with the decision")
-    parser.add_argument(
-        "--attach",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="keep a file with the decision (may be repeated)",
-    )
-    parser.add_argument(
-        "--image",
-        dest="images",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="show an image to the model that made the call (may be repeated)",
-    )
-    parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="decide on behalf of another user"
-    )
-    parser.add_argument(
-        "--no-resume", action="store_true", help="record it without resuming the execution"
-    )
-    read.add_linger(parser)
-    many = parser.add_argument_group("instead of ids")
-    many.add_argument("--all", action="store_true", help="decide all that match these filters")
-    add_filters(many)  # type: ignore[arg-type]
-    many.add_argument("--dry-run", action="store_true", help="show them, and decide nothing")
 
 
 def run(arguments: Namespace, choice: str | None) -> int:

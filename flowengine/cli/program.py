@@ -19,7 +19,6 @@ from flowengine.cli.parsing.command_table import (
     STORE_OPTIONS,
     STORELESS,
     SYNONYMS,
-    Command,
     Formatter,
     Parser,
     add_common,
@@ -29,6 +28,7 @@ from flowengine.cli.parsing.command_table import (
     parsed,
     parser_of,
 )
+from flowengine.cli.parsing.declared import Command
 from flowengine.cli.process import ProcessEnd
 from flowengine.cli.terminal.output import (
     Colours,

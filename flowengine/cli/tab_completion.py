@@ -35,8 +35,8 @@ def whole_parser() -> ArgumentParser:
         command = load(words)
         first, _, second = words.partition(" ")
         place = families[first] if second else commands
-        one = place.add_parser(second or first, help=command.HELP, allow_abbrev=False)
-        command.configure(one)
+        one = place.add_parser(second or first, help=command.help, allow_abbrev=False)
+        command.add_arguments(one)
         add_common(one, default=SUPPRESS)
         _add_completers(one)
     return parser

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import Conflict, Hint, StoreError, UsageError
@@ -43,7 +44,6 @@ from flowengine.execution_environment.reaper import examine
 from flowengine.execution_environment.registry.entries import Registry, describe_entry, one_entry
 from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.resources.opening import ManagerServices, TimeBounds
-from flowengine.execution_environment.use import EnvironmentUse
 from flowengine.sdk import processes as process_end
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
@@ -426,7 +426,7 @@ class EnvironmentManager:
             now = self._around.clock.monotonic()
             all_of_them = [
                 each
-                for record in self._records()
+                for record in builtins.list(self._books.records.values())
                 for each in (
                     [describe(instance, now) for instance in record.instances.values()]
                     or [describe_spec(record, now)]
@@ -641,11 +641,50 @@ class EnvironmentManager:
             with contextlib.suppress(Exception):  # errors of a sweep that was not requested
                 await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
 
-    def _records(self) -> builtins.list[Record]:
-        return builtins.list(self._books.records.values())
-
     def _blocking(self, work: Coroutine[Any, Any, _Result], instead: str) -> _Result:
         return background().run(work, instead)
+
+
+class EnvironmentUse:
+    """An environment for a `with` block, which provides its resource.
+
+    Args:
+        manager: Opens it.
+        spec: A spec or its id.
+        holder: Name of the caller.
+    """
+
+    def __init__(self, manager: EnvironmentManager, spec: Given, holder: str | None) -> None:
+        self._manager = manager
+        self._spec = spec
+        self._holder = holder
+        self._handles: list[Handle] = []
+
+    def __enter__(self) -> Any:
+        handle = self._manager.ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._manager.release(self._handles.pop())
+
+    async def __aenter__(self) -> Any:
+        handle = await self._manager.async_ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._manager.async_release(self._handles.pop())
 
 
 def default_folder() -> Path:

@@ -41,6 +41,6 @@ list. Everything else is internal.
 
 from flowengine.kernel.advance import ENDED, advance, pending, running
 from flowengine.kernel.graph.linked import Graph
-from flowengine.kernel.state.initial import new_state
+from flowengine.kernel.state.moves import new_state
 
 __all__ = ["ENDED", "Graph", "advance", "new_state", "pending", "running"]

@@ -77,7 +77,7 @@ async def read_form(
     Raises:
         RequestRefused: The body is not a form, or has too many fields or files.
     """
-    media_type, options = _content_type(request)
+    media_type, options = _options(request.headers.get("content-type", "").encode("latin-1"))
     if media_type == "application/x-www-form-urlencoded":
         form = Form(await _plain_fields(request), [])
     elif media_type == "multipart/form-data" and options.get("boundary"):
@@ -207,10 +207,6 @@ def _names(head: bytes) -> tuple[str, str | None]:
     """
     options = _options(head)[1]
     return options.get("name", ""), options.get("filename")
-
-
-def _content_type(request: Request) -> tuple[str, dict[str, str]]:
-    return _options(request.headers.get("content-type", "").encode("latin-1"))
 
 
 def _options(header: bytes) -> tuple[str, dict[str, str]]:

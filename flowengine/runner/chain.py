@@ -22,7 +22,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from flowengine.agents.agent import TURNS, Agent, Response
-from flowengine.agents.agent_mistakes import check_options
+from flowengine.agents.agent_mistakes import RUN, check_names
 from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.inspection.updates import UpdateBacklog
 from flowengine.engines.stream_parts import (
@@ -216,7 +216,7 @@ class Runner:
             UsageError: The agents cannot be run, and no model was called.
             AgentRunFailed: The execution failed.
         """
-        check_options(options, RunOptions.__annotations__)
+        check_names(RUN, options, RunOptions.__annotations__)
         more = options.get("agents") or ()
         check_kinds(list, agents=more)
         described = flows.described(

@@ -13,7 +13,8 @@ from flowengine.sdk.call_answers import ERROR, data_text, marked_data, tool_mess
 from flowengine.sdk.untrusted import all_unmarked
 
 Text = Callable[..., str]
-_END: dict[str, Plain] = {"outcome": "", "value": None, "reason": "", "no_progress": False}
+NO_END: dict[str, Plain] = {"outcome": "", "value": None, "reason": "", "no_progress": False}
+"""The end of the work of agents in the state of their flow, while it continues."""
 
 
 def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
@@ -34,9 +35,9 @@ def turn_hooked(result: Plain, hook: str, _text: Text) -> dict[str, Plain]:
     end: dict[str, Plain] | None = None
     if "refuse" in said:
         reason = f"{hook} refused the turn: {said['refuse']}"
-        end = {**_END, "outcome": "not_resolved", "reason": reason}
+        end = {**NO_END, "outcome": "not_resolved", "reason": reason}
     elif "answer" in said:
-        end = {**_END, "outcome": "resolved", "value": said["answer"]}
+        end = {**NO_END, "outcome": "resolved", "value": said["answer"]}
     text = None if end is None else data_text(end["value"], _text)
     return {"choice": choice, "messages": messages, "end": end, "text": text}
 
@@ -68,10 +69,10 @@ def reply_hooked(
     if not said:
         return {"calls": [*calls], "messages": [], "end": {**end}, "text": text}
     if "refuse" in said:
-        reason, last = f"{hook} refused the reply: {said['refuse']}", {**_END}
+        reason, last = f"{hook} refused the reply: {said['refuse']}", {**NO_END}
     else:
         reason = f"{hook} has answered in place of the model."
-        last = {**_END, "outcome": "resolved", "value": said["answer"]}
+        last = {**NO_END, "outcome": "resolved", "value": said["answer"]}
     kept = [_refused(call, reason, refused) for call in calls]
     messages: list[Plain] = []
     if "refuse" in said and not calls:

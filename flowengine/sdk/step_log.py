@@ -51,7 +51,7 @@ class MaskedLog(logging.LoggerAdapter[logging.Logger]):
         Arguments are inserted first, so that secrets in them are masked as well.
         """
         is_written = self.isEnabledFor(level)
-        if not is_written and not self._keeps(level):
+        if not is_written and not (self._keep is not None and level >= logging.INFO):
             return
         text = str(self._mask(_text(msg, args)))
         if self._keep is not None:
@@ -63,9 +63,6 @@ class MaskedLog(logging.LoggerAdapter[logging.Logger]):
                 super().log(level, "%s", text, **kwargs)
             finally:
                 WRITING.reset(token)
-
-    def _keeps(self, level: int) -> bool:
-        return self._keep is not None and level >= logging.INFO
 
 
 class StepLog(MaskedLog):

@@ -470,7 +470,7 @@ class Application:
             )
         namespace = request.headers.get("x-namespace")
         call = call._replace(query=query, body=body, namespace=namespace)
-        if route.streams and _wants_stream(request):
+        if route.streams and "text/event-stream" in request.headers.get("accept", ""):
             async with self._place(route, principal):
                 checked = await on_thread(lambda: _checked(route, call))
             return await self.streams.response(checked, request.headers.get("last-event-id"))
@@ -653,10 +653,6 @@ def _first(error: ValidationError, what: str) -> tuple[str, str]:
         return f"{named} is missing", place
     text = predicate(first)
     return f"{named}{' ' if text.startswith('must ') else ': '}{text}", place
-
-
-def _wants_stream(request: Request) -> bool:
-    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _json(status: int, body: bytes) -> Response:

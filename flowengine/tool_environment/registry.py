@@ -287,31 +287,25 @@ class Resources:
             from flowengine.execution_environment import manager
 
             self._manager = manager()
-        found = {name: own or self._specs.get(name) for name, own in declared.items()}
-        resources: dict[str, Any] = {}
+        specs: list[dict[str, Any]] = []
+        for name, own in declared.items():
+            spec = own or self._specs.get(name)
+            if spec is None:
+                raise StepError(
+                    f"tool '{tool}' needs the environment '{name}', and there is no spec for it: "
+                    f"pass environments={{'{name}': {{'kind': …}}}}",
+                    type="MissingEnvironment",
+                )
+            specs.append({"owner_id": self._owner, "scope": "execution", **spec})
+        handles = await self._manager.async_ensure_all(specs, holder=holder)
         after: list[Handle] = []
-        held: dict[str, Handle] = {}
-        """Those that stay until the environment is disposed of."""
-        try:
-            for name, declared_spec in found.items():
-                if declared_spec is None:
-                    raise StepError(
-                        f"tool '{tool}' needs the environment '{name}', and there is no spec for "
-                        f"it: pass environments={{'{name}': {{'kind': …}}}}",
-                        type="MissingEnvironment",
-                    )
-                spec = {"owner_id": self._owner, "scope": "execution", **declared_spec}
-                handle = await self._manager.async_ensure(spec, holder=holder)
-                resources[name] = handle.resource
-                if spec["scope"] == FOR_A_CALL or handle.spec_id in {**self._held, **held}:
-                    after.append(handle)
-                else:
-                    held[handle.spec_id] = handle
-        except BaseException:
-            await self.release([*held.values(), *after])
-            raise
-        self._held |= held
-        return resources, after
+        for spec, handle in zip(specs, handles, strict=True):
+            if spec["scope"] == FOR_A_CALL or handle.spec_id in self._held:
+                after.append(handle)
+            else:  # it stays until the environment is disposed of
+                self._held[handle.spec_id] = handle
+        resources = (handle.resource for handle in handles)
+        return dict(zip(declared, resources, strict=True)), after
 
     async def release(self, handles: list[Handle]) -> None:
         """Release handles, the last one first."""

@@ -57,7 +57,7 @@ def test_every_command_has_help_with_examples_of_itself(
 def test_every_example_can_be_parsed(words: str) -> None:
     parser = parser_of(words, load(words))
 
-    for line in load(words).EXAMPLE.splitlines():
+    for line in load(words).example.splitlines():
         command = re.sub(r"^.*flowengine |( [|>] |\)\").*$", "", line.replace("$(", ""))
         given = [word for word in shlex.split(command) if word not in words.split()]
         parser.parse_args(given)

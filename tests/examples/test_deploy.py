@@ -7,10 +7,9 @@ import re
 import shlex
 from argparse import Namespace
 from pathlib import Path
-from typing import cast
 
-from flowengine.cli.commands.serving import Worker
-from flowengine.cli.parsing.command_table import Command, parser_of
+from flowengine.cli.commands.serving import worker_command
+from flowengine.cli.parsing.command_table import parser_of
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 UNIT = (DEPLOY / "flowengine-worker@.service").read_text()
@@ -20,7 +19,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 def parsed(words: list[str]) -> Namespace:
     """Read the command line of a worker."""
     assert words[0] == "worker"
-    return parser_of("worker", cast("Command", Worker)).parse_args(words[1:])
+    return parser_of("worker", worker_command).parse_args(words[1:])
 
 
 def setting(name: str) -> str:

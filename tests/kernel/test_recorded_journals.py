@@ -21,7 +21,7 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OtherFormat
-from flowengine.kernel.state import initial
+from flowengine.kernel.state import moves
 from flowengine.kernel.state.records import State
 from flowengine.testing.simulator import Fails, Simulator
 from tests.kernel.replaying import SCHEDULES, differing, digests, record_patterns
@@ -82,7 +82,7 @@ def test_events_name_nothing_by_an_inner_number(monkeypatch: pytest.MonkeyPatch)
         state["inner"] += 7
         return state["inner"]
 
-    monkeypatch.setattr(initial, "inner_number", every_seventh)
+    monkeypatch.setattr(moves, "inner_number", every_seventh)
     assert [told(json.loads(path.read_text())) for path in journals()] == before
 
 

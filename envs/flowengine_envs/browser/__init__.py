@@ -15,11 +15,9 @@
 | `observation`, `observing` | the state of a page after an action, and its text |
 | `outline` | the accessibility tree as lines, with rows and sections |
 | `markdown`, `markdown_worker` | conversion of HTML to Markdown, in a separate process |
-| `browser_server`, `chromium_server.js` | Playwright's server and Chromium in the sandbox |
+| `browser_server`, `chromium_server.js` | Playwright: server and Chromium in the sandbox, client |
 | `long_messages` | truncates long messages of the server |
-| `playwright_client` | Playwright in this process |
 | `configuration`, `installation` | settings, and the programs and packages of this machine |
 
-Nothing here is imported before a browser opens, and only `browser_server` and `playwright_client`
-import `playwright`.
+Nothing here is imported before a browser opens, and only `browser_server` imports `playwright`.
 """

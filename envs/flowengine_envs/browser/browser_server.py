@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Playwright, async_playwright
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.long_messages import Shortened
-from flowengine_envs.browser.playwright_client import playwright, replace_ended
 from flowengine_envs.kinds.supervised import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -259,3 +259,39 @@ async def start_server(sandbox: Sandbox, options: Mapping[str, Any]) -> BrowserS
     }
     env = {"HOME": sandbox.home, "TMPDIR": sandbox.scratch, "LANG": "C.UTF-8"}
     return BrowserServer(await start_program(sandbox, argv, env=env, limits=limits))
+
+
+# Playwright in this process: one instance per event loop, while any of its browsers is open.
+
+
+class _Client:
+    """Playwright in one event loop, with its number of users."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.starting: asyncio.Future[Playwright] | None = None
+
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def playwright() -> AsyncIterator[Playwright]:
+    """Use Playwright. The first user starts it, and the last one ends it."""
+    client = _clients.setdefault(asyncio.get_running_loop(), _Client())
+    client.users += 1
+    if client.starting is None:
+        client.starting = asyncio.ensure_future(async_playwright().start())
+    try:
+        yield await asyncio.shield(client.starting)
+    finally:
+        client.users -= 1
+        if not client.users:
+            last, client.starting = client.starting, None
+            with suppress(Exception):  # It did not start.
+                await (await last).stop()
+
+
+def replace_ended() -> None:
+    """Let the next user start another one, after a call showed that this one may have ended."""
+    _clients.pop(asyncio.get_running_loop(), None)

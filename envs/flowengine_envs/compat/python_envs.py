@@ -452,7 +452,7 @@ def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
 
             @functools.wraps(tool)
             async def call_async(*args: Any, **given: Any) -> Any:
-                return await _awaited(tool(**filled(args, given)))
+                return await tool(**filled(args, given))
 
             call: Any = call_async
         else:
@@ -469,10 +469,6 @@ def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
         return wrapper
 
     return decorate
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
 
 
 @with_env("code_env")

@@ -124,7 +124,7 @@ def _kill_children() -> None:
 def _stopped(groups: Collection[int] = ()) -> Iterator[None]:
     """Stop process groups, or everything if there are many processes. Continue them afterwards."""
     targets = [-group for group in groups]
-    if _apart and _count() > _CROWD:
+    if _apart and sum(name.isdecimal() for name in os.listdir("/proc")) > _CROWD:
         targets = [_EVERYONE]
     for target in targets:
         _send(target, signal.SIGSTOP)
@@ -133,10 +133,6 @@ def _stopped(groups: Collection[int] = ()) -> Iterator[None]:
     finally:
         for target in targets:
             _send(target, signal.SIGCONT)
-
-
-def _count() -> int:
-    return sum(name.isdecimal() for name in os.listdir("/proc"))
 
 
 def _send(target: int, number: int) -> None:

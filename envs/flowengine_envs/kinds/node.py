@@ -231,12 +231,7 @@ async def _check_version(node: NodeSandbox, request: Request) -> None:
             f"{request.spec}: {program} in the sandbox is version {match[1]}, required is {wanted} "
             "or newer"
         )
-    node.flags = _flags(match[1])
-
-
-def _flags(version: str) -> list[str]:
-    """Return the flags that a version needs so that scripts can use `import()`."""
-    return ["--experimental-vm-modules"] if _numbers(version) < (20, 10) else []
+    node.flags = ["--experimental-vm-modules"] if _numbers(match[1]) < (20, 10) else []
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -18,12 +18,12 @@ import httpx2
 
 from flowengine.sdk import NeedsApproval, Plain, StepError
 from flowengine.sdk.environments import LoginPage, Request
-from flowengine.sdk.logins import Login, LoginKey, held, usable, write_login
+from flowengine.sdk.logins import Login, LoginKey, held, logins_folder, usable, write_login
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import oauth
-from flowengine_envs.mcp.auth_config import MACHINE, OAuth, auth_of
 from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
 from flowengine_envs.mcp.oauth_requests import OAuthRequests, protected_url, scopes_of
+from flowengine_envs.mcp.server_config import MACHINE, OAuth, auth_of
 
 _EARLY = 30.0
 """Seconds before its expiry at which a token is replaced."""
@@ -31,6 +31,8 @@ _LONGEST = 500
 """Characters of a server's text in a question."""
 _MOST_FAILURES = 100
 """Failed requests whose reason is kept until it is read."""
+_TICK = 2_000_000_000
+"""Nanoseconds within which two changes of a directory may have the same time."""
 _SESSION = "session"
 _refreshing: set[asyncio.Task[Any]] = set()
 """Refreshes that must end even if the request that needs them is cancelled."""
@@ -57,6 +59,9 @@ class SessionTokens:
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
         shared = spec.scope == _SESSION
         self._execution = "" if shared else spec.owner_id.partition("/")[0]
+        self._login: Login | None = None
+        self._changed: int | None = None
+        """Time of the directory of logins when it was read, unless a later change can have it."""
         self._settings = _settings(auth, _declared(request, config), spec.sources)
         self._machine: Login | None = None
         if auth.grant == MACHINE:
@@ -144,7 +149,7 @@ class SessionTokens:
         """Return the login to use, refreshed if it expires soon. None: there is none."""
         if self._machine is not None:
             return self._machine if self._machine.token is not None else None
-        login = usable(self._key, self._execution)
+        login = self._usable()
         if login is None:
             return None
         missing = [scope for scope in self._auth.scopes if scope not in login.requested]
@@ -153,6 +158,21 @@ class SessionTokens:
         if login.expires is not None and login.expires - _EARLY < time.time():
             return await self._refreshed(login)
         return login
+
+    def _usable(self) -> Login | None:
+        """Return the login of the execution. Files are only read after a login has changed.
+
+        Every change replaces a file, and so changes the time of the directory.
+        """
+        try:
+            changed = os.stat(logins_folder()).st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if changed != self._changed:
+            is_old = time.time_ns() - changed > _TICK
+            self._login = usable(self._key, self._execution)
+            self._changed = changed if is_old else None
+        return self._login
 
     async def _renewed(self, used: Login | None, status: int, challenge: str) -> Login:
         """Return a login whose token the server has not refused yet.

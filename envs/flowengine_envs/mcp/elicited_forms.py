@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.validation import SchemaError, Validator
 from flowengine.sdk.visible_text import printable_lines
+from flowengine.sdk.web.urls import UrlRefused, read_url, scheme_of
 from flowengine_envs.mcp.messages import brief
+from flowengine_envs.mcp.oauth_requests import is_protected
 
 if TYPE_CHECKING:
     from mcp.types import ElicitRequestParams
@@ -75,33 +76,22 @@ def requested(params: ElicitRequestParams) -> RequestedInput:
     return RequestedInput(message, form, note=note if secret else "")
 
 
-def _address(url: str) -> tuple[str, str]:
+def _address(text: str) -> tuple[str, str]:
     """Return an address that a person may open, and its host.
 
     Raises:
         ToolError: It is neither https nor on this machine, or not plain.
     """
     try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").encode("idna").decode()
-        port = parts.port
-    except ValueError:
-        raise _invalid("its address is not valid") from None
-    plain = len(url) <= _URL and url.isascii() and url.isprintable()
-    if not plain or not host or "@" in parts.netloc or not {*url}.isdisjoint(' \\"<>`{}'):
-        raise _invalid(f"its address is not plain, or has more than {_URL} characters")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
-        raise _invalid(f"its address is not https: {brief(host)}")
-    return url, host if port is None else f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        url = read_url(text, longest=_URL)
+    except UrlRefused as error:
+        raise _invalid(f"its address is not plain: {brief(error.message)}") from None
+    is_plain = text.isascii() and text.isprintable() and {*text}.isdisjoint(' \\"<>`{}')
+    if not is_plain or url.credentials or not scheme_of(text):
+        raise _invalid("its address is not plain")
+    if not is_protected(url):
+        raise _invalid(f"its address is not https: {brief(url.host)}")
+    return text, url.origin.partition("//")[2]
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Plain]:
@@ -153,7 +143,7 @@ def _field(name: str, given: Any) -> dict[str, Plain]:
             field["format"] = given["format"]
     else:
         raise _invalid(f"its field {name!r} is of type {brief(kind)}, which no form can have")
-    field |= {key: given[key] for key in limits if _is_number(given.get(key))}
+    field |= {key: given[key] for key in limits if given.get(key) is not None}
     titles = ", ".join(f"{id}: {label}" for id, label in (options or {}).items() if label != id)
     texts = {"title": given.get("title"), "description": given.get("description")}
     if titles:
@@ -161,8 +151,13 @@ def _field(name: str, given: Any) -> dict[str, Plain]:
     for key, text in texts.items():
         if isinstance(text, str) and text:
             field[key] = _short(text, _TEXT if key == "title" else _MESSAGE)
-    if "default" in given and _fits(given["default"], field):
-        field["default"] = given["default"]
+    try:
+        validator = Validator(field)
+    except SchemaError as error:
+        raise _invalid(f"its field {name!r} has invalid limits: {brief(str(error))}") from None
+    default = given.get("default")
+    if default is not None and len(str(default)) <= _MESSAGE and not validator.misfits(default):
+        field["default"] = default
     return field
 
 
@@ -184,23 +179,6 @@ def _options(given: Mapping[str, Any], key: str) -> dict[str, str] | None:
         option: _short(label, _NAME) if isinstance(label, str) else option
         for option, label in zip(listed, labels, strict=True)
     }
-
-
-def _fits(value: Any, field: Mapping[str, Any]) -> bool:
-    """Return whether a default has the type of its field."""
-    if field["type"] == "array":
-        options = field["items"]["enum"]
-        return isinstance(value, list) and all(item in options for item in value)
-    if field["type"] == "string":
-        is_text = isinstance(value, str) and len(value) <= _TEXT
-        return is_text and value in field.get("enum", (value,))
-    if field["type"] == "boolean":
-        return isinstance(value, bool)
-    return _is_number(value) and (field["type"] == "number" or float(value).is_integer())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _short(text: str, most: int) -> str:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from flowengine.sdk.logins import Login, expires_at
 from flowengine.sdk.web.urls import read_url
-from flowengine_envs.mcp.auth_config import MACHINE
 from flowengine_envs.mcp.oauth_requests import is_protected
+from flowengine_envs.mcp.server_config import MACHINE
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider

@@ -31,15 +31,12 @@ from flowengine.sdk.environments import (
 )
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
+from flowengine_envs.mcp.client_requests import Progress
+from flowengine_envs.mcp.connected_client import ConnectionSettings
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.elicitation import CallInputs
 from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
-from flowengine_envs.mcp.session import (
-    ConnectionSettings,
-    McpSession,
-    McpToolResult,
-    Progress,
-)
+from flowengine_envs.mcp.session import McpSession, McpToolResult
 from flowengine_envs.mcp.stdio import HOST, SandboxedServer, StdioServer, text_of
 from flowengine_envs.mcp.tool_list import Approved, nearest
 
@@ -191,7 +188,7 @@ class Mcp(Provider[McpSession | Sessions]):
         """Return whether a server has `auth: oauth`, with tokens of the user."""
         if "auth" not in config and "servers" not in config:
             return False
-        from flowengine_envs.mcp.auth_config import needs_user
+        from flowengine_envs.mcp.server_config import needs_user
 
         return needs_user(config)
 

@@ -90,7 +90,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only declared ones",
             "disk": "size of /tmp and of each file (RLIMIT_FSIZE), and the workspace is watched",
-            **_syscalls_held(),
+            **({"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}),
             **_processes_held(),
             **held_by_group(),
         }
@@ -168,7 +168,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
         options = [*_unshared(self._shares_network), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
-        own = [*files.values(), *_filter()]
+        own = [*files.values(), *([_readable(syscalls.program())] if syscalls.held() else [])]
         options += [word for fd in own[len(files) :] for word in ("--seccomp", str(fd))]
         options += self._folders()
         if self.request.policy.network == "any":
@@ -338,21 +338,12 @@ def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _filter() -> list[int]:
-    """Return a descriptor with the system call filter, if this machine supports it."""
-    return [_readable(syscalls.program())] if syscalls.held() else []
-
-
 def _readable(data: bytes) -> int:
     """Return a descriptor from which the bytes can be read."""
     source, sink = os.pipe()
     with open(sink, "wb") as file:
         file.write(data)
     return source
-
-
-def _syscalls_held() -> dict[Axis, str]:
-    return {"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}
 
 
 def _processes_held() -> dict[Axis, str]:

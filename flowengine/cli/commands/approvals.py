@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import deciding
-from flowengine.cli.deciding import add_filters, for_others
+from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, fixed, many, section, together
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
@@ -19,251 +20,198 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import WaitInfo
 
 
-class Approve:
-    """`flowengine approve`: decide with the choice that counts as approval."""
-
-    HELP = "approve, and resume the execution"
-    EXAMPLE = """\
+@command(
+    "approve, and resume the execution",
+    """\
 flowengine approve a7f3
 flowengine approve a7f3 --form cost_center=4711 --edit amount=1200 --comment "as agreed"
-flowengine approve --all --batch documents --dry-run"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=True)
-        later = parser.add_argument_group("later calls of the same tool")
-        later.add_argument(
+flowengine approve --all --batch documents --dry-run""",
+    deciding.arguments(fills=True),
+    section(
+        "later calls of the same tool",
+        many(
             "--grant",
-            metavar="NAME=PATTERN",
-            action="append",
+            "NAME=PATTERN",
+            "also approve calls whose argument matches ('*' matches anything but '/', '**' "
+            "anything). Arguments that are not named must be the same",
             type=read.assignment,
-            help="also approve calls whose argument matches ('*' matches anything but '/', '**' "
-            "anything). Arguments that are not named must be the same. May be repeated",
-        )
-        later.add_argument("--uses", metavar="N", type=int, help="only the next N")
-        later.add_argument(
-            "--expires", metavar="DURATION", help="only for this long, for example 2h"
-        )
-        later.add_argument(
+            default=None,
+        ),
+        arg("--uses", "N", "only the next N", type=int),
+        arg("--expires", "DURATION", "only for this long, for example 2h"),
+        arg(
             "--scope",
+            None,
+            "calls of this execution (default), or of all executions of the flow",
             choices=["execution", "flow"],
-            help="calls of this execution (default), or of all executions of the flow",
-        )
-        parser.set_defaults(counts_as="approve")
+        ),
+    ),
+    fixed(counts_as="approve"),
+)
+def approve_command(arguments: Namespace) -> int:
+    """Approve.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Approve.
-
-        Returns:
-            The exit code.
-        """
-        return deciding.run(arguments, None)
+    Returns:
+        The exit code.
+    """
+    return deciding.run(arguments, None)
 
 
-class Reject:
-    """`flowengine reject`: decide with the choice that counts as rejection."""
-
-    HELP = "reject, and resume the execution"
-    EXAMPLE = """\
+@command(
+    "reject, and resume the execution",
+    """\
 flowengine reject a7f3 --comment "not this year"
-flowengine reject a7f3 --attach scan.pdf --as ben"""
+flowengine reject a7f3 --attach scan.pdf --as ben""",
+    deciding.arguments(fills=False),
+    fixed(counts_as="reject"),
+)
+def reject_command(arguments: Namespace) -> int:
+    """Reject.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=False)
-        parser.set_defaults(counts_as="reject")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Reject.
-
-        Returns:
-            The exit code.
-        """
-        return deciding.run(arguments, None)
+    Returns:
+        The exit code.
+    """
+    return deciding.run(arguments, None)
 
 
-class Respond:
-    """`flowengine respond`: record a result in place of a call."""
-
-    HELP = "give the result of a call that needs an approval, which is not made, and resume"
-    EXAMPLE = """\
+@command(
+    "give the result of a call that needs an approval, which is not made, and resume",
+    """\
 flowengine respond 4c1d --value "done by hand"
-flowengine respond 4c1d --value @result.json --comment "paid in cash\""""
+flowengine respond 4c1d --value @result.json --comment "paid in cash\"""",
+    deciding.arguments(fills=False),
+    arg(
+        "--value",
+        "VALUE|@FILE",
+        "the result, which the flow or the agent continues with: JSON, or the text itself if "
+        "it may be text",
+        required=True,
+    ),
+)
+def respond_command(arguments: Namespace) -> int:
+    """Respond.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        deciding.configure(parser, fills=False)
-        parser.add_argument(
-            "--value",
-            metavar="VALUE|@FILE",
-            required=True,
-            help="the result, which the flow or the agent continues with: JSON, or the text itself "
-            "if it may be text",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Respond.
-
-        Returns:
-            The exit code.
-        """
-        return deciding.run(arguments, "respond")
+    Returns:
+        The exit code.
+    """
+    return deciding.run(arguments, "respond")
 
 
-class ApprovalsList:
-    """`flowengine approvals list`: pending approvals and questions."""
-
-    HELP = "list approvals and questions, pending ones by default"
-    EXAMPLE = """\
+@command(
+    "list approvals and questions, pending ones by default",
+    """\
 flowengine approvals list --mine
-flowengine approvals list --flow expense --status closed --limit 10"""
+flowengine approvals list --flow expense --status closed --limit 10""",
+    FILTERS,
+    arg(
+        "--status",
+        None,
+        "default: pending",
+        choices=["pending", "closed", "all"],
+        default="pending",
+    ),
+    read.LIMIT,
+)
+def approvals_list_command(arguments: Namespace) -> int:
+    """List them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        add_filters(parser)
-        parser.add_argument(
-            "--status",
-            choices=["pending", "closed", "all"],
-            default="pending",
-            help="default: pending",
-        )
-        read.add_limit(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        try:
-            session = CliSession(arguments)
-        except NoStore as error:
-            if arguments.store:  # a named store is expected to exist
-                raise
-            out_json([]) if arguments.json else err(error.message)
+    Returns:
+        The exit code.
+    """
+    try:
+        session = CliSession(arguments)
+    except NoStore as error:
+        if arguments.store:  # a named store is expected to exist
+            raise
+        out_json([]) if arguments.json else err(error.message)
+        return 0
+    with session:
+        engine = session.engine
+        wanted: Any = {
+            "flow": arguments.flow,
+            "execution": arguments.execution,
+            "batch": arguments.batch,
+            "status": arguments.status,
+            "kinds": LISTED,
+            "limit": arguments.limit,
+        }
+        page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
+        if arguments.json:
+            out_json(page.items)
             return 0
-        with session:
-            engine = session.engine
-            wanted: Any = {
-                "flow": arguments.flow,
-                "execution": arguments.execution,
-                "batch": arguments.batch,
-                "status": arguments.status,
-                "kinds": LISTED,
-                "limit": arguments.limit,
-            }
-            page = engine.approvals.list(**wanted, assignee=engine.user if arguments.mine else None)
-            if arguments.json:
-                out_json(page.items)
-                return 0
-            if (
-                not page.items
-                and arguments.mine
-                and (others := engine.approvals.list(**wanted).items)
-            ):
-                err(f"nothing is waiting for you, but {for_others(session, others)}")
-                return 0
-            if not page.items:
-                err(
-                    f"no approvals or questions are waiting in {session.place}"
-                    if arguments.status == "pending"
-                    else "no matching approvals or questions"
-                )
-                return 0
-            for line in rows(session, page.items):
+        if not page.items and arguments.mine and (others := engine.approvals.list(**wanted).items):
+            err(f"nothing is waiting for you, but {for_others(session, others)}")
+            return 0
+        if not page.items:
+            err(
+                f"no approvals or questions are waiting in {session.place}"
+                if arguments.status == "pending"
+                else "no matching approvals or questions"
+            )
+            return 0
+        for line in rows(session, page.items):
+            out(line)
+        if page.next is not None:
+            err(read.more(arguments.limit))
+    return 0
+
+
+@command(
+    "show an approval: its subject, assignees and decision",
+    "flowengine approvals show a7f3",
+    arg("wait", "ID", "its id, or any unambiguous prefix"),
+)
+def approvals_show_command(arguments: Namespace) -> int:
+    """Show it.
+
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        wait = session.engine.approvals.show(arguments.wait)
+        if arguments.json:
+            out_json(wait)
+            return 0
+        for line in details(session, wait):
+            out(line)
+        if wait.get("status") == "closed":
+            for line in decision_lines(wait):
                 out(line)
-            if page.next is not None:
-                err(read.more(arguments.limit))
-        return 0
+            return 0
+        short = session.short_wait(wait["id"])
+        for name, words in answers(session, wait, short):
+            if name != "show":
+                out(f"  {name:11} {session.command(*words)}")
+        for words in edits(wait, short):
+            out(f"  {'edit':11} {session.command(*words)}")
+    return 0
 
 
-class ApprovalsShow:
-    """`flowengine approvals show`: everything about one approval."""
-
-    HELP = "show an approval: its subject, assignees and decision"
-    EXAMPLE = "flowengine approvals show a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("wait", metavar="ID", help="its id, or any unambiguous prefix")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Show it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            wait = session.engine.approvals.show(arguments.wait)
-            if arguments.json:
-                out_json(wait)
-                return 0
-            for line in details(session, wait):
-                out(line)
-            if wait.get("status") == "closed":
-                for line in decision_lines(wait):
-                    out(line)
-                return 0
-            short = session.short_wait(wait["id"])
-            for name, words in answers(session, wait, short):
-                if name != "show":
-                    out(f"  {name:11} {session.command(*words)}")
-            for words in edits(wait, short):
-                out(f"  {'edit':11} {session.command(*words)}")
-        return 0
-
-
-class ApprovalsDecide:
-    """`flowengine approvals decide`: decide with any choice."""
-
-    HELP = "decide with any choice, including questions about uncertain steps"
-    EXAMPLE = """\
+@command(
+    "decide with any choice, including questions about uncertain steps",
+    """\
 flowengine approvals decide a7f3 --choice later
 flowengine approvals decide 09be --choice result --value '{"id": 7}'
-flowengine approvals decide 4c1d --choice respond --value "done by hand\""""
+flowengine approvals decide 4c1d --choice respond --value "done by hand\"""",
+    arg("--choice", "CHOICE", "id of the choice", required=True),
+    deciding.arguments(fills=True),
+    arg(
+        "--value",
+        "VALUE|@FILE",
+        "with the choice 'result' of a question, or 'respond' of a call: the output to "
+        "record for the step, as JSON, or as the text itself if it may be text",
+    ),
+)
+def approvals_decide_command(arguments: Namespace) -> int:
+    """Decide.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("--choice", metavar="CHOICE", required=True, help="id of the choice")
-        deciding.configure(parser, fills=True)
-        parser.add_argument(
-            "--value",
-            metavar="VALUE|@FILE",
-            help="with the choice 'result' of a question, or 'respond' of a call: the output "
-            "to record for the step, as JSON, or as the text itself if it may be text",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Decide.
-
-        Returns:
-            The exit code.
-        """
-        return deciding.run(arguments, arguments.choice)
+    Returns:
+        The exit code.
+    """
+    return deciding.run(arguments, arguments.choice)
 
 
-class _Ownership:
-    """The arguments of `approvals claim`, `release` and `delegate`."""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add them."""
-        parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous prefix")
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
+_OWNERSHIP = together(arg("wait", "ID", "an approval, by any unambiguous prefix"), read.on_behalf())
 
 
 def _say(session: CliSession, wait: WaitInfo) -> int:
@@ -283,155 +231,111 @@ def _say(session: CliSession, wait: WaitInfo) -> int:
     return 0
 
 
-class ApprovalsClaim(_Ownership):
-    """`flowengine approvals claim`: claim an approval, so that no other assignee can decide it."""
+@command(
+    "claim an approval so that no other assignee decides it",
+    "flowengine approvals claim a7f3",
+    _OWNERSHIP,
+)
+def approvals_claim_command(arguments: Namespace) -> int:
+    """Claim it.
 
-    HELP = "claim an approval so that no other assignee decides it"
-    EXAMPLE = "flowengine approvals claim a7f3"
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Claim it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
-            return _say(session, wait)
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        wait = session.engine.approvals.claim(arguments.wait, by=arguments.by)
+        return _say(session, wait)
 
 
-class ApprovalsRelease(_Ownership):
-    """`flowengine approvals release`: release a claimed approval."""
+@command(
+    "release an approval that you have claimed", "flowengine approvals release a7f3", _OWNERSHIP
+)
+def approvals_release_command(arguments: Namespace) -> int:
+    """Release it.
 
-    HELP = "release an approval that you have claimed"
-    EXAMPLE = "flowengine approvals release a7f3"
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Release it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
-            return _say(session, wait)
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        wait = session.engine.approvals.release(arguments.wait, by=arguments.by)
+        return _say(session, wait)
 
 
-class ApprovalsDelegate(_Ownership):
-    """`flowengine approvals delegate`: let another user decide instead of you."""
-
-    HELP = "delegate an approval to another user, who decides in your place"
-    EXAMPLE = """\
+@command(
+    "delegate an approval to another user, who decides in your place",
+    """\
 flowengine approvals delegate a7f3 --to user:ana
-flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
+flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben""",
+    _OWNERSHIP,
+    arg("--to", "USER", "who decides instead: user:NAME", required=True, type=read.user),
+    arg("--comment", "TEXT", "the reason, kept with the delegation"),
+)
+def approvals_delegate_command(arguments: Namespace) -> int:
+    """Delegate it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _Ownership.configure(parser)
-        parser.add_argument(
-            "--to",
-            metavar="USER",
-            required=True,
-            type=read.user,
-            help="who decides instead: user:NAME",
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        wait = session.engine.approvals.delegate(
+            arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
         )
-        parser.add_argument(
-            "--comment", metavar="TEXT", help="the reason, kept with the delegation"
-        )
+        return _say(session, wait)
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Delegate it.
 
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            wait = session.engine.approvals.delegate(
-                arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
+@command(
+    "list grants: approvals of later calls, and how often they were used",
+    "flowengine grants list 01k8xq3zn3m0",
+    arg(
+        "execution", "ID", "the execution (default: grants for all executions of a flow)", nargs="?"
+    ),
+)
+def grants_list_command(arguments: Namespace) -> int:
+    """List them.
+
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        grants = session.engine.approvals.grants(arguments.execution)
+        if arguments.json:
+            out_json(grants)
+            return 0
+        if not grants:
+            err("nothing was granted")
+            return 0
+        rows = []
+        for grant in grants:
+            uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
+            args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
+            holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
+            row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
+            rows.append(
+                [printable(cell) for cell in (*row, grant.get("until", "-"), grant["by"], args)]
             )
-            return _say(session, wait)
+        heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
+        for line in table(rows, heads):
+            out(when(line))
+    return 0
 
 
-class GrantsList:
-    """`flowengine grants list`: approvals of later calls."""
+@command(
+    "revoke a grant: the next call needs an approval again",
+    "flowengine grants revoke a7f3",
+    arg("grant", "ID", "the grant, by any unambiguous prefix of its id"),
+    read.on_behalf(),
+)
+def grants_revoke_command(arguments: Namespace) -> int:
+    """End it.
 
-    HELP = "list grants: approvals of later calls, and how often they were used"
-    EXAMPLE = "flowengine grants list 01k8xq3zn3m0"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution",
-            metavar="ID",
-            nargs="?",
-            help="the execution (default: grants for all executions of a flow)",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            grants = session.engine.approvals.grants(arguments.execution)
-            if arguments.json:
-                out_json(grants)
-                return 0
-            if not grants:
-                err("nothing was granted")
-                return 0
-            rows = []
-            for grant in grants:
-                uses = (
-                    f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
-                )
-                args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
-                holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
-                row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
-                rows.append(
-                    [printable(cell) for cell in (*row, grant.get("until", "-"), grant["by"], args)]
-                )
-            heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
-            for line in table(rows, heads):
-                out(when(line))
-        return 0
-
-
-class GrantsRevoke:
-    """`flowengine grants revoke`: require an approval for later calls again."""
-
-    HELP = "revoke a grant: the next call needs an approval again"
-    EXAMPLE = "flowengine grants revoke a7f3"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "grant", metavar="ID", help="the grant, by any unambiguous prefix of its id"
-        )
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """End it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
-            if arguments.json:
-                out_json(grant)
-            elif not arguments.quiet:
-                short = session.short_wait(grant["id"])
-                err(f"{short} was revoked: calls of {grant['tool']!r} ask again")
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        grant = session.engine.approvals.revoke(arguments.grant, by=arguments.by)
+        if arguments.json:
+            out_json(grant)
+        elif not arguments.quiet:
+            short = session.short_wait(grant["id"])
+            err(f"{short} was revoked: calls of {grant['tool']!r} ask again")
+    return 0

@@ -4,55 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.kernel.notation.accounts import UNITS
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
 
-class Budgets:
-    """`flowengine budgets`: what was used of them."""
+@command(
+    "list the budgets that executions share, and what was used of them",
+    "flowengine budgets user:ana",
+    arg("key", "KEY", "only budgets with this key", nargs="?"),
+    flag("--past", "include those whose period is over"),
+)
+def budgets_command(arguments: Namespace) -> int:
+    """List them.
 
-    HELP = "list the budgets that executions share, and what was used of them"
-    EXAMPLE = "flowengine budgets user:ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("key", metavar="KEY", nargs="?", help="only budgets with this key")
-        parser.add_argument(
-            "--past", action="store_true", help="include those whose period is over"
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
-            if arguments.json:
-                out_json(budgets)
-                return 0
-            if not budgets:
-                err("no budget was used")
-                return 0
-            rows = []
-            for budget in budgets:
-                for meter, amounts in budget["amounts"].items():
-                    numbers = [f"{amounts[which]:g}" for which in ("used", "reserved")]
-                    limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
-                    of = [budget["key"], budget.get("start", budget["period"])]
-                    resets = budget.get("resets", "-")
-                    row = [*of, UNITS[meter], *numbers, limit, resets]
-                    rows.append([printable(cell) for cell in row])
-            for line in table(
-                rows, ["KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN"]
-            ):
-                out(when(line))
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        budgets = session.engine.budgets.list(arguments.key, past=arguments.past)
+        if arguments.json:
+            out_json(budgets)
+            return 0
+        if not budgets:
+            err("no budget was used")
+            return 0
+        rows = []
+        for budget in budgets:
+            for meter, amounts in budget["amounts"].items():
+                numbers = [f"{amounts[which]:g}" for which in ("used", "reserved")]
+                limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
+                of = [budget["key"], budget.get("start", budget["period"])]
+                resets = budget.get("resets", "-")
+                row = [*of, UNITS[meter], *numbers, limit, resets]
+                rows.append([printable(cell) for cell in row])
+        for line in table(rows, ["KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN"]):
+            out(when(line))
+    return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import flowengine
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
@@ -28,84 +29,65 @@ CHAT = "chat"
 """The label that distinguishes conversations from runs in lists. Its value is the agent."""
 
 
-class Chat:
-    """`flowengine chat`: talk to an agent from a flow file, or to the built-in assistant."""
-
-    HELP = (
-        "talk to an agent from a flow file, or to the built-in assistant, and keep the conversation"
-    )
-    EXAMPLE = """\
+@command(
+    "talk to an agent from a flow file, or to the built-in assistant, and keep the conversation",
+    """\
 flowengine chat
 flowengine chat --lazy
 flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
-flowengine chat --resume 01k8xq7mf4jb"""
+flowengine chat --resume 01k8xq7mf4jb""",
+    arg(
+        "file",
+        "FILE",
+        "a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
+        nargs="?",
+    ),
+    arg("--agent", "NAME", "which of its agents"),
+    arg("--resume", "ID", "an earlier conversation"),
+    flag(
+        "--lazy", "open each environment on its first use, even if the file opens it at the start"
+    ),
+    read.MODEL,
+    many("-i --input", "NAME=VALUE|@FILE", "an input of the file", type=read.given_input),
+    read.WORKDIR,
+    read.LINGER,
+)
+def chat_command(arguments: Namespace) -> int:
+    """Talk until the user leaves, or the conversation ends.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "file",
-            metavar="FILE",
-            nargs="?",
-            help="a file that declares agents, or FILE.py:NAME (default: the built-in assistant)",
-        )
-        parser.add_argument("--agent", metavar="NAME", help="which of its agents")
-        parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
-        parser.add_argument(
-            "--lazy",
-            action="store_true",
-            help="open each environment on its first use, even if the file opens it at the start",
-        )
-        read.add_model(parser)
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE",
-            action="append",
-            type=read.given_input,
-            default=[],
-            help="an input of the file (may be repeated)",
-        )
-        read.add_workdir(parser)
-        read.add_linger(parser)
+    Returns:
+        The exit code: 0 also where it was left open.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Talk until the user leaves, or the conversation ends.
+    Raises:
+        UsageError: Both a file and a conversation are given.
+    """
+    if arguments.file is not None and arguments.resume is not None:
+        hint = "a resumed conversation already has its flow"
+        raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
+    model = arguments.model
+    if arguments.file is None and arguments.resume is None:
+        arguments.file = ASSISTANT
+        model = model or os.environ.get(VARIABLE) or None  # its file names one, too
+    flow = None if arguments.file is None else _conversation(arguments)
+    with read.model_named(model), CliSession(arguments, make=flow) as session:
+        from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 
-        Returns:
-            The exit code: 0 also where it was left open.
-
-        Raises:
-            UsageError: Both a file and a conversation are given.
-        """
-        if arguments.file is not None and arguments.resume is not None:
-            hint = "a resumed conversation already has its flow"
-            raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
-        model = arguments.model
-        if arguments.file is None and arguments.resume is None:
-            arguments.file = ASSISTANT
-            model = model or os.environ.get(VARIABLE) or None  # its file names one, too
-        flow = None if arguments.file is None else _conversation(arguments)
-        with read.model_named(model), CliSession(arguments, make=flow) as session:
-            from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
-
-            talk = ChatDisplay(session)
-            call = _resumed(session) if flow is None else _begun(session, flow, model)
-            end = session.engine.subscribe(talk.came)
-            try:
-                result = drive_and_ask(session, call, Chat(session, talk), talk)
-            finally:
-                end()
-            if result is None:
-                return 0
-            if result.ended:
-                return show_outcome(session, result)
-            short = session.short(result.execution)
-            err(cost(session, result.execution))
-            err(f"saved, to continue: {session.command('chat', '--resume', short)}")
+        talk = ChatDisplay(session)
+        call = _resumed(session) if flow is None else _begun(session, flow, model)
+        end = session.engine.subscribe(talk.came)
+        try:
+            result = drive_and_ask(session, call, Chat(session, talk), talk)
+        finally:
+            end()
+        if result is None:
             return 0
+        if result.ended:
+            return show_outcome(session, result)
+        short = session.short(result.execution)
+        err(cost(session, result.execution))
+        err(f"saved, to continue: {session.command('chat', '--resume', short)}")
+        return 0
 
 
 def _conversation(arguments: Namespace) -> Flow:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing.arguments import flow_named
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
 from flowengine.sdk.visible_text import printable
 
@@ -18,58 +19,49 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 
-class Check:
-    """`flowengine check`: find errors in flow files without running anything."""
-
-    HELP = "check flow files without running them: names, types, edges, joins, expressions"
-    EXAMPLE = """\
+@command(
+    "check flow files without running them: names, types, edges, joins, expressions",
+    """\
 flowengine check expense.yaml
 flowengine check --strict flows
-flowengine check --print expense.yaml"""
+flowengine check --print expense.yaml""",
+    arg(
+        "files",
+        "FILE",
+        "flow files or directories of them, or the host policies in a policies.yaml",
+        nargs="+",
+    ),
+    flag("--strict", "treat warnings as errors"),
+    flag("--print", "print the files with all short forms written out"),
+)
+def check_command(arguments: Namespace) -> int:
+    """Check the files.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "files",
-            metavar="FILE",
-            nargs="+",
-            help="flow files or directories of them, or the host policies in a policies.yaml",
+    Returns:
+        The exit code: that of the first file that has errors.
+    """
+    from flowengine.flow.cases import flow_files
+
+    codes = []
+    found: list[Diagnostic] = []
+    files, others = flow_files(arguments.files)
+    if others and not arguments.quiet:
+        err(f"not flow files, since they do not contain 'flowengine: 1': {', '.join(others)}")
+    for path in files:
+        code, diagnostics = _check(path, arguments)
+        codes.append(code)
+        found += diagnostics
+    if arguments.json:
+        out_json(
+            {
+                "errors": [finding.as_dict() for finding in found if not finding.is_warning],
+                "warnings": [finding.as_dict() for finding in found if finding.is_warning],
+            }
         )
-        parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
-        parser.add_argument(
-            "--print", action="store_true", help="print the files with all short forms written out"
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Check the files.
-
-        Returns:
-            The exit code: that of the first file that has errors.
-        """
-        from flowengine.flow.cases import flow_files
-
-        codes = []
-        found: list[Diagnostic] = []
-        files, others = flow_files(arguments.files)
-        if others and not arguments.quiet:
-            err(f"not flow files, since they do not contain 'flowengine: 1': {', '.join(others)}")
-        for path in files:
-            code, diagnostics = _check(path, arguments)
-            codes.append(code)
-            found += diagnostics
-        if arguments.json:
-            out_json(
-                {
-                    "errors": [finding.as_dict() for finding in found if not finding.is_warning],
-                    "warnings": [finding.as_dict() for finding in found if finding.is_warning],
-                }
-            )
-        elif found and not arguments.quiet:
-            codes_found = " ".join(sorted({finding.code for finding in found}))
-            err(f"for details: flowengine explain {codes_found}")
-        return next((code for code in codes if code), 0)
+    elif found and not arguments.quiet:
+        codes_found = " ".join(sorted({finding.code for finding in found}))
+        err(f"for details: flowengine explain {codes_found}")
+    return next((code for code in codes if code), 0)
 
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
@@ -167,44 +159,34 @@ def _host_steps(compiled: CompiledFlow) -> str:
     return printable(f", unsandboxed on this host: {steps}") if steps else ""
 
 
-class Explain:
-    """`flowengine explain`: the meaning of the checker's error codes, and how to fix them."""
-
-    HELP = "explain an error code of check: the cause, an example and the fix"
-    EXAMPLE = """\
+@command(
+    "explain an error code of check: the cause, an example and the fix",
+    """\
 flowengine explain E202
-flowengine explain"""
+flowengine explain""",
+    arg(
+        "codes", "CODE", "codes such as E202 or W305. Without one, all codes are listed", nargs="*"
+    ),
+)
+def explain_command(arguments: Namespace) -> int:
+    """Print the explanations, or the list of all codes.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "codes",
-            metavar="CODE",
-            nargs="*",
-            help="codes such as E202 or W305. Without one, all codes are listed",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Print the explanations, or the list of all codes.
-
-        Returns:
-            The exit code.
-        """
-        pages = explanations()
-        codes = [code.upper() for code in arguments.codes]
-        for code in codes:
-            if code not in pages:
-                raise _unknown(code, pages)
-        if arguments.json:
-            out_json({code: pages[code] for code in codes or pages})
-        elif codes:
-            out_text("\n".join(pages[code] for code in codes).rstrip("\n"))
-        else:
-            for page in pages.values():
-                out(page.partition("\n")[0].removeprefix("# "))
-        return 0
+    Returns:
+        The exit code.
+    """
+    pages = explanations()
+    codes = [code.upper() for code in arguments.codes]
+    for code in codes:
+        if code not in pages:
+            raise _unknown(code, pages)
+    if arguments.json:
+        out_json({code: pages[code] for code in codes or pages})
+    elif codes:
+        out_text("\n".join(pages[code] for code in codes).rstrip("\n"))
+    else:
+        for page in pages.values():
+            out(page.partition("\n")[0].removeprefix("# "))
+    return 0
 
 
 def explanations() -> dict[str, str]:

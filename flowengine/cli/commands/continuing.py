@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, show_error
 from flowengine.cli.views.outcome import EXIT_CODES, as_object
@@ -25,62 +26,52 @@ _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
 """Exit codes of executions that need attention."""
 
 
-class Resume:
-    """`flowengine resume`: resume an execution, or all that are due."""
-
-    HELP = "resume a waiting, stalled or interrupted execution, or all that are due"
-    EXAMPLE = """\
+@command(
+    "resume a waiting, stalled or interrupted execution, or all that are due",
+    """\
 flowengine resume 01k8xq7mf4jb
 flowengine resume 01k8xq7mf4jb --on-crash retry
-flowengine resume --due --linger 0s"""
+flowengine resume --due --linger 0s""",
+    arg("execution", "ID", "its id, or any unambiguous prefix", nargs="?"),
+    flag(
+        "--due",
+        "instead of an id: every execution with a due timer or schedule, an unprocessed "
+        "decision or message, or a process that died (for cron and systemd timers)",
+    ),
+    arg(
+        "--on-crash",
+        None,
+        "how to answer questions about steps that a crash left uncertain (default: ask at "
+        "the terminal)",
+        choices=["ask", "retry", "fail"],
+        default="ask",
+    ),
+    read.DRIVING,
+)
+def resume_command(arguments: Namespace) -> int:
+    """Resume.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", nargs="?", help="its id, or any unambiguous prefix"
+    Returns:
+        The exit code. With `--due`, that of the first execution that failed or stalled.
+
+    Raises:
+        UsageError: Either both an execution and `--due` are given, or none of them.
+    """
+    if (arguments.execution is None) != arguments.due:
+        raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
+    with CliSession(arguments) as session:
+        if arguments.due:
+            return _resume_due(session)
+        engine = session.engine
+        execution = engine.executions.find(arguments.execution)
+        if not session.is_served:
+            tell_host_steps(session, session.flow_of(execution))
+        on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
+        return drive(
+            session,
+            lambda: engine.resume(execution, on_crash=on_crash),
+            ask=not arguments.no_interactive,
         )
-        parser.add_argument(
-            "--due",
-            action="store_true",
-            help="instead of an id: every execution with a due timer or schedule, an unprocessed "
-            "decision or message, or a process that died (for cron and systemd timers)",
-        )
-        parser.add_argument(
-            "--on-crash",
-            choices=["ask", "retry", "fail"],
-            default="ask",
-            help="how to answer questions about steps that a crash left uncertain (default: "
-            "ask at the "
-            "terminal)",
-        )
-        add_driving(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Resume.
-
-        Returns:
-            The exit code. With `--due`, that of the first execution that failed or stalled.
-
-        Raises:
-            UsageError: Either both an execution and `--due` are given, or none of them.
-        """
-        if (arguments.execution is None) != arguments.due:
-            raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
-        with CliSession(arguments) as session:
-            if arguments.due:
-                return _resume_due(session)
-            engine = session.engine
-            execution = engine.executions.find(arguments.execution)
-            if not session.is_served:
-                tell_host_steps(session, session.flow_of(execution))
-            on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
-            return drive(
-                session,
-                lambda: engine.resume(execution, on_crash=on_crash),
-                ask=not arguments.no_interactive,
-            )
 
 
 def _resume_due(session: CliSession) -> int:
@@ -92,195 +83,160 @@ def _resume_due(session: CliSession) -> int:
     return next((code for code in codes if code in _FAULTS), 0)
 
 
-class Retry:
-    """`flowengine retry`: continue a failed execution from the steps that failed."""
-
-    HELP = "retry a failed execution from the steps that failed, keeping successful results"
-    EXAMPLE = """\
+@command(
+    "retry a failed execution from the steps that failed, keeping successful results",
+    """\
 flowengine retry 01k8xq7mf4jb
 flowengine retry 01k8xq7mf4jb --step 'each[invoice.pdf]'
-flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
+flowengine retry 01k8xq7mf4jb --file fixed.yaml""",
+    read.EXECUTION,
+    many(
+        "--step",
+        "ADDRESS",
+        "only the failures in this step. If there are none, the step itself runs again",
+        default=None,
+    ),
+    arg("--file", "FILE", "continue with a fixed flow file"),
+    flag(
+        "--repeat-once",
+        "repeat calls with effect 'once' that have succeeded in an agent or a flow that begins "
+        "anew",
+    ),
+    read.DRIVING,
+)
+def retry_command(arguments: Namespace) -> int:
+    """Try again.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous prefix")
-        parser.add_argument(
-            "--step",
-            metavar="ADDRESS",
-            action="append",
-            help="only the failures in this step (may be repeated). If there are none, the step "
-            "itself runs again",
-        )
-        parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
-        parser.add_argument(
-            "--repeat-once",
-            action="store_true",
-            help="repeat calls with effect 'once' that have succeeded in an agent or a flow that "
-            "begins anew",
-        )
-        add_driving(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Try again.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            flow = load(session, arguments.file) if arguments.file else None
-            try:
-                return drive(
-                    session,
-                    lambda: session.engine.executions.retry(
-                        arguments.execution,
-                        step=arguments.step,
-                        flow=flow,
-                        repeat_once=arguments.repeat_once,
-                    ),
-                    ask=not arguments.no_interactive,
-                )
-            except Conflict as error:
-                if arguments.file and (hint := error.hint_for("cli")):
-                    error.hint = hint.replace("--file FILE", f"--file {quote(arguments.file)}")
-                raise
-
-
-class Fork:
-    """`flowengine fork`: a new execution from a point of an old one."""
-
-    HELP = "start a new execution from the point where a step of an old one started"
-    EXAMPLE = """\
-flowengine fork 01k8xq7mf4jb --from-step review
-flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yaml"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", help="the old execution, which is not changed"
-        )
-        parser.add_argument(
-            "--from-step", metavar="ADDRESS", required=True, help="address of the step"
-        )
-        read.add_assignments(
-            parser, "--set", "write state before the step starts (may be repeated)"
-        )
-        parser.add_argument("--file", metavar="FILE", help="continue with a changed flow file")
-        parser.add_argument("--id", metavar="ID", help="id of the new execution")
-        read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
-        read.add_workdir(parser)
-        add_driving(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Fork it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            engine = session.engine
-            changed = None if arguments.file is None else load(session, arguments.file)
-            declared: dict[str, Any] = {}
-            if not session.is_served:
-                flow = changed or session.flow_of(engine.executions.find(arguments.execution))
-                declared = flow.compiled.get("state", {})
-            schemas = {name: state.get("schema", {}) for name, state in declared.items()}
-            values = read.assigned(schemas, arguments.set, "state")
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        flow = load(session, arguments.file) if arguments.file else None
+        try:
             return drive(
                 session,
-                lambda: engine.executions.fork(
+                lambda: session.engine.executions.retry(
                     arguments.execution,
-                    from_step=arguments.from_step,
-                    set=values,
-                    flow=changed,
-                    id=arguments.id,
-                    labels=dict(arguments.label),
+                    step=arguments.step,
+                    flow=flow,
+                    repeat_once=arguments.repeat_once,
                 ),
                 ask=not arguments.no_interactive,
             )
+        except Conflict as error:
+            if arguments.file and (hint := error.hint_for("cli")):
+                error.hint = hint.replace("--file FILE", f"--file {quote(arguments.file)}")
+            raise
+
+
+@command(
+    "start a new execution from the point where a step of an old one started",
+    """\
+flowengine fork 01k8xq7mf4jb --from-step review
+flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yaml""",
+    arg("execution", "ID", "the old execution, which is not changed"),
+    arg("--from-step", "ADDRESS", "address of the step", required=True),
+    many("--set", "K=V", "write state before the step starts", type=read.assignment),
+    arg("--file", "FILE", "continue with a changed flow file"),
+    arg("--id", "ID", "id of the new execution"),
+    many("--label", "K=V", "a label for lists", type=read.assignment),
+    read.WORKDIR,
+    read.DRIVING,
+)
+def fork_command(arguments: Namespace) -> int:
+    """Fork it.
+
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        engine = session.engine
+        changed = None if arguments.file is None else load(session, arguments.file)
+        declared: dict[str, Any] = {}
+        if not session.is_served:
+            flow = changed or session.flow_of(engine.executions.find(arguments.execution))
+            declared = flow.compiled.get("state", {})
+        schemas = {name: state.get("schema", {}) for name, state in declared.items()}
+        values = read.assigned(schemas, arguments.set, "state")
+        return drive(
+            session,
+            lambda: engine.executions.fork(
+                arguments.execution,
+                from_step=arguments.from_step,
+                set=values,
+                flow=changed,
+                id=arguments.id,
+                labels=dict(arguments.label),
+            ),
+            ask=not arguments.no_interactive,
+        )
 
 
 PATIENCE = 2
 """Seconds for which a request waits for the process that holds an execution."""
 
 
-class Cancel:
-    """`flowengine cancel`: cancel executions."""
-
-    HELP = "cancel executions: running steps are stopped, then 'finally' runs"
-    EXAMPLE = """\
+@command(
+    "cancel executions: running steps are stopped, then 'finally' runs",
+    """\
 flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
 flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now
-flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\""""
+flowengine cancel 01k8xq7mf4jb --step 'ask/clerk.calls[1]/search' --reason "too broad\"""",
+    arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="+"),
+    arg("--reason", "TEXT", "the reason, kept in the history", default=""),
+    flag(
+        "--now",
+        "skip 'finally', and the compensation that the flow's on_error requests on Cancelled",
+    ),
+    arg(
+        "--step",
+        "ADDRESS",
+        "stop only this call, group or subflow, which fails with 'Stopped'. The execution "
+        "continues",
+    ),
+)
+def cancel_command(arguments: Namespace) -> int:
+    """Cancel them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "executions", metavar="ID", nargs="+", help="an id, or any unambiguous prefix of one"
-        )
-        parser.add_argument(
-            "--reason", metavar="TEXT", default="", help="the reason, kept in the history"
-        )
-        parser.add_argument(
-            "--now",
-            action="store_true",
-            help="skip 'finally', and the compensation that the flow's on_error requests on "
-            "Cancelled",
-        )
-        parser.add_argument(
-            "--step",
-            metavar="ADDRESS",
-            help="stop only this call, group or subflow, which fails with 'Stopped'. The execution "
-            "continues",
-        )
+    Returns:
+        The exit code: that of the first execution that could not be cancelled.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Cancel them.
-
-        Returns:
-            The exit code: that of the first execution that could not be cancelled.
-
-        Raises:
-            FlowEngineError: There was only one, and it could not be cancelled.
-        """
-        code = 0
-        objects = []
-        with CliSession(arguments) as session:
-            for execution in dict.fromkeys(arguments.executions):
-                try:
-                    result, _ = watch(
-                        session,
-                        partial(
-                            session.engine.executions.cancel,
-                            execution,
-                            reason=arguments.reason,
-                            now=arguments.now,
-                            step=arguments.step,
-                        ),
-                    )
-                except FlowEngineError as error:
-                    if len(arguments.executions) == 1:
-                        raise
-                    show_error(error)
-                    code = code or error.exit_code
-                    continue
-                assert result is not None
-                if arguments.step is None:
-                    result = _settled(session, result)
-                objects.append(as_object(session, result))
-                if not arguments.quiet:
-                    told = _told(session, result) if arguments.step is None else "stops the step"
-                    err(f"{session.short(result.execution)} {told}")
-                if arguments.step is None and result.ended and result.status != "cancelled":
-                    code = code or Conflict.exit_code
-            if arguments.json:
-                out_json(objects[0] if len(arguments.executions) == 1 else objects)
-        return code
+    Raises:
+        FlowEngineError: There was only one, and it could not be cancelled.
+    """
+    code = 0
+    objects = []
+    with CliSession(arguments) as session:
+        for execution in dict.fromkeys(arguments.executions):
+            try:
+                result, _ = watch(
+                    session,
+                    partial(
+                        session.engine.executions.cancel,
+                        execution,
+                        reason=arguments.reason,
+                        now=arguments.now,
+                        step=arguments.step,
+                    ),
+                )
+            except FlowEngineError as error:
+                if len(arguments.executions) == 1:
+                    raise
+                show_error(error)
+                code = code or error.exit_code
+                continue
+            assert result is not None
+            if arguments.step is None:
+                result = _settled(session, result)
+            objects.append(as_object(session, result))
+            if not arguments.quiet:
+                told = _told(session, result) if arguments.step is None else "stops the step"
+                err(f"{session.short(result.execution)} {told}")
+            if arguments.step is None and result.ended and result.status != "cancelled":
+                code = code or Conflict.exit_code
+        if arguments.json:
+            out_json(objects[0] if len(arguments.executions) == 1 else objects)
+    return code
 
 
 def _settled(session: CliSession, result: ExecutionResult) -> ExecutionResult:

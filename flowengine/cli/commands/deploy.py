@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, fixed, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     err,
@@ -41,61 +42,42 @@ FINE = ("continues", "current")
 _MAPPING = "steps: {old_name: new_name}"
 
 
-class Upgrade:
-    """`flowengine upgrade`: move open executions to a changed flow."""
-
-    HELP = "move open executions to a changed flow, or see with --check which of them can be moved"
-    EXAMPLE = """\
+@command(
+    "move open executions to a changed flow, or see with --check which of them can be moved",
+    """\
 flowengine upgrade order.yaml --check
 flowengine upgrade order.yaml --map renamed.yaml
-flowengine upgrade order.yaml 01k8xq7mf4jb"""
+flowengine upgrade order.yaml 01k8xq7mf4jb""",
+    arg("file", "FLOW", "the changed flow: its file, or a deployed one, ID or ID@VERSION"),
+    arg(
+        "executions",
+        "ID",
+        "only these (default: all open executions of other versions of the flow)",
+        nargs="*",
+        default=[],
+    ),
+    flag("--check", "only show the effect on each execution"),
+    arg("--map", "FILE", "new names of steps, state, signals, inputs and values, as YAML"),
+    read.on_behalf(),
+    fixed(linger=0.0),
+)
+def upgrade_command(arguments: Namespace) -> int:
+    """Move them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "file",
-            metavar="FLOW",
-            help="the changed flow: its file, or a deployed one, ID or ID@VERSION",
+    Returns:
+        The exit code: 0 if all can be moved or were moved.
+    """
+    mapping = {} if arguments.map is None else _mapping(arguments.map)
+    with CliSession(arguments) as session:
+        flow = load(session, arguments.file)
+        upgrades = session.engine.executions.upgrade(
+            flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
         )
-        parser.add_argument(
-            "executions",
-            metavar="ID",
-            nargs="*",
-            default=[],
-            help="only these (default: all open executions of other versions of the flow)",
-        )
-        parser.add_argument(
-            "--check", action="store_true", help="only show the effect on each execution"
-        )
-        parser.add_argument(
-            "--map",
-            metavar="FILE",
-            help="new names of steps, state, signals, inputs and values, as YAML",
-        )
-        parser.add_argument(
-            "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
-        )
-        parser.set_defaults(linger=0.0)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Move them.
-
-        Returns:
-            The exit code: 0 if all can be moved or were moved.
-        """
-        mapping = {} if arguments.map is None else _mapping(arguments.map)
-        with CliSession(arguments) as session:
-            flow = load(session, arguments.file)
-            upgrades = session.engine.executions.upgrade(
-                flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
-            )
-            if arguments.json:
-                out_json(upgrades)
-            else:
-                show_moves(session, upgrades, check=arguments.check, flow=arguments.file)
-            return exit_code(upgrades)
+        if arguments.json:
+            out_json(upgrades)
+        else:
+            show_moves(session, upgrades, check=arguments.check, flow=arguments.file)
+        return exit_code(upgrades)
 
 
 def show_moves(
@@ -196,52 +178,41 @@ def _say(upgrades: list[UpgradeInfo], *, check: bool) -> None:
         else f"{moved} of {len(upgrades)} moved")  # fmt: skip
 
 
-class Deploy:
-    """`flowengine deploy`: keep flows in the store, to be started by name and otherwise."""
-
-    HELP = "keep flows in the store, to be started by name, signals and schedules"
-    EXAMPLE = """\
+@command(
+    "keep flows in the store, to be started by name, signals and schedules",
+    """\
 flowengine deploy report.yaml
 flowengine deploy report.yaml order.yaml && flowengine worker
 flowengine deploy --upgrade report.yaml
-flowengine deploy report@1"""
+flowengine deploy report@1""",
+    arg(
+        "flows",
+        "FLOW",
+        "a flow file, which becomes the current version, or ID@VERSION to return to one",
+        nargs="+",
+    ),
+    flag("--upgrade", "then move open executions of other versions, as 'flowengine upgrade' does"),
+)
+def deploy_command(arguments: Namespace) -> int:
+    """Deploy them, once all of them have proved valid, and show what starts them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "flows",
-            metavar="FLOW",
-            nargs="+",
-            help="a flow file, which becomes the current version, or ID@VERSION to return to one",
-        )
-        parser.add_argument(
-            "--upgrade",
-            action="store_true",
-            help="then move open executions of other versions, as 'flowengine upgrade' does",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Deploy them, once all of them have proved valid, and show what starts them.
-
-        Returns:
-            The exit code: 0 if all executions that `--upgrade` looked at can be moved.
-        """
-        with CliSession(arguments, make=arguments.flows[0]) as session:
-            if session.is_served:
-                return _deploy_there(session, arguments)
-            flows = [load(session, flow) for flow in arguments.flows]
-            deployed, moved = [], []
-            for flow in flows:
-                tell_host_steps(session, flow)
-                if flow.modules and not arguments.quiet:
-                    names = ", ".join(flow.modules)
-                    err(f"{flow.id} imports from this host, not from the store: {names}")
-                deployed.append(session.engine.flows.deploy(flow))
-                if arguments.upgrade:
-                    moved += session.engine.executions.upgrade(flow)
-            return _report(session, deployed, moved)
+    Returns:
+        The exit code: 0 if all executions that `--upgrade` looked at can be moved.
+    """
+    with CliSession(arguments, make=arguments.flows[0]) as session:
+        if session.is_served:
+            return _deploy_there(session, arguments)
+        flows = [load(session, flow) for flow in arguments.flows]
+        deployed, moved = [], []
+        for flow in flows:
+            tell_host_steps(session, flow)
+            if flow.modules and not arguments.quiet:
+                names = ", ".join(flow.modules)
+                err(f"{flow.id} imports from this host, not from the store: {names}")
+            deployed.append(session.engine.flows.deploy(flow))
+            if arguments.upgrade:
+                moved += session.engine.executions.upgrade(flow)
+        return _report(session, deployed, moved)
 
 
 def _deploy_there(session: CliSession, arguments: Namespace) -> int:
@@ -270,68 +241,55 @@ def _report(session: CliSession, deployed: list[DeployedInfo], moved: list[Upgra
     return exit_code(moved)
 
 
-class Migrate:
-    """`flowengine migrate`: move waiting executions to another store."""
-
-    HELP = "move waiting executions to another store, such as one in Temporal"
-    EXAMPLE = """\
+@command(
+    "move waiting executions to another store, such as one in Temporal",
+    """\
 flowengine migrate --to temporal://127.0.0.1:7233/default 01k8xq7mf4jb
-flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all"""
+flowengine --store temporal://127.0.0.1:7233/default migrate --to other-store --all""",
+    arg("executions", "ID", "an id, or any unambiguous prefix of one", nargs="*"),
+    arg(
+        "--to",
+        "STORE",
+        "the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
+        required=True,
+    ),
+    flag("--all", "move all executions that wait or are stalled, and finish interrupted moves"),
+)
+def migrate_command(arguments: Namespace) -> int:
+    """Move them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "executions", metavar="ID", nargs="*", help="an id, or any unambiguous prefix of one"
-        )
-        parser.add_argument(
-            "--to",
-            metavar="STORE",
-            required=True,
-            help="the other store: a directory, or temporal://HOST:PORT/NAMESPACE",
-        )
-        parser.add_argument(
-            "--all",
-            action="store_true",
-            help="move all executions that wait or are stalled, and finish interrupted moves",
-        )
+    Returns:
+        The exit code: that of the first execution that could not be moved.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Move them.
-
-        Returns:
-            The exit code: that of the first execution that could not be moved.
-
-        Raises:
-            FlowEngineError: There was only one, and it could not be moved.
-            UsageError: No execution was named.
-        """
-        if bool(arguments.executions) == arguments.all:
-            raise UsageError("name the executions to move, or all of them with --all")
-        code, moved = 0, []
-        with CliSession(arguments) as session:
-            executions = arguments.executions
-            if arguments.all:
-                executions = [
-                    *session.engine.executions.interrupted_moves(to=arguments.to),
-                    *_resting(session),
-                ]
-            for execution in dict.fromkeys(executions):
-                try:
-                    id = session.engine.executions.migrate(execution, to=arguments.to)
-                except FlowEngineError as error:
-                    if len(executions) == 1:
-                        raise
-                    show_error(error)
-                    code = code or error.exit_code
-                    continue
-                moved.append(id)
-                if not arguments.quiet:
-                    err(f"{id} is in {arguments.to} now")
-        if arguments.json:
-            out_json(moved)
-        return code
+    Raises:
+        FlowEngineError: There was only one, and it could not be moved.
+        UsageError: No execution was named.
+    """
+    if bool(arguments.executions) == arguments.all:
+        raise UsageError("name the executions to move, or all of them with --all")
+    code, moved = 0, []
+    with CliSession(arguments) as session:
+        executions = arguments.executions
+        if arguments.all:
+            executions = [
+                *session.engine.executions.interrupted_moves(to=arguments.to),
+                *_resting(session),
+            ]
+        for execution in dict.fromkeys(executions):
+            try:
+                id = session.engine.executions.migrate(execution, to=arguments.to)
+            except FlowEngineError as error:
+                if len(executions) == 1:
+                    raise
+                show_error(error)
+                code = code or error.exit_code
+                continue
+            moved.append(id)
+            if not arguments.quiet:
+                err(f"{id} is in {arguments.to} now")
+    if arguments.json:
+        out_json(moved)
+    return code
 
 
 def _resting(session: CliSession) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
 from flowengine.flow.export.yaml_text import inline
@@ -23,43 +24,29 @@ MOST = 30
 """How many further steps are printed."""
 
 
-class Diff:
-    """`flowengine diff`: where the histories of two executions diverge."""
-
-    HELP = (
-        "compare two executions: where their histories diverge, then inputs and outputs "
-        "side by side"
-    )
-    EXAMPLE = """\
+@command(
+    "compare two executions: where their histories diverge, then inputs and outputs side by side",
+    """\
 flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
-flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
+flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json""",
+    exits(f"{SAME} if they are the same, {DIFFER} if not"),
+    arg("execution", "ID1", "one, by any unambiguous prefix"),
+    arg("other_execution", "ID2", "the other"),
+)
+def diff_command(arguments: Namespace) -> int:
+    """Compare them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.epilog = (
-            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-        )
-        parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous prefix")
-        parser.add_argument("other_execution", metavar="ID2", help="the other")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Compare them.
-
-        Returns:
-            The exit code: 0 if they are the same, 1 if not.
-        """
-        with CliSession(arguments) as session:
-            difference = session.engine.executions.diff(
-                arguments.execution, arguments.other_execution
-            )
-            if arguments.json:
-                out_json(difference)
-            else:
-                for line in _lines(session, difference):
-                    out(line)
-        return SAME if difference["same"] else DIFFER
+    Returns:
+        The exit code: 0 if they are the same, 1 if not.
+    """
+    with CliSession(arguments) as session:
+        difference = session.engine.executions.diff(arguments.execution, arguments.other_execution)
+        if arguments.json:
+            out_json(difference)
+        else:
+            for line in _lines(session, difference):
+                out(line)
+    return SAME if difference["same"] else DIFFER
 
 
 def _lines(session: CliSession, difference: Difference) -> Iterator[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
 from flowengine.cli.views.environments import NAME, details, rows
@@ -21,105 +22,82 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import ScreenInfo
 
 
-class EnvsList:
-    """`flowengine envs list`: environments that are open, were left open, or are missing."""
-
-    HELP = "list environments that are open, were left open, or are missing"
-    EXAMPLE = """\
+@command(
+    "list environments that are open, were left open, or are missing",
+    """\
 flowengine envs list
-flowengine envs list 01k8xq3zn3m0"""
+flowengine envs list 01k8xq3zn3m0""",
+    arg("execution", "ID", "only those of this execution (default: all)", nargs="?"),
+)
+def envs_list_command(arguments: Namespace) -> int:
+    """List them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", nargs="?", help="only those of this execution (default: all)"
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            environments = session.engine.open_environments(arguments.execution)
-        if arguments.json:
-            out_json(environments)
-        elif not environments:
-            err("no environments are open")
-        else:
-            for line in rows(environments):
-                out(line)
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        environments = session.engine.open_environments(arguments.execution)
+    if arguments.json:
+        out_json(environments)
+    elif not environments:
+        err("no environments are open")
+    else:
+        for line in rows(environments):
+            out(line)
+    return 0
 
 
-class EnvsShow:
-    """`flowengine envs show`: everything that is recorded about an environment."""
+@command(
+    "show an environment: its sandbox, start time and processes",
+    "flowengine envs show analysis",
+    arg("environment", "NAME", NAME),
+)
+def envs_show_command(arguments: Namespace) -> int:
+    """Show it.
 
-    HELP = "show an environment: its sandbox, start time and processes"
-    EXAMPLE = "flowengine envs show analysis"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Show it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            environment = session.engine.open_environment(arguments.environment)
-        if arguments.json:
-            out_json(environment)
-        else:
-            for line in details(environment):
-                out(line)
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        environment = session.engine.open_environment(arguments.environment)
+    if arguments.json:
+        out_json(environment)
+    else:
+        for line in details(environment):
+            out(line)
+    return 0
 
 
-class EnvsLook:
-    """`flowengine envs look`: the current content of an open browser or terminal."""
-
-    HELP = "look into an environment: what its browser or terminal shows at the moment"
-    EXAMPLE = """\
+@command(
+    "look into an environment: what its browser or terminal shows at the moment",
+    """\
 flowengine envs look box
-flowengine envs look browser --picture page.png"""
+flowengine envs look browser --picture page.png""",
+    arg("environment", "NAME", NAME),
+    arg(
+        "--picture",
+        "FILE",
+        "write the picture of a browser's window to this file, as PNG",
+        type=Path,
+    ),
+)
+def envs_look_command(arguments: Namespace) -> int:
+    """Ask the process that has it open, and print the answer.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
-        parser.add_argument(
-            "--picture",
-            metavar="FILE",
-            type=Path,
-            help="write the picture of a browser's window to this file, as PNG",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Ask the process that has it open, and print the answer.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            screen = session.engine.look_into_environment(arguments.environment)
-        file: Path | None = arguments.picture
-        if file is not None:
-            _write(file, screen)
-        if arguments.json:
-            out_json(screen)
-        else:
-            for line in _lines(screen, file):
-                out(line)
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        screen = session.engine.look_into_environment(arguments.environment)
+    file: Path | None = arguments.picture
+    if file is not None:
+        _write(file, screen)
+    if arguments.json:
+        out_json(screen)
+    else:
+        for line in _lines(screen, file):
+            out(line)
+    return 0
 
 
 def _write(file: Path, screen: ScreenInfo) -> None:
@@ -148,88 +126,66 @@ def _lines(found: ScreenInfo, file: Path | None) -> Iterator[str]:
     yield from (printable(line) for line in screen.get("text", "").splitlines())
 
 
-class EnvsShell:
-    """`flowengine envs shell`: run commands typed here in the shell of a sandbox."""
-
-    HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
-    EXAMPLE = """\
+@command(
+    "run commands in the shell of a flow's environment: typed, or from a pipe",
+    """\
 flowengine envs shell build.yaml box
 flowengine envs shell build.yaml box --arg python=3.13
-printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box"""
+printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box""",
+    arg("file", "FILE", "the flow file that declares it"),
+    arg("name", "NAME", "an environment of kind shell (default: the only one)", nargs="?"),
+    many("--arg", "NAME=VALUE", "an argument of the environment", type=read.assignment),
+    many(
+        "-i --input",
+        "NAME=VALUE|@FILE",
+        "an input that its declaration refers to",
+        type=read.given_input,
+    ),
+)
+def envs_shell_command(arguments: Namespace) -> int:
+    """Open the environment, run the commands, and close it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("file", metavar="FILE", help="the flow file that declares it")
-        parser.add_argument(
-            "name",
-            metavar="NAME",
-            nargs="?",
-            help="an environment of kind shell (default: the only one)",
-        )
-        parser.add_argument(
-            "--arg",
-            metavar="NAME=VALUE",
-            action="append",
-            type=read.assignment,
-            default=[],
-            help="an argument of the environment (may be repeated)",
-        )
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE",
-            action="append",
-            type=read.given_input,
-            default=[],
-            help="an input that its declaration refers to (may be repeated)",
-        )
+    Returns:
+        The exit code of the last command.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Open the environment, run the commands, and close it.
+    Raises:
+        UsageError: The environment takes no such argument, or needs an approval without a
+            terminal.
+        NotAllowed: The approval was denied.
+        FlowEngineError: It cannot be opened.
+    """
+    import os
 
-        Returns:
-            The exit code of the last command.
+    from flowengine.engines.declared_environments import DeclaredEnvironments
 
-        Raises:
-            UsageError: The environment takes no such argument, or needs an approval without a
-                terminal.
-            NotAllowed: The approval was denied.
-            FlowEngineError: It cannot be opened.
-        """
-        import os
+    declared = DeclaredEnvironments(arguments.file)
+    name = declared.find("shell", arguments.name)
+    args = read.assigned(declared.args(name), arguments.arg, "argument")
+    if unknown := next(
+        (argument for argument in args if argument not in declared.args(name)), None
+    ):
+        known = ", ".join(declared.args(name)) or "none"
+        raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
+    inputs = read.inputs(declared.inputs, arguments.input)
+    owner = f"shell-{os.urandom(4).hex()}"
+    with _ended_in_order(), CliSession(arguments, make=arguments.file) as session:
+        manager = session.engine.environments
+        spec = declared.spec(name, args, inputs, owner, manager)
+        if (
+            "approval" in spec
+        ):  # only possible now, without an execution that could wait and be resumed
+            _check_terminal(name)
+        try:
+            with _opened(manager.use(spec, holder="envs shell")) as shell:
+                if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
+                    from flowengine.cli.sandbox_shell import talk
 
-        from flowengine.engines.declared_environments import DeclaredEnvironments
+                    return talk(shell, name)
+                from flowengine.cli.sandbox_shell import run_lines
 
-        declared = DeclaredEnvironments(arguments.file)
-        name = declared.find("shell", arguments.name)
-        args = read.assigned(declared.args(name), arguments.arg, "argument")
-        if unknown := next(
-            (argument for argument in args if argument not in declared.args(name)), None
-        ):
-            known = ", ".join(declared.args(name)) or "none"
-            raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
-        inputs = read.inputs(declared.inputs, arguments.input)
-        owner = f"shell-{os.urandom(4).hex()}"
-        with _ended_in_order(), CliSession(arguments, make=arguments.file) as session:
-            manager = session.engine.environments
-            spec = declared.spec(name, args, inputs, owner, manager)
-            if (
-                "approval" in spec
-            ):  # only possible now, without an execution that could wait and be resumed
-                _check_terminal(name)
-            try:
-                with _opened(manager.use(spec, holder="envs shell")) as shell:
-                    if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
-                        from flowengine.cli.sandbox_shell import talk
-
-                        return talk(shell, name)
-                    from flowengine.cli.sandbox_shell import run_lines
-
-                    return run_lines(shell, as_json=arguments.json)
-            finally:
-                manager.release_scope("execution", owner)
+                return run_lines(shell, as_json=arguments.json)
+        finally:
+            manager.release_scope("execution", owner)
 
 
 @contextmanager
@@ -276,78 +232,53 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class EnvsRelease:
-    """`flowengine envs release`: end one environment that was left open."""
-
-    HELP = "end an environment that was left open"
-    EXAMPLE = """\
+@command(
+    "end an environment that was left open",
+    """\
 flowengine envs release analysis
-flowengine envs release analysis --force"""
+flowengine envs release analysis --force""",
+    arg("environment", "NAME", NAME),
+    flag("--force", "end it even if the process that opened it is alive"),
+)
+def envs_release_command(arguments: Namespace) -> int:
+    """End it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("environment", metavar="NAME", help=NAME)
-        parser.add_argument(
-            "--force",
-            action="store_true",
-            help="end it even if the process that opened it is alive",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """End it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            released = session.engine.release_environment(
-                arguments.environment, force=arguments.force
-            )
-        if arguments.json:
-            out_json(released)
-        elif "error" in released:
-            err(f"{released['id']} could not be ended: {released['error']}")
-            err("  see: flowengine doctor")
-        else:
-            out(f"ended {released['resource_key']} ({released['id']})")
-        return 1 if "error" in released else 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        released = session.engine.release_environment(arguments.environment, force=arguments.force)
+    if arguments.json:
+        out_json(released)
+    elif "error" in released:
+        err(f"{released['id']} could not be ended: {released['error']}")
+        err("  see: flowengine doctor")
+    else:
+        out(f"ended {released['resource_key']} ({released['id']})")
+    return 1 if "error" in released else 0
 
 
-class EnvsReap:
-    """`flowengine envs reap`: end all environments that dead processes left open."""
+@command("end all environments that dead processes left open", "flowengine envs reap")
+def envs_reap_command(arguments: Namespace) -> int:
+    """End it.
 
-    HELP = "end all environments that dead processes left open"
-    EXAMPLE = "flowengine envs reap"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """End it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session, failures():
-            reaped = session.engine.environments.reap()
-        failed = any("error" in outcome for outcome in reaped)
-        if arguments.json:
-            out_json(reaped)
-            return 1 if failed else 0
-        for outcome in reaped:
-            name = outcome.get("resource_key")
-            which = (
-                f"{name} ({outcome['id']})" if name else outcome.get("id") or outcome.get("path")
-            )
-            if "error" in outcome:
-                err(f"{outcome['what']} {which} could not be ended: {outcome['error']}")
-            else:
-                done = "set aside" if outcome["what"] == "damaged entry" else "ended"
-                out(f"{done} {outcome['what']} {which}")
-        if not reaped:
-            err("nothing was left open")
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session, failures():
+        reaped = session.engine.environments.reap()
+    failed = any("error" in outcome for outcome in reaped)
+    if arguments.json:
+        out_json(reaped)
         return 1 if failed else 0
+    for outcome in reaped:
+        name = outcome.get("resource_key")
+        which = f"{name} ({outcome['id']})" if name else outcome.get("id") or outcome.get("path")
+        if "error" in outcome:
+            err(f"{outcome['what']} {which} could not be ended: {outcome['error']}")
+        else:
+            done = "set aside" if outcome["what"] == "damaged entry" else "ended"
+            out(f"{done} {outcome['what']} {which}")
+    if not reaped:
+        err("nothing was left open")
+    return 1 if failed else 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from secrets import token_hex
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint, table
 from flowengine.cli.views.case_results import write_trials
@@ -25,102 +26,86 @@ if TYPE_CHECKING:
 _COLOURS = {"passed": "green", "failed": "red", "error": "red"}
 
 
-class Eval:
-    """`flowengine eval`: run cases with variants of a flow, and judge the results."""
-
-    HELP = "evaluate a flow: cases, models or versions to compare, judges, required scores"
-    EXAMPLE = """\
+@command(
+    "evaluate a flow: cases, models or versions to compare, judges, required scores",
+    """\
 flowengine eval support.eval.yaml
 flowengine eval support.eval.yaml --id monday --junit results.xml
 flowengine eval support.eval.yaml --against monday
-flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'"""
+flowengine eval support.eval.yaml --from 01k8xq7mf4jb --name 'a late order'""",
+    exits("0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"),
+    arg("file", "FILE", "the evaluation, such as NAME.eval.yaml"),
+    arg(
+        "--id",
+        "ID",
+        "id of the evaluation: the same id continues it, and shows it again once it has ended",
+    ),
+    arg("--against", "ID", "compare each variant with an earlier evaluation"),
+    arg("--case", "NAME", "only cases whose name contains this"),
+    arg(
+        "--from",
+        "ID",
+        "instead of running it: add the inputs and outputs of an execution to FILE as a case",
+        dest="execution",
+    ),
+    arg("--name", "NAME", "name of the case that --from adds"),
+    arg("--junit", "FILE", "also write the trials as JUnit XML", type=Path),
+    read.WORKDIR,
+    read.LINGER,
+)
+def eval_command(arguments: Namespace) -> int:
+    """Run the evaluation.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        codes = (
-            "0 if the required scores are reached, 1 if not, 3 for an invalid file, 4 if any waits"
-        )
-        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
-        parser.add_argument("file", metavar="FILE", help="the evaluation, such as NAME.eval.yaml")
-        parser.add_argument(
-            "--id",
-            metavar="ID",
-            help="id of the evaluation: the same id continues it, and shows it again once it has "
-            "ended",
-        )
-        parser.add_argument(
-            "--against", metavar="ID", help="compare each variant with an earlier evaluation"
-        )
-        parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this")
-        parser.add_argument(
-            "--from",
-            dest="execution",
-            metavar="ID",
-            help="instead of running it: add the inputs and outputs of an execution to FILE as a "
-            "case",
-        )
-        parser.add_argument("--name", metavar="NAME", help="name of the case that --from adds")
-        parser.add_argument(
-            "--junit", metavar="FILE", type=Path, help="also write the trials as JUnit XML"
-        )
-        read.add_workdir(parser)
-        read.add_linger(parser)
+    Returns:
+        0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Run the evaluation.
+    Raises:
+        NotFound: No earlier evaluation has the id of `--against`.
+    """
+    from dataclasses import asdict
 
-        Returns:
-            0 if every variant reaches the required scores, 1 if not, 4 if a trial waits.
+    from flowengine.agents.first_messages import answered_by
+    from flowengine.flow.evaluations import load_evaluation
+    from flowengine.testing.eval_report import report_on
+    from flowengine.testing.evaluation import Evaluation
+    from flowengine.testing.recorded_report import record_report
+    from flowengine.util.blocking import run_on_new_loop
 
-        Raises:
-            NotFound: No earlier evaluation has the id of `--against`.
-        """
-        from dataclasses import asdict
-
-        from flowengine.agents.first_messages import answered_by
-        from flowengine.flow.evaluations import load_evaluation
-        from flowengine.testing.eval_report import report_on
-        from flowengine.testing.evaluation import Evaluation
-        from flowengine.testing.recorded_report import record_report
-        from flowengine.util.blocking import run_on_new_loop
-
-        plan = load_evaluation(arguments.file)
-        if arguments.execution is not None:
-            return _add_case(arguments, plan)
-        id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
-        first, path = plan.variants[0]
-        with answered_by(first.model), CliSession(arguments, make=path) as session:
-            evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
-            before, earlier = arguments.against, []
-            if before is not None:
-                old = Evaluation(session.engine, plan, before, only=arguments.case)
-                if not (earlier := run_on_new_loop(old.judge_again())):
-                    raise NotFound(f"no trial of these cases belongs to '{before}'")
-            again = session.command("eval", arguments.file, "--id", id)
-            _introduce(arguments, id, evaluation.outdated())
-            try:
-                trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(f"to continue: {again}") from None
-            report = report_on(trials, plan.model.require, earlier, before or "")
-            recording = record_report(session.engine, id, Path(plan.path).name, trials, report)
-            recorded = run_on_new_loop(recording)
-        if arguments.junit is not None:
-            write_trials(arguments.junit, arguments.file, trials)
-        if arguments.json:
-            data = [asdict(trial) for trial in trials]
-            out_json({"evaluation": id, "report": recorded, **asdict(report), "trials": data})
-        else:
-            _show(arguments, trials, report)
-            if not arguments.quiet:
-                err(f"the report is execution {recorded}")
-        if _count(trials, "waiting"):
-            if not arguments.quiet:
-                err(f"to continue once nothing waits: {again}")
-            return EXIT_CODES["waiting"]
-        return EXIT_CODES["failed"] if report.too_low or _count(trials, "not run") else 0
+    plan = load_evaluation(arguments.file)
+    if arguments.execution is not None:
+        return _add_case(arguments, plan)
+    id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
+    first, path = plan.variants[0]
+    with answered_by(first.model), CliSession(arguments, make=path) as session:
+        evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
+        before, earlier = arguments.against, []
+        if before is not None:
+            old = Evaluation(session.engine, plan, before, only=arguments.case)
+            if not (earlier := run_on_new_loop(old.judge_again())):
+                raise NotFound(f"no trial of these cases belongs to '{before}'")
+        again = session.command("eval", arguments.file, "--id", id)
+        _introduce(arguments, id, evaluation.outdated())
+        try:
+            trials = run_on_new_loop(evaluation.run(lambda trial: _tell(arguments, trial)))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"to continue: {again}") from None
+        report = report_on(trials, plan.model.require, earlier, before or "")
+        recording = record_report(session.engine, id, Path(plan.path).name, trials, report)
+        recorded = run_on_new_loop(recording)
+    if arguments.junit is not None:
+        write_trials(arguments.junit, arguments.file, trials)
+    if arguments.json:
+        data = [asdict(trial) for trial in trials]
+        out_json({"evaluation": id, "report": recorded, **asdict(report), "trials": data})
+    else:
+        _show(arguments, trials, report)
+        if not arguments.quiet:
+            err(f"the report is execution {recorded}")
+    if _count(trials, "waiting"):
+        if not arguments.quiet:
+            err(f"to continue once nothing waits: {again}")
+        return EXIT_CODES["waiting"]
+    return EXIT_CODES["failed"] if report.too_low or _count(trials, "not run") else 0
 
 
 def _introduce(arguments: Namespace, id: str, outdated: int) -> None:

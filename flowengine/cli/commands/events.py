@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     error_text,
@@ -33,56 +34,37 @@ SHOWN = (
 """The fields of an event that are shown, in this order. `--json` prints all."""
 
 
-class Events:
-    """`flowengine events`: the journal of an execution."""
-
-    HELP = "show the journal of an execution: every event, in order"
-    EXAMPLE = """\
+@command(
+    "show the journal of an execution: every event, in order",
+    """\
 flowengine events 01k8xq7mf4jb --follow
-flowengine --json events 01k8xq7mf4jb --from-seq 40"""
+flowengine --json events 01k8xq7mf4jb --from-seq 40""",
+    arg("execution", "ID", NEWEST, nargs="?"),
+    flag("--follow", "keep printing new events until the execution ends"),
+    flag("--otel", "print a trace in the JSON form of OTLP instead"),
+    arg("--from-seq", "SEQ", "number of the first event (default: 0)", type=int, default=0),
+)
+def events_command(arguments: Namespace) -> int:
+    """Print the events.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-        parser.add_argument(
-            "--follow",
-            action="store_true",
-            help="keep printing new events until the execution ends",
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        if arguments.otel:
+            return _print_trace(session, session.execution(arguments.execution))
+        entries = session.engine.executions.events(
+            session.execution(arguments.execution),
+            from_seq=arguments.from_seq,
+            follow=arguments.follow,
         )
-        parser.add_argument(
-            "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
-        )
-        parser.add_argument(
-            "--from-seq",
-            metavar="SEQ",
-            type=int,
-            default=0,
-            help="number of the first event (default: 0)",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Print the events.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            if arguments.otel:
-                return _print_trace(session, session.execution(arguments.execution))
-            entries = session.engine.executions.events(
-                session.execution(arguments.execution),
-                from_seq=arguments.from_seq,
-                follow=arguments.follow,
-            )
-            for entry in entries:
-                if arguments.json:
-                    out_json_line(entry)
-                else:
-                    out(line(entry))
-                    flush()
-        return 0
+        for entry in entries:
+            if arguments.json:
+                out_json_line(entry)
+            else:
+                out(line(entry))
+                flush()
+    return 0
 
 
 def _print_trace(session: CliSession, execution: str) -> int:

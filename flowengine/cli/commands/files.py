@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
@@ -17,113 +18,94 @@ from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.sdk.visible_text import printable
 
 
-class FilesList:
-    """`flowengine files list`: the files that an execution keeps."""
+@command(
+    "list the files (artifacts) that an execution keeps, and the steps that they are from",
+    "flowengine files list 01k8xq7mf4jb",
+    arg("execution", "ID", NEWEST, nargs="?"),
+)
+def files_list_command(arguments: Namespace) -> int:
+    """List them.
 
-    HELP = "list the files (artifacts) that an execution keeps, and the steps that they are from"
-    EXAMPLE = "flowengine files list 01k8xq7mf4jb"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            execution = session.execution(arguments.execution)
-            files = kept_files(session, execution)
-            if arguments.json:
-                out_json([file._asdict() for file in files])
-                return 0
-            if not files:
-                err(f"execution {session.short(execution)} keeps no files")
-                return 0
-            rows = [
-                [file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files
-            ]
-            cells = [[printable(cell) for cell in row] for row in rows]
-            for line in table(cells, ["NAME", "BYTES", "SHA-256", "FROM"]):
-                out(line)
-            command = session.command("files", "save", session.short(execution))
-            err(f"to save them in the current directory: {command}")
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        execution = session.execution(arguments.execution)
+        files = kept_files(session, execution)
+        if arguments.json:
+            out_json([file._asdict() for file in files])
+            return 0
+        if not files:
+            err(f"execution {session.short(execution)} keeps no files")
+            return 0
+        rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
+        cells = [[printable(cell) for cell in row] for row in rows]
+        for line in table(cells, ["NAME", "BYTES", "SHA-256", "FROM"]):
+            out(line)
+        command = session.command("files", "save", session.short(execution))
+        err(f"to save them in the current directory: {command}")
+    return 0
 
 
-class FilesSave:
-    """`flowengine files save`: copy files that an execution keeps into a directory."""
-
-    HELP = "save files (artifacts) that an execution keeps, in a directory"
-    EXAMPLE = """\
+@command(
+    "save files (artifacts) that an execution keeps, in a directory",
+    """\
 flowengine files save 01k8xq7mf4jb
-flowengine files save 01k8xq7mf4jb report.pdf --to reports"""
+flowengine files save 01k8xq7mf4jb report.pdf --to reports""",
+    arg("execution", "ID", "the execution: its id, or any unambiguous prefix"),
+    arg(
+        "files",
+        "FILE",
+        f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: all files)",
+        nargs="*",
+        default=[],
+    ),
+    arg(
+        "--to",
+        "DIR",
+        "the directory, which is created if it is missing (default: the current one)",
+        type=Path,
+        default=Path(),
+    ),
+    flag("--force", "replace files that exist there"),
+)
+def files_save_command(arguments: Namespace) -> int:
+    """Save them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "execution", metavar="ID", help="the execution: its id, or any unambiguous prefix"
-        )
-        parser.add_argument(
-            "files",
-            metavar="FILE",
-            nargs="*",
-            default=[],
-            help=f"names of files, or at least {SHORTEST} digits of their SHA-256 (default: "
-            "all files)",
-        )
-        parser.add_argument(
-            "--to",
-            metavar="DIR",
-            type=Path,
-            default=Path(),
-            help="the directory, which is created if it is missing (default: the current one)",
-        )
-        parser.add_argument("--force", action="store_true", help="replace files that exist there")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Save them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            execution = session.execution(arguments.execution)
-            files = chosen(kept_files(session, execution), arguments.files)
-            targets = _targets(files, arguments.to)
-            there = [path for path in targets.values() if os.path.lexists(path)]
-            if there and not arguments.force:
-                names = ", ".join(path.name for path in there)
-                hint = "--force replaces them, and --to DIR names another directory"
-                raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
-            saved = []
-            for file, path in targets.items():
-                try:
-                    _save(
-                        session.engine.executions.download(execution, file.sha256),
-                        file,
-                        path,
-                        arguments.force,
-                    )
-                except NotFound as error:
-                    if arguments.files:
-                        raise
-                    err(f"{printable(file.name)} was not saved: {error.message}")
-                    continue
-                saved.append({**file._asdict(), "path": str(path)})
-                if not arguments.json:
-                    out(printable(str(path)))
-            if arguments.json:
-                out_json(saved)
-            elif not saved:
-                err(f"execution {session.short(execution)} keeps no files")
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        execution = session.execution(arguments.execution)
+        files = chosen(kept_files(session, execution), arguments.files)
+        targets = _targets(files, arguments.to)
+        there = [path for path in targets.values() if os.path.lexists(path)]
+        if there and not arguments.force:
+            names = ", ".join(path.name for path in there)
+            hint = "--force replaces them, and --to DIR names another directory"
+            raise UsageError(f"files exist in {arguments.to}: {names}", hint=hint)
+        saved = []
+        for file, path in targets.items():
+            try:
+                _save(
+                    session.engine.executions.download(execution, file.sha256),
+                    file,
+                    path,
+                    arguments.force,
+                )
+            except NotFound as error:
+                if arguments.files:
+                    raise
+                err(f"{printable(file.name)} was not saved: {error.message}")
+                continue
+            saved.append({**file._asdict(), "path": str(path)})
+            if not arguments.json:
+                out(printable(str(path)))
+        if arguments.json:
+            out_json(saved)
+        elif not saved:
+            err(f"execution {session.short(execution)} keeps no files")
+    return 0
 
 
 def _targets(files: list[KeptFile], folder: Path) -> dict[KeptFile, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from datetime import UTC, datetime
 from difflib import unified_diff
 from time import time
@@ -13,6 +13,7 @@ from flowengine.cli.driving.drive import drive_recorded
 from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
+from flowengine.cli.parsing.declared import Added, arg, command, exits, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, flush, out, out_json, table, when
 from flowengine.cli.views.outcome import EXIT_CODES
@@ -33,37 +34,34 @@ if TYPE_CHECKING:
 _HASH_SHOWN = 12
 
 
-class FlowsList:
-    """`flowengine flows list`: the deployed flows, and what starts them."""
+def _schedule(note: str) -> Added:
+    """Return the option that names a schedule of the flow."""
+    return arg("--schedule", "EXPR", f"the expression of a schedule ({note})")
 
-    HELP = "list the deployed flows, with the signals and schedules that start them"
-    EXAMPLE = "flowengine flows list"
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+_FLOW = arg("flow", "FLOW", "its id")
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List the current version of each.
 
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
-            if arguments.json:
-                starts = session.engine.flows.starts()
-                mine = (
-                    [start for start in starts if start["flow"] == flow["flow"]] for flow in flows
-                )
-                out_json(
-                    [{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)]
-                )
-                return 0
-            if not flows:
-                err("no flow is deployed: flowengine deploy FILE")
-            return show(session, flows)
+@command(
+    "list the deployed flows, with the signals and schedules that start them",
+    "flowengine flows list",
+)
+def flows_list_command(arguments: Namespace) -> int:
+    """List the current version of each.
+
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        flows = [flow for flow in session.engine.flows.versions() if flow["current"]]
+        if arguments.json:
+            starts = session.engine.flows.starts()
+            mine = ([start for start in starts if start["flow"] == flow["flow"]] for flow in flows)
+            out_json([{**flow, "starts": starts} for flow, starts in zip(flows, mine, strict=True)])
+            return 0
+        if not flows:
+            err("no flow is deployed: flowengine deploy FILE")
+        return show(session, flows)
 
 
 def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
@@ -110,39 +108,30 @@ def _started_by(start: StartInfo) -> str:
 _FACTS = ("flow", "version", "title", "hash", "inputs", "modules")
 
 
-class FlowsShow:
-    """`flowengine flows show`: a deployed flow, its versions and what starts it."""
-
-    HELP = "show a deployed flow: its versions, what starts it, its inputs and Python modules"
-    EXAMPLE = """\
+@command(
+    "show a deployed flow: its versions, what starts it, its inputs and Python modules",
+    """\
 flowengine flows show report
-flowengine flows show report@1"""
+flowengine flows show report@1""",
+    arg("name", "NAME", "a deployed flow: ID, ID@VERSION or hash"),
+)
+def flows_show_command(arguments: Namespace) -> int:
+    """Show it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="a deployed flow: ID, ID@VERSION or hash")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Show it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            engine = session.engine
-            facts = _facts(session, arguments.name)
-            versions = engine.flows.versions(facts["flow"])
-            if arguments.json:
-                out_json(
-                    {**facts, "starts": engine.flows.starts(facts["flow"]), "versions": versions}
-                )
-                return 0
-            for name in ("title", "hash", "inputs", "modules"):
-                if fact := facts[name]:
-                    out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
-            return show(session, versions)
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        engine = session.engine
+        facts = _facts(session, arguments.name)
+        versions = engine.flows.versions(facts["flow"])
+        if arguments.json:
+            out_json({**facts, "starts": engine.flows.starts(facts["flow"]), "versions": versions})
+            return 0
+        for name in ("title", "hash", "inputs", "modules"):
+            if fact := facts[name]:
+                out(f"{name:8}  {fact if isinstance(fact, str) else inline(fact)}")
+        return show(session, versions)
 
 
 def _facts(session: CliSession, name: str) -> dict[str, Any]:
@@ -160,43 +149,32 @@ def _facts(session: CliSession, name: str) -> dict[str, Any]:
 SAME, DIFFER = 0, 1
 
 
-class FlowsDiff:
-    """`flowengine flows diff`: how two versions of a flow differ."""
-
-    HELP = "compare the definitions of two deployed versions or files"
-    EXAMPLE = """\
+@command(
+    "compare the definitions of two deployed versions or files",
+    """\
 flowengine flows diff report@1 report@2
-flowengine flows diff report report.yaml"""
+flowengine flows diff report report.yaml""",
+    exits(f"{SAME} if they are the same, {DIFFER} if not"),
+    arg("flow", "FLOW", "a deployed flow, ID or ID@VERSION, or a file"),
+    arg("other", "OTHER", "the one to compare it with"),
+)
+def flows_diff_command(arguments: Namespace) -> int:
+    """Compare them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.epilog = (
-            f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-        )
-        parser.add_argument(
-            "flow", metavar="FLOW", help="a deployed flow, ID or ID@VERSION, or a file"
-        )
-        parser.add_argument("other", metavar="OTHER", help="the one to compare it with")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Compare them.
-
-        Returns:
-            The exit code: 0 if they are the same, 1 if not.
-        """
-        names = arguments.flow, arguments.other
-        with CliSession(arguments) as session:
-            one, other = (_defined(session, name) for name in names)
-        before, after = (definition.text.splitlines() for definition in (one, other))
-        lines = list(unified_diff(before, after, *names, lineterm=""))
-        if arguments.json:
-            out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
-        else:
-            for line in lines:
-                out(line)
-        return DIFFER if lines else SAME
+    Returns:
+        The exit code: 0 if they are the same, 1 if not.
+    """
+    names = arguments.flow, arguments.other
+    with CliSession(arguments) as session:
+        one, other = (_defined(session, name) for name in names)
+    before, after = (definition.text.splitlines() for definition in (one, other))
+    lines = list(unified_diff(before, after, *names, lineterm=""))
+    if arguments.json:
+        out_json({"same": not lines, "hashes": [one.hash, other.hash], "lines": lines})
+    else:
+        for line in lines:
+            out(line)
+    return DIFFER if lines else SAME
 
 
 class _Defined(NamedTuple):
@@ -218,208 +196,152 @@ def _defined(session: CliSession, name: str) -> _Defined:
     return _Defined(definition(flow.compiled), flow.form)
 
 
-class FlowsUndeploy:
-    """`flowengine flows undeploy`: remove a deployed flow."""
-
-    HELP = "remove a deployed flow: nothing starts it any more, and open executions continue"
-    EXAMPLE = """\
+@command(
+    "remove a deployed flow: nothing starts it any more, and open executions continue",
+    """\
 flowengine flows undeploy report
-flowengine flows undeploy report@2"""
+flowengine flows undeploy report@2""",
+    arg("name", "NAME", "its id, or ID@VERSION for an earlier version"),
+)
+def flows_undeploy_command(arguments: Namespace) -> int:
+    """Remove it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "name", metavar="NAME", help="its id, or ID@VERSION for an earlier version"
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Remove it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            removed = session.engine.flows.undeploy(arguments.name)
-            if arguments.json:
-                out_json(removed)
-            elif not arguments.quiet:
-                err(f"no longer deployed: {', '.join(removed)}")
-            return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        removed = session.engine.flows.undeploy(arguments.name)
+        if arguments.json:
+            out_json(removed)
+        elif not arguments.quiet:
+            err(f"no longer deployed: {', '.join(removed)}")
+        return 0
 
 
-class FlowsPause:
-    """`flowengine flows pause`: pause the schedules of a deployed flow."""
+@command("pause the schedules of a deployed flow", "flowengine flows pause report", _FLOW)
+def flows_pause_command(arguments: Namespace) -> int:
+    """Pause them.
 
-    HELP = "pause the schedules of a deployed flow"
-    EXAMPLE = "flowengine flows pause report"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Pause them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            return show_schedules(session, session.engine.flows.pause(arguments.flow))
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        return show_schedules(session, session.engine.flows.pause(arguments.flow))
 
 
-class FlowsResume:
-    """`flowengine flows resume`: resume the schedules of a deployed flow."""
+@command(
+    "resume the schedules of a deployed flow, from their next times on",
+    "flowengine flows resume report",
+    _FLOW,
+)
+def flows_resume_command(arguments: Namespace) -> int:
+    """Resume them.
 
-    HELP = "resume the schedules of a deployed flow, from their next times on"
-    EXAMPLE = "flowengine flows resume report"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Resume them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            return show_schedules(session, session.engine.flows.resume(arguments.flow))
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        return show_schedules(session, session.engine.flows.resume(arguments.flow))
 
 
-class FlowsTrigger:
-    """`flowengine flows trigger`: run a scheduled flow now."""
-
-    HELP = "run a deployed flow now, with the inputs of its schedule"
-    EXAMPLE = """\
+@command(
+    "run a deployed flow now, with the inputs of its schedule",
+    """\
 flowengine flows trigger report
-flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume"""
+flowengine flows trigger report --schedule '0 9 * * 1-5' --no-resume""",
+    _FLOW,
+    _schedule("required if it has several"),
+    flag("--no-resume", "record the execution without running it"),
+    read.LINGER,
+)
+def flows_trigger_command(arguments: Namespace) -> int:
+    """Run it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-        add_schedule(parser, "required if it has several")
-        parser.add_argument(
-            "--no-resume", action="store_true", help="record the execution without running it"
-        )
-        read.add_linger(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Run it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
-            if arguments.no_resume or session.is_served:
-                leave_recorded(session, [execution])
-                return 0
-            return drive_recorded(session, execution, lambda: session.engine.resume(execution))
-
-
-def add_schedule(parser: ArgumentParser, note: str) -> None:
-    """Add the option that names a schedule of the flow."""
-    parser.add_argument("--schedule", metavar="EXPR", help=f"the expression of a schedule ({note})")
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        execution = session.engine.flows.trigger(arguments.flow, schedule=arguments.schedule)
+        if arguments.no_resume or session.is_served:
+            leave_recorded(session, [execution])
+            return 0
+        return drive_recorded(session, execution, lambda: session.engine.resume(execution))
 
 
 _LIMIT = 1000
 
 
-class FlowsBackfill:
-    """`flowengine flows backfill`: run the past times of a deployed flow's schedules."""
-
-    HELP = "run the past times of a deployed flow's schedules, a few at once"
-    EXAMPLE = """\
+@command(
+    "run the past times of a deployed flow's schedules, a few at once",
+    """\
 flowengine flows backfill report --since 7d
-flowengine flows backfill report --since 30d --until 7d --concurrency 4"""
+flowengine flows backfill report --since 30d --until 7d --concurrency 4""",
+    _FLOW,
+    arg(
+        "--since",
+        "TIME",
+        "first moment of the range: 7d, or a time",
+        type=read.moment,
+        required=True,
+    ),
+    arg("--until", "TIME", "last moment (default: now)", type=read.moment, default=None),
+    _schedule("default: all of them"),
+    arg(
+        "--concurrency",
+        "N",
+        "how many executions run at once (default: 1). Executions that wait do not count",
+        type=read.count,
+        default=1,
+    ),
+    arg(
+        "--limit",
+        "N",
+        f"how many times the range may contain (default: {_LIMIT})",
+        type=read.count,
+        default=_LIMIT,
+    ),
+)
+def flows_backfill_command(arguments: Namespace) -> int:
+    """Run them, and print a line for each when it has ended or waits.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("flow", metavar="FLOW", help="its id")
-        parser.add_argument(
-            "--since",
-            metavar="TIME",
-            type=read.moment,
-            required=True,
-            help="first moment of the range: 7d, or a time",
-        )
-        parser.add_argument(
-            "--until",
-            metavar="TIME",
-            type=read.moment,
-            default=None,
-            help="last moment (default: now)",
-        )
-        add_schedule(parser, "default: all of them")
-        parser.add_argument(
-            "--concurrency",
-            metavar="N",
-            type=read.count,
-            default=1,
-            help="how many executions run at once (default: 1). Executions that wait do not count",
-        )
-        parser.add_argument(
-            "--limit",
-            metavar="N",
-            type=read.count,
-            default=_LIMIT,
-            help=f"how many times the range may contain (default: {_LIMIT})",
-        )
+    Returns:
+        The exit code: the highest of those that the executions would have.
+    """
+    moments = arguments.since, arguments.until or int(time() * 1000)
+    since, until = (datetime.fromtimestamp(moment / 1000, UTC) for moment in moments)
+    arguments.linger = 0.0
+    shown: list[dict[str, Any]] = []
+    with CliSession(arguments) as session:
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Run them, and print a line for each when it has ended or waits.
+        def tell(started: ScheduledStart) -> None:
+            shown.append(_entry(session, started))
+            if not arguments.json:
+                out("  ".join(shown[-1].values()))
+                flush()  # the next one may take hours
 
-        Returns:
-            The exit code: the highest of those that the executions would have.
-        """
-        moments = arguments.since, arguments.until or int(time() * 1000)
-        since, until = (datetime.fromtimestamp(moment / 1000, UTC) for moment in moments)
-        arguments.linger = 0.0
-        shown: list[dict[str, Any]] = []
-        with CliSession(arguments) as session:
-
-            def tell(started: ScheduledStart) -> None:
-                shown.append(_entry(session, started))
-                if not arguments.json:
-                    out("  ".join(shown[-1].values()))
-                    flush()  # the next one may take hours
-
-            if session.is_served:
-                _record_there(session, arguments, since, until, tell)
-            else:
-                run_on_new_loop(
-                    session.engine.flows.backfill_async(
-                        arguments.flow,
-                        since,
-                        until,
-                        schedule=arguments.schedule,
-                        concurrency=arguments.concurrency,
-                        limit=arguments.limit,
-                        tell=tell,
-                    )
+        if session.is_served:
+            _record_there(session, arguments, since, until, tell)
+        else:
+            run_on_new_loop(
+                session.engine.flows.backfill_async(
+                    arguments.flow,
+                    since,
+                    until,
+                    schedule=arguments.schedule,
+                    concurrency=arguments.concurrency,
+                    limit=arguments.limit,
+                    tell=tell,
                 )
-        if arguments.json:
-            out_json(sorted(shown, key=lambda entry: str(entry["time"])))
-        elif not shown:
-            err("the range contains no time of a schedule")
-        if session.is_served:  # the workers run them
-            return (
-                InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
             )
-        return max(
-            (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
-        )
+    if arguments.json:
+        out_json(sorted(shown, key=lambda entry: str(entry["time"])))
+    elif not shown:
+        err("the range contains no time of a schedule")
+    if session.is_served:  # the workers run them
+        return InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
+    return max(
+        (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
+    )
 
 
 def _record_there(

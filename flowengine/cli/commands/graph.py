@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from contextlib import ExitStack, suppress
 from os.path import isfile
 from typing import Any
 
 from flowengine.cli.parsing.arguments import flow_named, is_deployed, names_python
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
@@ -15,49 +16,41 @@ from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.shapes import Sound
 
 
-class Graph:
-    """`flowengine graph`: the compiled graph as a picture, or as data."""
-
-    HELP = "draw the compiled graph of a file or a deployed flow, or of an execution with its state"
-    EXAMPLE = """\
+@command(
+    "draw the compiled graph of a file or a deployed flow, or of an execution with its state",
+    """\
 flowengine graph expense.yaml
 flowengine graph expense@2
 flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
-flowengine graph expense.yaml --format graphml -o expense.graphml"""
+flowengine graph expense.yaml --format graphml -o expense.graphml""",
+    arg(
+        "what",
+        "FLOW|ID",
+        "a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
+    ),
+    arg(
+        "--format",
+        None,
+        "as a picture: mermaid (default), dot, svg, or as data: graphml, json",
+        choices=["mermaid", "dot", "svg", "graphml", "json"],
+        default="mermaid",
+    ),
+    flag(
+        "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
+    ),
+    arg("-o --output", "FILE", "write to this file"),
+)
+def graph_command(arguments: Namespace) -> int:
+    """Draw it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "what",
-            metavar="FLOW|ID",
-            help="a flow file, a deployed flow (ID, ID@VERSION or its hash), or an execution",
-        )
-        parser.add_argument(
-            "--format",
-            choices=["mermaid", "dot", "svg", "graphml", "json"],
-            default="mermaid",
-            help="as a picture: mermaid (default), dot, svg, or as data: graphml, json",
-        )
-        parser.add_argument(
-            "--plumbing",
-            action="store_true",
-            help="include connecting steps, which only connect the parts of a generated flow",
-        )
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Draw it.
-
-        Returns:
-            The exit code.
-        """
-        format = "json" if arguments.json else arguments.format
-        with ExitStack() as stack:
-            text = _as_text(_found(arguments, stack), format)
-        return print_or_write(text, arguments.output, quiet=arguments.quiet)
+    Returns:
+        The exit code.
+    """
+    format = "json" if arguments.json else arguments.format
+    with ExitStack() as stack:
+        text = _as_text(_found(arguments, stack), format)
+    return print_or_write(text, arguments.output, quiet=arguments.quiet)
 
 
 def _as_text(flow: Drawn, format: str) -> str:

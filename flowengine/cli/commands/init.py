@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from flowengine.cli.parsing.declared import arg, command, flag, one_of
 from flowengine.cli.terminal.output import err, out, out_json, print_or_write
 from flowengine.errors import UsageError
 from flowengine.store_folder import IGNORED
@@ -26,71 +27,67 @@ TESTS = ".flowengine/test-1.schema.json"
 EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"], f"./{TESTS}": ["*.test.yaml"]}}
 
 
-class Init:
-    """`flowengine init`: a first flow, the schema, editor settings."""
-
-    HELP = "create a first flow, and the schema and settings for editors"
-    EXAMPLE = """\
+@command(
+    "create a first flow, and the schema and settings for editors",
+    """\
 flowengine init
 flowengine init refunds --example approval
-flowengine init writer --example agent"""
+flowengine init writer --example agent""",
+    arg(
+        "folder",
+        "DIR",
+        "the directory to create them in (default: the current directory)",
+        nargs="?",
+        default=".",
+    ),
+    arg(
+        "--example",
+        "NAME",
+        "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items()),
+        choices=EXAMPLES,
+        default="hello",
+    ),
+)
+def init_command(arguments: Namespace) -> int:
+    """Create the files, and leave existing ones unchanged.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "folder",
-            metavar="DIR",
-            nargs="?",
-            default=".",
-            help="the directory to create them in (default: the current directory)",
-        )
-        examples = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
-        parser.add_argument(
-            "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{examples}"
-        )
+    Returns:
+        The exit code.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Create the files, and leave existing ones unchanged.
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    from flowengine.flow.export.file_schema import case_schema, flow_schema
 
-        Returns:
-            The exit code.
-
-        Raises:
-            UsageError: A file cannot be written.
-        """
-        from flowengine.flow.export.file_schema import case_schema, flow_schema
-
-        folder = Path(arguments.folder)
-        name = f"{arguments.example}.yaml"
-        templates = files("flowengine.cli") / "templates"
-        names = [name, *BESIDE.get(arguments.example, ())]
-        wanted = {
-            **{each: (templates / each).read_text(encoding="utf-8") for each in names},
-            SCHEMA: f"{as_text(flow_schema())}\n",
-            TESTS: f"{as_text(case_schema())}\n",
-            ".flowengine/.gitignore": IGNORED,
-            ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
-        }
-        made: list[str] = []
-        kept: list[str] = []
-        for path, text in wanted.items():
-            try:
-                (made if _write(folder / path, text) else kept).append(str(folder / path))
-            except OSError as error:
-                raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
-        if arguments.json:
-            out_json({"made": made, "kept": kept})
-            return 0
-        for path in made:
-            out(f"created  {path}")
-        for path in kept:
-            out(f"kept     {path}")
-        if not arguments.quiet:
-            there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
-            err(f"next:    {there}{_first_line(wanted[name])}")
+    folder = Path(arguments.folder)
+    name = f"{arguments.example}.yaml"
+    templates = files("flowengine.cli") / "templates"
+    names = [name, *BESIDE.get(arguments.example, ())]
+    wanted = {
+        **{each: (templates / each).read_text(encoding="utf-8") for each in names},
+        SCHEMA: f"{as_text(flow_schema())}\n",
+        TESTS: f"{as_text(case_schema())}\n",
+        ".flowengine/.gitignore": IGNORED,
+        ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
+    }
+    made: list[str] = []
+    kept: list[str] = []
+    for path, text in wanted.items():
+        try:
+            (made if _write(folder / path, text) else kept).append(str(folder / path))
+        except OSError as error:
+            raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
+    if arguments.json:
+        out_json({"made": made, "kept": kept})
         return 0
+    for path in made:
+        out(f"created  {path}")
+    for path in kept:
+        out(f"kept     {path}")
+    if not arguments.quiet:
+        there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
+        err(f"next:    {there}{_first_line(wanted[name])}")
+    return 0
 
 
 def _write(path: Path, text: str) -> bool:
@@ -113,39 +110,33 @@ def _first_line(text: str) -> str:
     )
 
 
-class Schema:
-    """`flowengine schema`: the JSON Schema of flow files."""
-
-    HELP = "print the JSON Schema of flow files, test cases or evaluations, for editors"
-    EXAMPLE = """\
+@command(
+    "print the JSON Schema of flow files, test cases or evaluations, for editors",
+    """\
 flowengine schema -o flow-1.schema.json
 flowengine schema --tests -o test-1.schema.json
 flowengine schema --evals -o eval-1.schema.json
-flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        which = parser.add_mutually_exclusive_group()
-        which.add_argument("--tests", action="store_true", help="the schema of test case files")
-        which.add_argument("--evals", action="store_true", help="the schema of evaluation files")
-        which.add_argument(
+flowengine schema --for expense.yaml -o .flowengine/expense.schema.json""",
+    one_of(
+        flag("--tests", "the schema of test case files"),
+        flag("--evals", "the schema of evaluation files"),
+        arg(
             "--for",
+            "FILE",
+            "include the file's own steps, tools and signals as completions",
             dest="file",
-            metavar="FILE",
-            help="include the file's own steps, tools and signals as completions",
-        )
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+        ),
+    ),
+    arg("-o --output", "FILE", "write to this file"),
+)
+def schema_command(arguments: Namespace) -> int:
+    """Print the schema, or write it.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Print the schema, or write it.
-
-        Returns:
-            The exit code.
-        """
-        text = as_text(_schema(arguments))
-        return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
+    Returns:
+        The exit code.
+    """
+    text = as_text(_schema(arguments))
+    return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession, NoStore
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -38,94 +39,73 @@ MOST = 5
 """Commands that are suggested below the list."""
 
 
-class List:
-    """`flowengine list`: executions, newest first."""
-
-    HELP = "list executions, newest first"
-    EXAMPLE = """\
+@command(
+    "list executions, newest first",
+    """\
 flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d
 flowengine list --search "invoice 4711"
-flowengine list --counts"""
+flowengine list --counts""",
+    arg("--flow", "F", "only those of the flow with this id"),
+    arg("--status", "S", f"only with this status: {', '.join(STATUSES)}", choices=STATUSES),
+    many("--label", "K=V", "only those with this label", type=read.assignment),
+    arg("--since", "TIME", "only those started since: 1d, or a time", type=read.moment),
+    arg(
+        "--search",
+        "TEXT",
+        "only those with these words in title, key inputs, error, flow or labels, or with an "
+        "id that begins so",
+    ),
+    flag("--counts", "only how many executions there are with each status, of all flows or --flow"),
+    read.LIMIT,
+)
+def list_command(arguments: Namespace) -> int:
+    """List them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
-        parser.add_argument(
-            "--status",
-            choices=STATUSES,
-            metavar="S",
-            help=f"only with this status: {', '.join(STATUSES)}",
-        )
-        read.add_assignments(parser, "--label", "only those with this label (may be repeated)")
-        parser.add_argument(
-            "--since",
-            metavar="TIME",
-            type=read.moment,
-            help="only those started since: 1d, or a time",
-        )
-        parser.add_argument(
-            "--search",
-            metavar="TEXT",
-            help="only those with these words in title, key inputs, error, flow or labels, or with "
-            "an id that begins so",
-        )
-        parser.add_argument(
-            "--counts",
-            action="store_true",
-            help="only how many executions there are with each status, of all flows or --flow",
-        )
-        read.add_limit(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        try:
-            session = CliSession(arguments)
-        except NoStore as error:
-            if arguments.store:  # a named store is expected to exist
-                raise
-            out_json([]) if arguments.json else err(error.message)
-            return 0
-        with session:
-            if arguments.counts:
-                return _print_counts(session, arguments)
-            page = session.engine.executions.list(
-                flow=arguments.flow,
-                status=arguments.status,
-                labels=dict(arguments.label),
-                since=arguments.since,
-                search=arguments.search,
-                limit=arguments.limit,
-            )
-            for item in page.items:
-                session.make_pasted(item)
-            if arguments.json:
-                out_json(page.items)
-                return 0
-            if not page.items:
-                err(f"no matching executions in {session.place}")
-                return 0
-            _print_items(session, page.items)
-            left = [item for item in page.items if "command" in item]
-            if left and session.is_remote and not session.is_served:
-                start = session.command("worker")
-                err(f"a worker begins the recorded executions. To start a worker: {start}")
-                left = []
-            for info in left[:MOST]:
-                what = "begin" if info["status"] == "recorded" else "resume"
-                err(f"{info['status']}; to {what} it: {info['command']}")
-            if len(left) > MOST:
-                more = session.command("list", "--status", left[MOST]["status"])
-                err(f"and {len(left) - MOST} more: {more}")
-            if page.next is not None:
-                err(read.more(arguments.limit))
+    Returns:
+        The exit code.
+    """
+    try:
+        session = CliSession(arguments)
+    except NoStore as error:
+        if arguments.store:  # a named store is expected to exist
+            raise
+        out_json([]) if arguments.json else err(error.message)
         return 0
+    with session:
+        if arguments.counts:
+            return _print_counts(session, arguments)
+        page = session.engine.executions.list(
+            flow=arguments.flow,
+            status=arguments.status,
+            labels=dict(arguments.label),
+            since=arguments.since,
+            search=arguments.search,
+            limit=arguments.limit,
+        )
+        for item in page.items:
+            session.make_pasted(item)
+        if arguments.json:
+            out_json(page.items)
+            return 0
+        if not page.items:
+            err(f"no matching executions in {session.place}")
+            return 0
+        _print_items(session, page.items)
+        left = [item for item in page.items if "command" in item]
+        if left and session.is_remote and not session.is_served:
+            start = session.command("worker")
+            err(f"a worker begins the recorded executions. To start a worker: {start}")
+            left = []
+        for info in left[:MOST]:
+            what = "begin" if info["status"] == "recorded" else "resume"
+            err(f"{info['status']}; to {what} it: {info['command']}")
+        if len(left) > MOST:
+            more = session.command("list", "--status", left[MOST]["status"])
+            err(f"and {len(left) - MOST} more: {more}")
+        if page.next is not None:
+            err(read.more(arguments.limit))
+    return 0
 
 
 def _print_counts(session: CliSession, arguments: Namespace) -> int:

@@ -3,149 +3,118 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
+from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
 
 
-class LoginsAdd:
-    """`flowengine logins add`: log in before a flow needs it."""
-
-    HELP = "log in at an MCP server before a flow needs it"
-    EXAMPLE = """\
+@command(
+    "log in at an MCP server before a flow needs it",
+    """\
 flowengine logins add https://mcp.example.com
-flowengine logins add https://mcp.example.com --scope tickets:read --scope tickets:write"""
+flowengine logins add https://mcp.example.com --scope tickets:read --scope tickets:write""",
+    arg("url", "URL", "the 'url' of the server, as in the flow"),
+    arg("--client-id", "ID", "the 'client_id' of the flow, if any", default=""),
+    many("--scope", "SCOPE", "request this scope. Default: those that the server names"),
+)
+def logins_add_command(arguments: Namespace) -> int:
+    """Log in.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("url", metavar="URL", help="the 'url' of the server, as in the flow")
-        parser.add_argument(
-            "--client-id", metavar="ID", default="", help="the 'client_id' of the flow, if any"
+    Returns:
+        The exit code.
+    """
+    from flowengine.cli.login_page import log_in_ahead
+    from flowengine.sdk.logins import LoginKey
+    from flowengine.settings import current_user
+
+    key = LoginKey(current_user(), arguments.url, arguments.client_id)
+    log_in_ahead(key, arguments.scope)
+    if not arguments.quiet:
+        err(f"logged in at {printable(key.url)}")
+    return 0
+
+
+@command("list the logins at MCP servers, without their tokens", "flowengine logins list")
+def logins_list_command(arguments: Namespace) -> int:
+    """List them.
+
+    Returns:
+        The exit code.
+    """
+    from flowengine.sdk.logins import all_logins
+
+    kept = [login for login in all_logins() if login.token is not None]
+    views = [
+        {
+            "server": login.url,
+            "user": login.user,
+            "client_id": login.client,
+            "scopes": login.requested,
+            "since": format_time(int(login.created * 1000)),
+            "renewed": "refresh_token" in (login.token or {}),
+            "lent": login.lent,
+        }
+        for login in kept
+    ]
+    if arguments.json:
+        out_json(views)
+        return 0
+    if not views:
+        err("there are no logins: a flow asks for one when it needs it")
+        return 0
+    rows = [
+        [
+            printable(login.url),
+            printable(login.user),
+            printable(" ".join(login.requested)) or "-",
+            when(format_time(int(login.created * 1000))),
+            _until(login.expires, renewed="refresh_token" in (login.token or {})),
+        ]
+        for login in kept
+    ]
+    for line in table(rows, ["SERVER", "USER", "SCOPES", "SINCE", "EXPIRES"]):
+        out(line)
+    return 0
+
+
+@command(
+    "remove a login at an MCP server: flows ask for it again",
+    "flowengine logins remove https://mcp.example.com",
+    arg("url", "URL", "the server"),
+    arg("--user", "USER", "only the login of this user"),
+)
+def logins_remove_command(arguments: Namespace) -> int:
+    """Remove it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        NotFound: There is none.
+    """
+    from flowengine.sdk.logins import all_logins, forget_tokens
+
+    user = arguments.user and f"user:{arguments.user.removeprefix('user:')}"
+    keys = [
+        login.key
+        for login in all_logins()
+        if login.url == arguments.url and user in (None, login.user)
+    ]
+    removed = [key for key in keys if forget_tokens(key)]
+    if not removed:
+        raise NotFound(
+            f"there is no login at {arguments.url}", hint="list them: flowengine logins list"
         )
-        parser.add_argument(
-            "--scope",
-            metavar="SCOPE",
-            action="append",
-            default=[],
-            help="request this scope (may be repeated). Default: those that the server names",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Log in.
-
-        Returns:
-            The exit code.
-        """
-        from flowengine.cli.login_page import log_in_ahead
-        from flowengine.sdk.logins import LoginKey
-        from flowengine.settings import current_user
-
-        key = LoginKey(current_user(), arguments.url, arguments.client_id)
-        log_in_ahead(key, arguments.scope)
-        if not arguments.quiet:
-            err(f"logged in at {printable(key.url)}")
-        return 0
-
-
-class LoginsList:
-    """`flowengine logins list`: the logins on this machine."""
-
-    HELP = "list the logins at MCP servers, without their tokens"
-    EXAMPLE = "flowengine logins list"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        from flowengine.sdk.logins import all_logins
-
-        kept = [login for login in all_logins() if login.token is not None]
-        views = [
-            {
-                "server": login.url,
-                "user": login.user,
-                "client_id": login.client,
-                "scopes": login.requested,
-                "since": format_time(int(login.created * 1000)),
-                "renewed": "refresh_token" in (login.token or {}),
-                "lent": login.lent,
-            }
-            for login in kept
-        ]
-        if arguments.json:
-            out_json(views)
-            return 0
-        if not views:
-            err("there are no logins: a flow asks for one when it needs it")
-            return 0
-        rows = [
-            [
-                printable(login.url),
-                printable(login.user),
-                printable(" ".join(login.requested)) or "-",
-                when(format_time(int(login.created * 1000))),
-                _until(login.expires, renewed="refresh_token" in (login.token or {})),
-            ]
-            for login in kept
-        ]
-        for line in table(rows, ["SERVER", "USER", "SCOPES", "SINCE", "EXPIRES"]):
-            out(line)
-        return 0
-
-
-class LoginsRemove:
-    """`flowengine logins remove`: remove the tokens of a login."""
-
-    HELP = "remove a login at an MCP server: flows ask for it again"
-    EXAMPLE = "flowengine logins remove https://mcp.example.com"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("url", metavar="URL", help="the server")
-        parser.add_argument("--user", metavar="USER", help="only the login of this user")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Remove it.
-
-        Returns:
-            The exit code.
-
-        Raises:
-            NotFound: There is none.
-        """
-        from flowengine.sdk.logins import all_logins, forget_tokens
-
-        user = arguments.user and f"user:{arguments.user.removeprefix('user:')}"
-        keys = [
-            login.key
-            for login in all_logins()
-            if login.url == arguments.url and user in (None, login.user)
-        ]
-        removed = [key for key in keys if forget_tokens(key)]
-        if not removed:
-            raise NotFound(
-                f"there is no login at {arguments.url}", hint="list them: flowengine logins list"
-            )
-        if arguments.json:
-            out_json([key._asdict() for key in removed])
-        elif not arguments.quiet:
-            for key in removed:
-                err(f"removed the login of {printable(key.user)} at {printable(key.url)}")
-        return 0
+    if arguments.json:
+        out_json([key._asdict() for key in removed])
+    elif not arguments.quiet:
+        for key in removed:
+            err(f"removed the login of {printable(key.user)} at {printable(key.url)}")
+    return 0
 
 
 def _until(expires: float | None, *, renewed: bool) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
@@ -19,100 +20,68 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
 
-class Run:
-    """`flowengine run`: start an execution of a flow file and drive it."""
-
-    HELP = "run a flow until it finishes or has to wait"
-    EXAMPLE = """\
+@command(
+    "run a flow until it finishes or has to wait",
+    """\
 flowengine run hello.yaml -i name=Ada
 flowengine run expense.yaml -i @expense.json --label team=sales
 flowengine run expense@2 -i amount=80
-echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
+echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -""",
+    arg(
+        "flow", "FLOW", "a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash"
+    ),
+    many(
+        "-i --input",
+        "NAME=VALUE|@FILE|-",
+        "an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
+        "file, or JSON on standard input",
+        type=read.given_input,
+    ),
+    many("--file", "NAME=FILE", "a file as an input", type=read.assignment),
+    read.WORKDIR,
+    arg(
+        "--id",
+        "ID",
+        "id of the execution: the same id with the same flow and inputs continues the first",
+    ),
+    many("--label", "K=V", "a label for lists", type=read.assignment),
+    read.MODEL,
+    one_of(
+        flag("--detach", "run it in the background and print its id"),
+        flag("--no-resume", "record the execution without running it, and print its id"),
+    ),
+    read.DRIVING,
+    flag("--events", "print every event as a line of JSON instead of the outputs"),
+)
+def run_command(arguments: Namespace) -> int:
+    """Run the flow.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "flow",
-            metavar="FLOW",
-            help="a flow file, FILE.py:NAME, or a deployed flow: ID, ID@VERSION or its hash",
-        )
-        parser.add_argument(
-            "-i",
-            "--input",
-            metavar="NAME=VALUE|@FILE|-",
-            action="append",
-            type=read.given_input,
-            default=[],
-            help="an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
-            "file, or JSON on standard input (may be repeated)",
-        )
-        read.add_assignments(
-            parser, "--file", "a file as an input (may be repeated)", metavar="NAME=FILE"
-        )
-        read.add_workdir(parser)
-        parser.add_argument(
-            "--id",
-            metavar="ID",
-            help="id of the execution: the same id with the same flow and inputs continues "
-            "the first",
-        )
-        read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
-        read.add_model(parser)
-        driver = parser.add_mutually_exclusive_group()
-        driver.add_argument(
-            "--detach", action="store_true", help="run it in the background and print its id"
-        )
-        driver.add_argument(
-            "--no-resume",
-            action="store_true",
-            help="record the execution without running it, and print its id",
-        )
-        add_driving(parser)
-        parser.add_argument(
-            "--events",
-            action="store_true",
-            help="print every event as a line of JSON instead of the outputs",
-        )
+    Returns:
+        The exit code.
+    """
+    labels = dict(arguments.label) | read.model_labels(arguments.model)
+    named = read.model_named(arguments.model)
+    with named, CliSession(arguments, make=arguments.flow) as session:
+        if session.is_served:
+            return _start_there(session, arguments, labels)
+        flow = load(session, arguments.flow)
+        inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
+        if arguments.id is not None:
+            tell_other_form(session, flow, arguments.id)
+        if arguments.detach or arguments.no_resume:
+            execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
+            if arguments.detach:
+                return detach(session, flow, execution)
+            from flowengine.cli.driving.resuming import leave_recorded
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Run the flow.
-
-        Returns:
-            The exit code.
-        """
-        labels = dict(arguments.label) | read.model_labels(arguments.model)
-        named = read.model_named(arguments.model)
-        with named, CliSession(arguments, make=arguments.flow) as session:
-            if session.is_served:
-                return _start_there(session, arguments, labels)
-            flow = load(session, arguments.flow)
-            inputs = read.inputs(flow.inputs, arguments.input) | _files(session, arguments)
-            if arguments.id is not None:
-                tell_other_form(session, flow, arguments.id)
-            if arguments.detach or arguments.no_resume:
-                execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
-                if arguments.detach:
-                    return detach(session, flow, execution)
-                from flowengine.cli.driving.resuming import leave_recorded
-
-                leave_recorded(session, [execution])
-                return _report_id(session, execution)
-            tell_host_steps(session, flow)
-            return drive(
-                session,
-                lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
-                ask=not arguments.no_interactive and not arguments.events,
-            )
-
-
-def add_driving(parser: ArgumentParser) -> None:
-    """Add the options of all commands that drive an execution and may ask questions."""
-    parser.add_argument(
-        "--no-interactive", action="store_true", help="never prompt, even at a terminal"
-    )
-    read.add_linger(parser)
+            leave_recorded(session, [execution])
+            return _report_id(session, execution)
+        tell_host_steps(session, flow)
+        return drive(
+            session,
+            lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
+            ask=not arguments.no_interactive and not arguments.events,
+        )
 
 
 def _files(session: CliSession, arguments: Namespace) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, results
 from flowengine.errors import FlowEngineError, UsageError
@@ -33,126 +34,110 @@ _Until = Callable[[_Work, "WorkerLog"], Awaitable[None]]
 """Runs a worker until something stops it."""
 
 
-class Serve:
-    """`flowengine serve`: a page and an HTTP API over the store, until stopped."""
+def _address(text: str) -> tuple[str, int]:
+    """Read an address to listen at.
 
-    HELP = "serve a page and an HTTP API over the store until stopped"
-    EXAMPLE = """\
+    Returns:
+        The host and the port.
+
+    Raises:
+        ArgumentTypeError: It is not valid.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@command(
+    "serve a page and an HTTP API over the store until stopped",
+    """\
 flowengine deploy expense.yaml refund.yaml && flowengine serve --worker
 flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --hostname flows.example.com
-flowengine serve --port 0"""
+flowengine serve --port 0""",
+    flag("--worker", "also drive the executions, as 'flowengine worker' does, for a first try"),
+    arg(
+        "--host",
+        "ADDRESS",
+        "address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
+        "--proxy",
+        default="127.0.0.1",
+    ),
+    arg("--port", "N", f"default: {PORT}, 0: any free port", type=int, default=PORT),
+    arg("--tls-certificate", "FILE", "certificate chain (PEM)"),
+    arg("--tls-key", "FILE", "private key of the certificate (PEM)"),
+    many("--proxy", "ADDRESS", "IP address of a proxy in front, whose X-Forwarded-For is believed"),
+    many(
+        "--hostname",
+        "NAME",
+        "further name under which users reach it, with the port unless it is the scheme's own",
+    ),
+    arg(
+        "--rate",
+        "N",
+        f"requests of each token in a minute (default: {RATE}). Further ones get 429",
+        type=int,
+        default=RATE,
+    ),
+    many(
+        "--temporal-page",
+        "ORIGIN",
+        "page of Temporal that may have payloads decoded: https://temporal.example.com",
+    ),
+)
+def serve_command(arguments: Namespace) -> int:
+    """Serve until SIGTERM or SIGINT.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--worker",
-            action="store_true",
-            help="also drive the executions, as 'flowengine worker' does, for a first try",
-        )
-        parser.add_argument(
-            "--host",
-            metavar="ADDRESS",
-            default="127.0.0.1",
-            help="address to listen on (default: 127.0.0.1). Any but this machine's own "
-            "needs TLS or "
-            "--proxy",
-        )
-        parser.add_argument(
-            "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}, 0: any free port"
-        )
-        parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain (PEM)")
-        parser.add_argument(
-            "--tls-key", metavar="FILE", help="private key of the certificate (PEM)"
-        )
-        parser.add_argument(
-            "--proxy",
-            metavar="ADDRESS",
-            action="append",
-            default=[],
-            help="IP address of a proxy in front, whose X-Forwarded-For is believed (may be "
-            "repeated)",
-        )
-        parser.add_argument(
-            "--hostname",
-            metavar="NAME",
-            action="append",
-            default=[],
-            help="further name under which users reach it, with the port unless it is the "
-            "scheme's own "
-            "(may be repeated)",
-        )
-        parser.add_argument(
-            "--rate",
-            metavar="N",
-            type=int,
-            default=RATE,
-            help=f"requests of each token in a minute (default: {RATE}). Further ones get 429",
-        )
-        parser.add_argument(
-            "--temporal-page",
-            metavar="ORIGIN",
-            action="append",
-            default=[],
-            help="page of Temporal that may have payloads decoded: "
-            "https://temporal.example.com (may "
-            "be repeated)",
-        )
+    Returns:
+        The exit code.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Serve until SIGTERM or SIGINT.
+    Raises:
+        UsageError: The packages of the extra `serve` are missing.
+    """
+    try:
+        from flowengine.page.site import Site
+        from flowengine.server.mcp.http import mcp_routes
+        from flowengine.server.running import Serving, check, serve
+        from flowengine.server.talk_routes import talk_routes
+        from flowengine.server.tool_socket import tool_routes
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"'flowengine serve' needs the package {error.name}",
+            hint="pip install 'flowengine[serve]'",
+        ) from None
 
-        Returns:
-            The exit code.
+    def ready(served: Ready) -> None:
+        if not arguments.quiet:
+            err(f"serving {session.place} at {served.url}")
+            err(f"your token is in {served.token_file}")
 
-        Raises:
-            UsageError: The packages of the extra `serve` are missing.
-        """
-        try:
-            from flowengine.page.site import Site
-            from flowengine.server.mcp.http import mcp_routes
-            from flowengine.server.running import Serving, check, serve
-            from flowengine.server.talk_routes import talk_routes
-            from flowengine.server.tool_socket import tool_routes
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"'flowengine serve' needs the package {error.name}",
-                hint="pip install 'flowengine[serve]'",
-            ) from None
-
-        def ready(served: Ready) -> None:
-            if not arguments.quiet:
-                err(f"serving {session.place} at {served.url}")
-                err(f"your token is in {served.token_file}")
-
-        serving = Serving(
-            arguments.host,
-            arguments.port,
-            arguments.tls_certificate,
-            arguments.tls_key,
-            tuple(arguments.proxy),
-            tuple(arguments.hostname),
-            per_minute=arguments.rate,
-            pages=tuple(page.lower().rstrip("/") for page in arguments.temporal_page),
+    serving = Serving(
+        arguments.host,
+        arguments.port,
+        arguments.tls_certificate,
+        arguments.tls_key,
+        tuple(arguments.proxy),
+        tuple(arguments.hostname),
+        per_minute=arguments.rate,
+        pages=tuple(page.lower().rstrip("/") for page in arguments.temporal_page),
+    )
+    if arguments.rate < 1:
+        raise UsageError("--rate is at least 1")
+    check(serving)
+    worker = _worker_beside(arguments) if arguments.worker else nullcontext()
+    with worker, CliSession(arguments) as session:
+        serve(
+            session.engine,
+            serving,
+            ready,
+            lambda served: [
+                *Site(served).routes(),
+                *mcp_routes(served),
+                *talk_routes(served),
+                *tool_routes(served),
+            ],
         )
-        if arguments.rate < 1:
-            raise UsageError("--rate is at least 1")
-        check(serving)
-        worker = _worker_beside(arguments) if arguments.worker else nullcontext()
-        with worker, CliSession(arguments) as session:
-            serve(
-                session.engine,
-                serving,
-                ready,
-                lambda served: [
-                    *Site(served).routes(),
-                    *mcp_routes(served),
-                    *talk_routes(served),
-                    *tool_routes(served),
-                ],
-            )
-        return 0
+    return 0
 
 
 DRAIN = 30.0
@@ -160,80 +145,74 @@ _WAKES = {True: "by notice", False: "each second"}
 """How a worker learns that another process has written to the store."""
 
 
-class Worker:
-    """`flowengine worker`: take the work of a store until stopped."""
-
-    HELP = "drive the executions of a store until stopped"
-    EXAMPLE = """\
+@command(
+    "drive the executions of a store until stopped",
+    """\
 flowengine worker
 flowengine worker --concurrency 50 --per-flow 10 --drain 5m --log-format json
 flowengine worker --offers gpu --concurrency 2
-flowengine worker --store temporal://127.0.0.1:7233/default"""
+flowengine worker --store temporal://127.0.0.1:7233/default""",
+    arg(
+        "--drain",
+        "DURATION",
+        "on a stop signal, time for running attempts to end before they are interrupted "
+        "(default: 30s). A second signal stops at once",
+        type=read.duration,
+        default=DRAIN,
+    ),
+    arg(
+        "--concurrency",
+        "N",
+        "how many executions run at once (default: 16). In Temporal, how many attempts with "
+        "needs (default: 100)",
+        type=read.count,
+    ),
+    arg(
+        "--per-flow",
+        "N",
+        "how many executions of one flow run at once (default: no separate limit)",
+        type=read.count,
+    ),
+    read.OFFERS,
+    arg(
+        "--log-format",
+        None,
+        "the format of the lines on standard error (default: text)",
+        choices=["text", "json"],
+        default="text",
+    ),
+    arg(
+        "--http",
+        "[HOST:]PORT",
+        "answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
+        type=_address,
+    ),
+    arg(
+        "--heartbeat",
+        "DURATION",
+        "in Temporal, the time without a heartbeat after which an attempt counts as "
+        "interrupted (default: $FLOWENGINE_HEARTBEAT, or 30s)",
+        type=read.duration,
+    ),
+    arg(
+        "--deployment",
+        "NAME[:BUILD]",
+        "in Temporal, the worker's deployment version. Executions stay on workers of the "
+        "version on which they began (default BUILD: the version of flowengine)",
+    ),
+)
+def worker_command(arguments: Namespace) -> int:
+    """Work until SIGTERM or SIGINT.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--drain",
-            metavar="DURATION",
-            type=read.duration,
-            default=DRAIN,
-            help="on a stop signal, time for running attempts to end before they are "
-            "interrupted (default: 30s). A second signal stops at once",
-        )
-        parser.add_argument(
-            "--concurrency",
-            metavar="N",
-            type=read.count,
-            help="how many executions run at once (default: 16). In Temporal, how many attempts "
-            "with needs (default: 100)",
-        )
-        parser.add_argument(
-            "--per-flow",
-            metavar="N",
-            type=read.count,
-            help="how many executions of one flow run at once (default: no separate limit)",
-        )
-        read.add_offers(parser)
-        parser.add_argument(
-            "--log-format",
-            choices=["text", "json"],
-            default="text",
-            help="the format of the lines on standard error (default: text)",
-        )
-        parser.add_argument(
-            "--http",
-            metavar="[HOST:]PORT",
-            type=_address,
-            help="answer GET /healthz, /readyz and /metrics at this port (default HOST: 127.0.0.1)",
-        )
-        parser.add_argument(
-            "--heartbeat",
-            metavar="DURATION",
-            type=read.duration,
-            help="in Temporal, the time without a heartbeat after which an attempt counts as "
-            "interrupted (default: $FLOWENGINE_HEARTBEAT, or 30s)",
-        )
-        parser.add_argument(
-            "--deployment",
-            metavar="NAME[:BUILD]",
-            help="in Temporal, the worker's deployment version. Executions stay on workers of the "
-            "version on which they began (default BUILD: the version of flowengine)",
-        )
+    Returns:
+        The exit code.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Work until SIGTERM or SIGINT.
+    Raises:
+        UsageError: An option does not apply to a store in Temporal.
+    """
+    from flowengine.worker.service import until_stopped
 
-        Returns:
-            The exit code.
-
-        Raises:
-            UsageError: An option does not apply to a store in Temporal.
-        """
-        from flowengine.worker.service import until_stopped
-
-        return _run_worker(arguments, until_stopped)
+    return _run_worker(arguments, until_stopped)
 
 
 def _run_worker(arguments: Namespace, until: _Until) -> int:
@@ -286,7 +265,7 @@ def _worker_beside(arguments: Namespace) -> Iterator[None]:
     from flowengine.worker.service import STOP
 
     parser = ArgumentParser()
-    Worker.configure(parser)
+    worker_command.add_arguments(parser)
     own = parser.parse_args([], Namespace(**vars(arguments)))
     ready, stopping, loops = Event(), asyncio.Event(), list[asyncio.AbstractEventLoop]()
 
@@ -458,58 +437,36 @@ async def _answering(
         yield
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Read an address to listen at.
+@command(
+    "offer deployed flows as tools of an MCP server, over standard input and output",
+    """\
+flowengine deploy expense.yaml && flowengine mcp
+flowengine mcp --store /srv/expense/.flowengine""",
+)
+def mcp_command(arguments: Namespace) -> int:
+    """Serve until standard input ends.
 
     Returns:
-        The host and the port.
+        The exit code.
 
     Raises:
-        ArgumentTypeError: It is not valid.
+        UsageError: Packages of the extras `mcp` and `serve` are missing.
     """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-class Mcp:
-    """`flowengine mcp`: deployed flows as tools of an MCP server, by standard input and output."""
-
-    HELP = "offer deployed flows as tools of an MCP server, over standard input and output"
-    EXAMPLE = """\
-flowengine deploy expense.yaml && flowengine mcp
-flowengine mcp --store /srv/expense/.flowengine"""
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Serve until standard input ends.
-
-        Returns:
-            The exit code.
-
-        Raises:
-            UsageError: Packages of the extras `mcp` and `serve` are missing.
-        """
-        try:
-            from flowengine.server.mcp.stdio import serve_stdio
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"'flowengine mcp' needs the package {error.name}",
-                hint="pip install 'flowengine[mcp,serve]'",
-            ) from None
-        output = results()
-        if isinstance(output, TextIOWrapper):
-            output.reconfigure(encoding="utf-8")  # regardless of the locale
-        with CliSession(arguments) as session:
-            serve_stdio(
-                session.engine,
-                output,
-                lambda id: session.command("show", id),
-                lambda id: session.command("approvals", "show", id),
-            )
-        return 0
+    try:
+        from flowengine.server.mcp.stdio import serve_stdio
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"'flowengine mcp' needs the package {error.name}",
+            hint="pip install 'flowengine[mcp,serve]'",
+        ) from None
+    output = results()
+    if isinstance(output, TextIOWrapper):
+        output.reconfigure(encoding="utf-8")  # regardless of the locale
+    with CliSession(arguments) as session:
+        serve_stdio(
+            session.engine,
+            output,
+            lambda id: session.command("show", id),
+            lambda id: session.command("approvals", "show", id),
+        )
+    return 0

@@ -3,197 +3,137 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import Added, arg, command
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_text, table, when
 from flowengine.sdk.visible_text import printable
 
-
-def _add_name(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the session")
+_NAME = arg("name", "NAME", "name of the session")
 
 
-def _add_drop(parser: ArgumentParser, default: int) -> None:
-    parser.add_argument(
-        "--drop",
-        metavar="N",
-        type=int,
-        default=default,
-        help=f"leave out the user's newest N messages, with their answers (default: {default})",
-    )
+def _drop(default: int) -> Added:
+    help = f"leave out the user's newest N messages, with their answers (default: {default})"
+    return arg("--drop", "N", help, type=int, default=default)
 
 
-class SessionsList:
-    """`flowengine sessions list`: the sessions, newest first."""
+@command(
+    "list the sessions of agents, newest first",
+    "flowengine sessions list --search ana",
+    arg("--search", "TEXT", "only those with these words in name or agent"),
+    read.LIMIT,
+)
+def sessions_list_command(arguments: Namespace) -> int:
+    """List them.
 
-    HELP = "list the sessions of agents, newest first"
-    EXAMPLE = "flowengine sessions list --search ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--search", metavar="TEXT", help="only those with these words in name or agent"
-        )
-        read.add_limit(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            page = session.engine.sessions.list(search=arguments.search, limit=arguments.limit)
-        if arguments.json:
-            out_json(page.items)
-            return 0
-        if not page.items:
-            err(f"no matching sessions in {session.place}")
-            return 0
-        rows = [
-            [item["labels"]["session"], item["title"], item["status"], when(item["started_at"])]
-            for item in page.items
-        ]
-        for line in table(
-            [[printable(cell) for cell in row] for row in rows],
-            ["SESSION", "AGENT", "STATUS", "STARTED"],
-        ):
-            out(line)
-        if page.next is not None:
-            err(read.more(arguments.limit))
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        page = session.engine.sessions.list(search=arguments.search, limit=arguments.limit)
+    if arguments.json:
+        out_json(page.items)
         return 0
-
-
-class SessionsShow:
-    """`flowengine sessions show`: the messages of a session."""
-
-    HELP = "show the messages of a session"
-    EXAMPLE = "flowengine sessions show ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Show them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            conversation = session.engine.sessions.read(arguments.name)
-        if arguments.json:
-            out_json(conversation._asdict())
-            return 0
-        for message in conversation.messages:
-            content = message.get("content") or ""
-            text = content if isinstance(content, str) else json.dumps(content)
-            calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
-            called = f"[calls {', '.join(calls)}]" if calls else ""
-            out_text(printable(f"{message['role']}: {' '.join(filter(None, (text, called)))}"))
+    if not page.items:
+        err(f"no matching sessions in {session.place}")
         return 0
+    rows = [
+        [item["labels"]["session"], item["title"], item["status"], when(item["started_at"])]
+        for item in page.items
+    ]
+    for line in table(
+        [[printable(cell) for cell in row] for row in rows],
+        ["SESSION", "AGENT", "STATUS", "STARTED"],
+    ):
+        out(line)
+    if page.next is not None:
+        err(read.more(arguments.limit))
+    return 0
 
 
-class SessionsBranch:
-    """`flowengine sessions branch`: start a session with the conversation of another one."""
+@command("show the messages of a session", "flowengine sessions show ana", _NAME)
+def sessions_show_command(arguments: Namespace) -> int:
+    """Show them.
 
-    HELP = "start a session with the conversation of another one, which is not changed"
-    EXAMPLE = "flowengine sessions branch ana ana-2 --drop 1"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-        parser.add_argument("to", metavar="TO", help="name of the new session")
-        _add_drop(parser, 0)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Branch it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            session.engine.sessions.branch(arguments.name, arguments.to, drop=arguments.drop)
-        out(printable(f"{arguments.to}: a branch of {arguments.name}"))
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        conversation = session.engine.sessions.read(arguments.name)
+    if arguments.json:
+        out_json(conversation._asdict())
         return 0
+    for message in conversation.messages:
+        content = message.get("content") or ""
+        text = content if isinstance(content, str) else json.dumps(content)
+        calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
+        called = f"[calls {', '.join(calls)}]" if calls else ""
+        out_text(printable(f"{message['role']}: {' '.join(filter(None, (text, called)))}"))
+    return 0
 
 
-class SessionsTrim:
-    """`flowengine sessions trim`: remove the newest messages of a session."""
+@command(
+    "start a session with the conversation of another one, which is not changed",
+    "flowengine sessions branch ana ana-2 --drop 1",
+    _NAME,
+    arg("to", "TO", "name of the new session"),
+    _drop(0),
+)
+def sessions_branch_command(arguments: Namespace) -> int:
+    """Branch it.
 
-    HELP = "remove the newest messages of a session, with their answers"
-    EXAMPLE = "flowengine sessions trim ana --drop 2"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-        _add_drop(parser, 1)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Trim it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            session.engine.sessions.trim(arguments.name, arguments.drop)
-        out(printable(f"{arguments.name}: trimmed"))
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        session.engine.sessions.branch(arguments.name, arguments.to, drop=arguments.drop)
+    out(printable(f"{arguments.to}: a branch of {arguments.name}"))
+    return 0
 
 
-class SessionsEnd:
-    """`flowengine sessions end`: end a session, which can still be shown and branched."""
+@command(
+    "remove the newest messages of a session, with their answers",
+    "flowengine sessions trim ana --drop 2",
+    _NAME,
+    _drop(1),
+)
+def sessions_trim_command(arguments: Namespace) -> int:
+    """Trim it.
 
-    HELP = "end a session, which can still be shown and branched"
-    EXAMPLE = "flowengine sessions end ana"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """End it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            result = session.engine.sessions.end(arguments.name)
-        out(printable(f"{arguments.name}: {result.status}"))
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        session.engine.sessions.trim(arguments.name, arguments.drop)
+    out(printable(f"{arguments.name}: trimmed"))
+    return 0
 
 
-class SessionsDelete:
-    """`flowengine sessions delete`: delete a session and all that is stored of it."""
+@command(
+    "end a session, which can still be shown and branched", "flowengine sessions end ana", _NAME
+)
+def sessions_end_command(arguments: Namespace) -> int:
+    """End it.
 
-    HELP = "delete a session and all that is stored of it"
-    EXAMPLE = "flowengine sessions delete ana"
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        result = session.engine.sessions.end(arguments.name)
+    out(printable(f"{arguments.name}: {result.status}"))
+    return 0
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        _add_name(parser)
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Delete it.
+@command("delete a session and all that is stored of it", "flowengine sessions delete ana", _NAME)
+def sessions_delete_command(arguments: Namespace) -> int:
+    """Delete it.
 
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            session.engine.sessions.delete(arguments.name)
-        out(printable(f"{arguments.name}: deleted"))
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        session.engine.sessions.delete(arguments.name)
+    out(printable(f"{arguments.name}: deleted"))
+    return 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import text_in, usage_of
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -37,50 +38,37 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, WaitInfo
 
 
-class Show:
-    """`flowengine show`: everything about an execution."""
-
-    HELP = "show an execution: its status, steps, waits, outputs and error"
-    EXAMPLE = """\
+@command(
+    "show an execution: its status, steps, waits, outputs and error",
+    """\
 flowengine show 01k8xq7mf4jb
-flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
+flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read""",
+    arg("execution", "ID", NEWEST, nargs="?"),
+    arg("--step", "ADDRESS", "only this step, with its input, and each attempt with its log"),
+    flag(
+        "--plumbing", "include connecting steps, which only connect the parts of a generated flow"
+    ),
+)
+def show_command(arguments: Namespace) -> int:
+    """Show it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-        parser.add_argument(
-            "--step",
-            metavar="ADDRESS",
-            help="only this step, with its input, and each attempt with its log",
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        info = session.engine.executions.show(
+            session.execution(arguments.execution),
+            step=arguments.step,
+            plumbing=arguments.plumbing,
         )
-        parser.add_argument(
-            "--plumbing",
-            action="store_true",
-            help="include connecting steps, which only connect the parts of a generated flow",
-        )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Show it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            info = session.engine.executions.show(
-                session.execution(arguments.execution),
-                step=arguments.step,
-                plumbing=arguments.plumbing,
-            )
-            session.make_pasted(info)
-            if arguments.json:
-                out_json(info)
-                return 0
-            lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
-            for line in lines:
-                out(line)
-        return 0
+        session.make_pasted(info)
+        if arguments.json:
+            out_json(info)
+            return 0
+        lines = _step_lines(info["steps"]) if arguments.step else _lines(session, info)
+        for line in lines:
+            out(line)
+    return 0
 
 
 def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -248,50 +236,43 @@ def _time(text: str) -> int:
     return parse_time(text)
 
 
-class Why:
-    """`flowengine why`: the wait of each live branch."""
+@command(
+    "show why each live branch is waiting, since when, and what will resume it",
+    "flowengine why 01k8xq7mf4jb",
+    arg("execution", "ID", NEWEST, nargs="?"),
+)
+def why_command(arguments: Namespace) -> int:
+    """Explain it.
 
-    HELP = "show why each live branch is waiting, since when, and what will resume it"
-    EXAMPLE = "flowengine why 01k8xq7mf4jb"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Explain it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            execution = session.execution(arguments.execution)
-            reasons = session.engine.executions.why(execution)
-            for reason in reasons:
-                session.make_pasted(reason)
-            if arguments.json:
-                out_json(reasons)
-                return 0
-            for reason in reasons:
-                what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
-                for line in marked_lines(when(what)):
-                    out(line)
-                for timer in reason.get("timers", []):
-                    late = " (overdue)" if is_overdue(timer["due"]) else ""
-                    out(f"  {timer['what']:11} {when(timer['due'])}{late}")
-                for why in _nobody(session, reason):
-                    out(f"  {'nobody':11} {why}")
-                commands = reason.get("commands", {})
-                for name in ("since", "due", "wakes", "command"):
-                    if reason.get(name) and not (commands and name == "command"):
-                        text = when(str(reason[name]))
-                        late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
-                        out(f"  {name:11} {text}{late}")
-                for choice, command in commands.items():
-                    out(f"  {choice:11} {command}")
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        execution = session.execution(arguments.execution)
+        reasons = session.engine.executions.why(execution)
+        for reason in reasons:
+            session.make_pasted(reason)
+        if arguments.json:
+            out_json(reasons)
+            return 0
+        for reason in reasons:
+            what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
+            for line in marked_lines(when(what)):
+                out(line)
+            for timer in reason.get("timers", []):
+                late = " (overdue)" if is_overdue(timer["due"]) else ""
+                out(f"  {timer['what']:11} {when(timer['due'])}{late}")
+            for why in _nobody(session, reason):
+                out(f"  {'nobody':11} {why}")
+            commands = reason.get("commands", {})
+            for name in ("since", "due", "wakes", "command"):
+                if reason.get(name) and not (commands and name == "command"):
+                    text = when(str(reason[name]))
+                    late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
+                    out(f"  {name:11} {text}{late}")
+            for choice, command in commands.items():
+                out(f"  {choice:11} {command}")
+    return 0
 
 
 def _nobody(session: CliSession, reason: Reason) -> list[str]:

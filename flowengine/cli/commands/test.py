@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
 from flowengine.cli.views.case_results import problem_lines, write_junit
 from flowengine.errors import FlowFileError, UsageError
@@ -17,60 +18,50 @@ FAILED = 1
 INVALID = 3
 
 
-class Test:
-    """`flowengine test`: run the test cases of flows, offline and without waiting."""
-
-    HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
-    EXAMPLE = """\
+@command(
+    "run the test cases of flows: scripted results, virtual time, no outside calls",
+    """\
 flowengine test
 flowengine test --junit results.xml
 flowengine test expense.yaml
 flowengine test expense.yaml --case 'no decision'
-flowengine test expense.yaml --from 01jc3v"""
+flowengine test expense.yaml --from 01jc3v""",
+    exits("0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"),
+    arg(
+        "files",
+        "FILE",
+        "flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
+        "(default: all test files below the current directory)",
+        nargs="*",
+    ),
+    arg(
+        "--from",
+        "ID",
+        "record an execution as a case in the test file of FILE, or print it without FILE",
+        dest="execution",
+    ),
+    arg("--name", "NAME", "name of the case that --from writes"),
+    arg("--case", "NAME", "only cases whose name contains this text"),
+    arg(
+        "--junit",
+        "FILE",
+        "also write the results to this file, as JUnit XML for CI systems",
+        type=Path,
+    ),
+)
+def test_command(arguments: Namespace) -> int:
+    """Run the cases.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        codes = "0 if all pass, 1 if one fails, 3 if a file is invalid, 9 if no test file exists"
-        parser.epilog = f"exit code: {codes}\n\n{parser.epilog}"
-        parser.add_argument(
-            "files",
-            metavar="FILE",
-            nargs="*",
-            help="flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
-            "(default: all test files below the current directory)",
-        )
-        parser.add_argument(
-            "--from",
-            dest="execution",
-            metavar="ID",
-            help="record an execution as a case in the test file of FILE, or print it without FILE",
-        )
-        parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
-        parser.add_argument(
-            "--case", metavar="NAME", help="only cases whose name contains this text"
-        )
-        parser.add_argument(
-            "--junit",
-            metavar="FILE",
-            type=Path,
-            help="also write the results to this file, as JUnit XML for CI systems",
-        )
+    Returns:
+        0 if all have passed, 1 if one has failed, 3 if a file is not valid.
+    """
+    if arguments.execution is not None:
+        if arguments.junit is not None:
+            raise UsageError("--junit writes results of cases, and --from records one")
+        from flowengine.cli.case_recording import record_case
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Run the cases.
-
-        Returns:
-            0 if all have passed, 1 if one has failed, 3 if a file is not valid.
-        """
-        if arguments.execution is not None:
-            if arguments.junit is not None:
-                raise UsageError("--junit writes results of cases, and --from records one")
-            from flowengine.cli.case_recording import record_case
-
-            return record_case(arguments)
-        return _play(arguments)
+        return record_case(arguments)
+    return _play(arguments)
 
 
 def _play(arguments: Namespace) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from typing import Any
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, table, when
 from flowengine.errors import UsageError
@@ -15,80 +16,60 @@ from flowengine.sdk.visible_text import printable
 from flowengine.server_settings import ROLES
 
 
-class TokensCreate:
-    """`flowengine tokens create`: a token for a user or a program of the server."""
-
-    HELP = "create a token for the API, which is printed once"
-    EXAMPLE = """\
+@command(
+    "create a token for the API, which is printed once",
+    """\
 flowengine tokens create ci --role starter --flow "expense*" --expires 90d
-flowengine tokens create ben --user ben"""
+flowengine tokens create ben --user ben""",
+    arg("name", "NAME", "its name, for lists and the audit record"),
+    arg(
+        "--user",
+        "USER",
+        "the user it stands for (default: you). It never gives more rights than this user has",
+        type=read.user,
+    ),
+    arg(
+        "--role",
+        "ROLE",
+        f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
+        choices=ROLES,
+    ),
+    many("--flow", "PATTERN", "limits it to flows whose id matches, with --role"),
+    flag("--content", "let it see inputs, outputs and events, with --role"),
+    arg("--expires", "DURATION", "default: it does not expire", type=read.duration),
+)
+def tokens_create_command(arguments: Namespace) -> int:
+    """Create it.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="its name, for lists and the audit record")
-        parser.add_argument(
-            "--user",
-            metavar="USER",
-            type=read.user,
-            help="the user it stands for (default: you). It never gives more rights than "
-            "this user has",
-        )
-        parser.add_argument(
-            "--role",
-            choices=ROLES,
-            metavar="ROLE",
-            help=f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
-        )
-        parser.add_argument(
-            "--flow",
-            metavar="PATTERN",
-            action="append",
-            default=[],
-            help="limits it to flows whose id matches, with --role (may be repeated)",
-        )
-        parser.add_argument(
-            "--content",
-            action="store_true",
-            help="let it see inputs, outputs and events, with --role",
-        )
-        parser.add_argument(
-            "--expires", metavar="DURATION", type=read.duration, help="default: it does not expire"
-        )
+    Returns:
+        The exit code.
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Create it.
-
-        Returns:
-            The exit code.
-
-        Raises:
-            UsageError: A limit is given without a role.
-        """
-        if arguments.role is None and (arguments.flow or arguments.content):
-            raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
-        with CliSession(arguments) as session:
-            served: Any = session.engine
-            user = arguments.user or session.engine.user
-            if session.is_served:
-                token = served.create_token(
-                    arguments.name,
-                    user=user,
-                    role=arguments.role,
-                    flows=arguments.flow,
-                    content=arguments.content,
-                    expires_in=None if arguments.expires is None else int(arguments.expires),
-                )
-            else:
-                token = _created_here(arguments, session, user)
-        if arguments.json:
-            out_json({"name": arguments.name, "user": user, "token": token})
-            return 0
-        if not arguments.quiet:
-            err("this token is shown only once:")
-        out(token)
+    Raises:
+        UsageError: A limit is given without a role.
+    """
+    if arguments.role is None and (arguments.flow or arguments.content):
+        raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
+    with CliSession(arguments) as session:
+        served: Any = session.engine
+        user = arguments.user or session.engine.user
+        if session.is_served:
+            token = served.create_token(
+                arguments.name,
+                user=user,
+                role=arguments.role,
+                flows=arguments.flow,
+                content=arguments.content,
+                expires_in=None if arguments.expires is None else int(arguments.expires),
+            )
+        else:
+            token = _created_here(arguments, session, user)
+    if arguments.json:
+        out_json({"name": arguments.name, "user": user, "token": token})
         return 0
+    if not arguments.quiet:
+        err("this token is shown only once:")
+    out(token)
+    return 0
 
 
 def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
@@ -124,49 +105,37 @@ def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
     err(f"      - {inline({**entry, **flows})}")
 
 
-class TokensList:
-    """`flowengine tokens list`: the tokens of the server."""
+@command("list the tokens for the API, without their secrets", "flowengine tokens list")
+def tokens_list_command(arguments: Namespace) -> int:
+    """List them.
 
-    HELP = "list the tokens for the API, without their secrets"
-    EXAMPLE = "flowengine tokens list"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """List them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            served: Any = session.engine
-            views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
-        if arguments.json:
-            out_json(views)
-            return 0
-        if not views:
-            err("no tokens exist: flowengine tokens create NAME")
-            return 0
-        rows = [
-            [
-                printable(view["name"]),
-                printable(view["user"]),
-                view["status"],
-                view.get("role", "-"),
-                printable(" ".join(view["flows"])),
-                when(view.get("expires_at", "-")),
-                when(view.get("used_at", "-")),
-            ]
-            for view in views
-        ]
-        for line in table(
-            rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]
-        ):
-            out(line)
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        served: Any = session.engine
+        views: list[Any] = served.tokens() if session.is_served else _tokens_here(session)
+    if arguments.json:
+        out_json(views)
         return 0
+    if not views:
+        err("no tokens exist: flowengine tokens create NAME")
+        return 0
+    rows = [
+        [
+            printable(view["name"]),
+            printable(view["user"]),
+            view["status"],
+            view.get("role", "-"),
+            printable(" ".join(view["flows"])),
+            when(view.get("expires_at", "-")),
+            when(view.get("used_at", "-")),
+        ]
+        for view in views
+    ]
+    for line in table(rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]):
+        out(line)
+    return 0
 
 
 def _tokens_here(session: CliSession) -> list[Any]:
@@ -181,33 +150,26 @@ def _tokens_here(session: CliSession) -> list[Any]:
         records.close()
 
 
-class TokensRevoke:
-    """`flowengine tokens revoke`: revoke a token of the server."""
+@command(
+    "revoke a token for the API: a running server refuses it from then on",
+    "flowengine tokens revoke ci",
+    arg("name", "NAME", "name of the token"),
+)
+def tokens_revoke_command(arguments: Namespace) -> int:
+    """Revoke it.
 
-    HELP = "revoke a token for the API: a running server refuses it from then on"
-    EXAMPLE = "flowengine tokens revoke ci"
-
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("name", metavar="NAME", help="name of the token")
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Revoke it.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            served: Any = session.engine
-            revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
-            view = revoke(arguments.name)
-        if arguments.json:
-            out_json(view)
-        elif not arguments.quiet:
-            err(f"revoked {arguments.name}")
-        return 0
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        served: Any = session.engine
+        revoke = served.revoke_token if session.is_served else partial(_revoked_here, session)
+        view = revoke(arguments.name)
+    if arguments.json:
+        out_json(view)
+    elif not arguments.quiet:
+        err(f"revoked {arguments.name}")
+    return 0
 
 
 def _revoked_here(session: CliSession, name: str) -> Any:

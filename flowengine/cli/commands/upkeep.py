@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 
 from flowengine.cli.parsing import arguments as read
+from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json, out_text
 from flowengine.cli.views.environments import examined
 from flowengine.sdk.visible_text import printable
 
 
-class Doctor:
-    """`flowengine doctor`: the capabilities of this machine."""
-
-    HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
-    EXAMPLE = """\
+@command(
+    "show supported and missing capabilities of this machine, and how limits are enforced",
+    """\
 flowengine doctor
-flowengine doctor --json"""
+flowengine doctor --json""",
+)
+def doctor_command(arguments: Namespace) -> int:
+    """Probe every kind in every sandbox, without opening an environment.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add no arguments."""
+    Returns:
+        The exit code: 0, even if something is missing.
+    """
+    import tempfile
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Probe every kind in every sandbox, without opening an environment.
+    from flowengine.execution_environment import EnvironmentManager
 
-        Returns:
-            The exit code: 0, even if something is missing.
-        """
-        import tempfile
-
-        from flowengine.execution_environment import EnvironmentManager
-
-        with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
-            probes = manager.examine()
-        if arguments.json:
-            out_json(probes)
-        else:
-            for line in (*examined(probes), *_of_workers(arguments.store)):
-                out(line)
-        return 0
+    with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
+        probes = manager.examine()
+    if arguments.json:
+        out_json(probes)
+    else:
+        for line in (*examined(probes), *_of_workers(arguments.store)):
+            out(line)
+    return 0
 
 
 def _of_workers(named: str | None) -> Iterator[str]:
@@ -59,79 +53,63 @@ def _of_workers(named: str | None) -> Iterator[str]:
         yield printable(f"a worker notices writes to {folder} {how}")
 
 
-class Prune:
-    """`flowengine prune`: delete old executions."""
-
-    HELP = "delete executions that have ended, idle sessions of agents and past shared budgets"
-    EXAMPLE = """\
+@command(
+    "delete executions that have ended, idle sessions of agents and past shared budgets",
+    """\
 flowengine prune
-flowengine prune --older-than 7d --status succeeded"""
+flowengine prune --older-than 7d --status succeeded""",
+    arg(
+        "--older-than",
+        "DURATION",
+        "only executions and periods of budgets that ended, or sessions idle, at least this "
+        "long (default: 30d)",
+        type=read.duration,
+        default=30 * 86_400.0,
+    ),
+    many(
+        "--status",
+        "S",
+        "only succeeded, failed or cancelled ones, no sessions",
+        choices=["succeeded", "failed", "cancelled"],
+    ),
+)
+def prune_command(arguments: Namespace) -> int:
+    """Delete them.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument(
-            "--older-than",
-            metavar="DURATION",
-            type=read.duration,
-            default=30 * 86_400.0,
-            help="only executions and periods of budgets that ended, or sessions idle, at least "
-            "this long (default: 30d)",
+    Returns:
+        The exit code.
+    """
+    with CliSession(arguments) as session:
+        pruned = session.engine.executions.prune(
+            older_than=arguments.older_than, status=arguments.status
         )
-        parser.add_argument(
-            "--status",
-            choices=["succeeded", "failed", "cancelled"],
-            metavar="S",
-            action="append",
-            default=[],
-            help="only succeeded, failed or cancelled ones, no sessions (may be repeated)",
+    if arguments.json:
+        out_json(pruned._asdict())
+    else:
+        mib = pruned.bytes / (1024 * 1024)
+        periods = f", {pruned.budgets} past periods of budgets" if pruned.budgets else ""
+        out(
+            f"deleted {pruned.executions} executions and {pruned.artifacts} files "
+            f"({mib:.1f} MiB){periods}"
         )
-
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Delete them.
-
-        Returns:
-            The exit code.
-        """
-        with CliSession(arguments) as session:
-            pruned = session.engine.executions.prune(
-                older_than=arguments.older_than, status=arguments.status
-            )
-        if arguments.json:
-            out_json(pruned._asdict())
-        else:
-            mib = pruned.bytes / (1024 * 1024)
-            periods = f", {pruned.budgets} past periods of budgets" if pruned.budgets else ""
-            out(
-                f"deleted {pruned.executions} executions and {pruned.artifacts} files "
-                f"({mib:.1f} MiB){periods}"
-            )
-        return 0
+    return 0
 
 
-class Completion:
-    """`flowengine completion`: code for shells that completes command lines."""
-
-    HELP = "print the script that makes a shell complete commands, options and ids"
-    EXAMPLE = """\
+@command(
+    "print the script that makes a shell complete commands, options and ids",
+    """\
 eval "$(flowengine completion bash)"
 flowengine completion zsh > ~/.zfunc/_flowengine
-flowengine completion fish > ~/.config/fish/completions/flowengine.fish"""
+flowengine completion fish > ~/.config/fish/completions/flowengine.fish""",
+    arg("shell", None, "bash, zsh or fish", choices=["bash", "zsh", "fish"]),
+)
+def completion_command(arguments: Namespace) -> int:
+    """Print the code.
 
-    @staticmethod
-    def configure(parser: ArgumentParser) -> None:
-        """Add the arguments."""
-        parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
+    Returns:
+        The exit code.
+    """
+    from argcomplete.shell_integration import shellcode
 
-    @staticmethod
-    def run(arguments: Namespace) -> int:
-        """Print the code.
-
-        Returns:
-            The exit code.
-        """
-        from argcomplete.shell_integration import shellcode
-
-        out_text(shellcode(["flowengine"], shell=arguments.shell).strip())
-        return 0
+    out_text(shellcode(["flowengine"], shell=arguments.shell).strip())
+    return 0

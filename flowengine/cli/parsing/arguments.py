@@ -6,11 +6,12 @@ import os
 import re
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from flowengine.cli.parsing.declared import Added, arg, flag, many, together
 from flowengine.errors import InputError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -24,57 +25,6 @@ _DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
 """The form of a deployed flow's name. A file with such a name takes precedence."""
 _LISTED = 50
 """Entries of a list, unless `--limit` sets another number."""
-
-
-def add_assignments(
-    parser: ArgumentParser, option: str, help: str, *, metavar: str = "K=V"
-) -> None:
-    """Add an option that takes `K=V` and may be repeated."""
-    parser.add_argument(
-        option, metavar=metavar, action="append", type=assignment, default=[], help=help
-    )
-
-
-def add_workdir(parser: ArgumentParser) -> None:
-    """Add `--workdir`."""
-    parser.add_argument(
-        "--workdir",
-        metavar="DIR",
-        help="working directory of its file tools, also when it is resumed (default: the current "
-        "directory)",
-    )
-
-
-def add_linger(parser: ArgumentParser) -> None:
-    """Add `--linger` and `--offers`, for all commands that resume executions."""
-    parser.add_argument(
-        "--linger",
-        metavar="DURATION",
-        type=duration,
-        help="how long to stay for timers, such as pauses and retries. When the next one is due "
-        "later, the execution is saved and the process ends (default: 1m)",
-    )
-    add_offers(parser)
-
-
-def add_offers(parser: ArgumentParser) -> None:
-    """Add `--offers`, for commands that run steps."""
-    parser.add_argument(
-        "--offers",
-        metavar="LABEL",
-        action="append",
-        default=[],
-        help="what this process offers to steps that need it, such as gpu (may be repeated)",
-    )
-
-
-def add_model(parser: ArgumentParser) -> None:
-    """Add `--model`, for commands that start executions. See `model_labels`, `model_named`."""
-    parser.add_argument(
-        "--model",
-        metavar="PROVIDER/MODEL",
-        help="the model of all agents, which overrides the file and is kept as the label 'model'",
-    )
 
 
 def model_labels(model: str | None) -> dict[str, str]:
@@ -188,12 +138,6 @@ def moment(text: str) -> int:
 def user(text: str) -> str:
     """Read a user: `ben` and `user:ben` are the same. A group is left to be refused."""
     return text if text.startswith(("user:", "group:")) else f"user:{text}"
-
-
-def add_limit(parser: ArgumentParser) -> None:
-    """Add `--limit`, the most entries of a list."""
-    help = f"at most N (default: {_LISTED})"
-    parser.add_argument("-n", "--limit", metavar="N", type=count, default=_LISTED, help=help)
 
 
 def more(limit: int) -> str:
@@ -367,3 +311,41 @@ def _as_map(values: Any, what: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{what} must be a map", hint='for example {"name": "Ada"}')
     return values
+
+
+# Arguments that several commands share.
+
+WORKDIR = arg(
+    "--workdir",
+    "DIR",
+    "working directory of its file tools, also when it is resumed (default: the current directory)",
+)
+OFFERS = many("--offers", "LABEL", "what this process offers to steps that need it, such as gpu")
+"""For commands that run steps."""
+LINGER = together(
+    arg(
+        "--linger",
+        "DURATION",
+        "how long to stay for timers, such as pauses and retries. When the next one is due "
+        "later, the execution is saved and the process ends (default: 1m)",
+        type=duration,
+    ),
+    OFFERS,
+)
+"""For commands that resume executions."""
+DRIVING = together(flag("--no-interactive", "never prompt, even at a terminal"), LINGER)
+"""For commands that drive an execution and may ask questions."""
+MODEL = arg(
+    "--model",
+    "PROVIDER/MODEL",
+    "the model of all agents, which overrides the file and is kept as the label 'model'",
+)
+"""For commands that start executions. See `model_labels`, `model_named`."""
+LIMIT = arg("-n --limit", "N", f"at most N (default: {_LISTED})", type=count, default=_LISTED)
+EXECUTION = arg("execution", "ID", "its id, or any unambiguous prefix")
+NO_RESUME = flag("--no-resume", "record it without resuming the execution")
+
+
+def on_behalf(help: str = "act on behalf of another user") -> Added:
+    """Return `--as`."""
+    return arg("--as", "USER", help, dest="by", type=user)

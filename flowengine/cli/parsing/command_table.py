@@ -7,104 +7,104 @@ import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from importlib import import_module
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, cast
 
+from flowengine.cli.parsing.declared import Command
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
 
 # The commands and their modules.
 #
-# A command is a class in a module of `flowengine.cli.commands`, with `HELP` (one line), `EXAMPLE`
-# (lines to paste), `configure(parser)` and `run(arguments) -> exit code`.
+# `approvals list` is `approvals_list_command` in `flowengine.cli.commands.approvals`.
 
 GROUPS: dict[str, dict[str, str]] = {
     "Start here": {
-        "init": "init:Init",
-        "run": "run:Run",
-        "approvals list": "approvals:ApprovalsList",
-        "approve": "approvals:Approve",
-        "why": "show:Why",
-        "serve": "serving:Serve",
+        "init": "init",
+        "run": "run",
+        "approvals list": "approvals",
+        "approve": "approvals",
+        "why": "show",
+        "serve": "serving",
     },
     "Run": {
-        "chat": "chat:Chat",
-        "resume": "continuing:Resume",
-        "signal": "signal:Signal",
-        "cancel": "continuing:Cancel",
-        "retry": "continuing:Retry",
-        "fork": "continuing:Fork",
-        "upgrade": "deploy:Upgrade",
-        "migrate": "deploy:Migrate",
-        "worker": "serving:Worker",
+        "chat": "chat",
+        "resume": "continuing",
+        "signal": "signal",
+        "cancel": "continuing",
+        "retry": "continuing",
+        "fork": "continuing",
+        "upgrade": "deploy",
+        "migrate": "deploy",
+        "worker": "serving",
     },
     "Deploy": {
-        "deploy": "deploy:Deploy",
-        "flows list": "flows:FlowsList",
-        "flows show": "flows:FlowsShow",
-        "flows diff": "flows:FlowsDiff",
-        "flows undeploy": "flows:FlowsUndeploy",
-        "flows pause": "flows:FlowsPause",
-        "flows resume": "flows:FlowsResume",
-        "flows trigger": "flows:FlowsTrigger",
-        "flows backfill": "flows:FlowsBackfill",
+        "deploy": "deploy",
+        "flows list": "flows",
+        "flows show": "flows",
+        "flows diff": "flows",
+        "flows undeploy": "flows",
+        "flows pause": "flows",
+        "flows resume": "flows",
+        "flows trigger": "flows",
+        "flows backfill": "flows",
     },
     "Serve": {
-        "mcp": "serving:Mcp",
-        "tokens create": "tokens:TokensCreate",
-        "tokens list": "tokens:TokensList",
-        "tokens revoke": "tokens:TokensRevoke",
+        "mcp": "serving",
+        "tokens create": "tokens",
+        "tokens list": "tokens",
+        "tokens revoke": "tokens",
     },
     "Decide": {
-        "reject": "approvals:Reject",
-        "respond": "approvals:Respond",
-        "approvals show": "approvals:ApprovalsShow",
-        "approvals decide": "approvals:ApprovalsDecide",
-        "approvals claim": "approvals:ApprovalsClaim",
-        "approvals release": "approvals:ApprovalsRelease",
-        "approvals delegate": "approvals:ApprovalsDelegate",
-        "grants list": "approvals:GrantsList",
-        "grants revoke": "approvals:GrantsRevoke",
-        "logins add": "logins:LoginsAdd",
-        "logins list": "logins:LoginsList",
-        "logins remove": "logins:LoginsRemove",
+        "reject": "approvals",
+        "respond": "approvals",
+        "approvals show": "approvals",
+        "approvals decide": "approvals",
+        "approvals claim": "approvals",
+        "approvals release": "approvals",
+        "approvals delegate": "approvals",
+        "grants list": "approvals",
+        "grants revoke": "approvals",
+        "logins add": "logins",
+        "logins list": "logins",
+        "logins remove": "logins",
     },
     "Inspect": {
-        "list": "list:List",
-        "show": "show:Show",
-        "budgets": "budgets:Budgets",
-        "events": "events:Events",
-        "diff": "diff:Diff",
-        "graph": "graph:Graph",
-        "files list": "files:FilesList",
-        "files save": "files:FilesSave",
+        "list": "list",
+        "show": "show",
+        "budgets": "budgets",
+        "events": "events",
+        "diff": "diff",
+        "graph": "graph",
+        "files list": "files",
+        "files save": "files",
     },
     "Sessions": {
-        "sessions list": "sessions:SessionsList",
-        "sessions show": "sessions:SessionsShow",
-        "sessions branch": "sessions:SessionsBranch",
-        "sessions trim": "sessions:SessionsTrim",
-        "sessions end": "sessions:SessionsEnd",
-        "sessions delete": "sessions:SessionsDelete",
+        "sessions list": "sessions",
+        "sessions show": "sessions",
+        "sessions branch": "sessions",
+        "sessions trim": "sessions",
+        "sessions end": "sessions",
+        "sessions delete": "sessions",
     },
     "Environments": {
-        "envs list": "envs:EnvsList",
-        "envs show": "envs:EnvsShow",
-        "envs look": "envs:EnvsLook",
-        "envs shell": "envs:EnvsShell",
-        "envs release": "envs:EnvsRelease",
-        "envs reap": "envs:EnvsReap",
+        "envs list": "envs",
+        "envs show": "envs",
+        "envs look": "envs",
+        "envs shell": "envs",
+        "envs release": "envs",
+        "envs reap": "envs",
     },
     "Authoring": {
-        "check": "check:Check",
-        "explain": "check:Explain",
-        "test": "test:Test",
-        "eval": "eval:Eval",
-        "schema": "init:Schema",
+        "check": "check",
+        "explain": "check",
+        "test": "test",
+        "eval": "eval",
+        "schema": "init",
     },
     "Maintenance": {
-        "doctor": "upkeep:Doctor",
-        "prune": "upkeep:Prune",
-        "completion": "upkeep:Completion",
+        "doctor": "upkeep",
+        "prune": "upkeep",
+        "completion": "upkeep",
     },
 }
 STORE_COMMANDS = {
@@ -195,25 +195,10 @@ def works_there(text: str) -> bool:
     return match[1] != "resume" or "--on-crash" in text
 
 
-class Command(Protocol):
-    """The interface of a command."""
-
-    HELP: str
-    """Its effect, in one line."""
-    EXAMPLE: str
-    """Lines to paste."""
-
-    def configure(self, parser: ArgumentParser) -> None:
-        """Add its arguments."""
-
-    def run(self, arguments: Namespace) -> int:
-        """Run the command, and return the exit code."""
-
-
 def load(words: str) -> Command:
     """Import the module of a command."""
-    module, _, name = COMMANDS[words].partition(":")
-    return cast("Command", getattr(import_module(f"flowengine.cli.commands.{module}"), name))
+    module = import_module(f"flowengine.cli.commands.{COMMANDS[words]}")
+    return cast("Command", getattr(module, f"{words.replace(' ', '_')}_command"))
 
 
 # The parsers of the program and its commands, and the help that they print.
@@ -278,13 +263,13 @@ def parser_of(words: str, command: Command) -> Parser:
     """Return the parser of one command. Its help names the options that every command takes."""
     parser = Parser(
         prog=f"flowengine {words}",
-        description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+        description=f"{command.help[0].upper()}{command.help[1:]}.",
         formatter_class=Formatter,
         allow_abbrev=False,
     )
     names = ", ".join(add_common(parser, described=False))
-    parser.epilog = f"{COMMON_OPTIONS}\n  {names}\n\n{_examples(command.EXAMPLE)}"
-    command.configure(parser)
+    parser.epilog = f"{COMMON_OPTIONS}\n  {names}\n\n{_examples(command.example)}"
+    command.add_arguments(parser)
     return parser
 
 
@@ -359,7 +344,7 @@ def help_of_program() -> str:
     ]
     for group, commands in GROUPS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {words:{width}}{load(words).HELP}" for words in commands]
+        lines += [f"  {words:{width}}{load(words).help}" for words in commands]
     parser = Parser(add_help=False, usage=SUPPRESS, formatter_class=Formatter)
     parser.add_argument("-h", "--help", action="store_true", help="show this help")
     parser.add_argument("--version", action="store_true", help="show the version")
@@ -379,7 +364,7 @@ def help_of_family(first: str) -> str:
     members = [words for words in COMMANDS if words.startswith(f"{first} ")]
     width = max(map(len, members)) + 2
     lines = [f"usage: flowengine {first} COMMAND ...", ""]
-    lines += [f"  {words:{width}}{load(words).HELP}" for words in members]
+    lines += [f"  {words:{width}}{load(words).help}" for words in members]
     return "\n".join(lines) + "\n"
 
 

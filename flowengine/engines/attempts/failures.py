@@ -91,7 +91,7 @@ def places(error: BaseException, mask: Mask) -> list[str]:
     """
     frames = _frames(error)
     theirs = [frame for frame in frames if _is_users(frame.filename)] or [
-        frame for frame in frames if _is_package(frame.filename)
+        frame for frame in frames if frame.filename.startswith(_paths("purelib", "platlib"))
     ]
     return [
         cut(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", _LINE, mask)
@@ -115,16 +115,7 @@ def _frames(error: BaseException) -> list[FrameSummary]:
 
 def _is_users(file: str) -> bool:
     """Return whether a file belongs to the user, not to Python or an installed package."""
-    return not file.startswith(_installed())
-
-
-def _is_package(file: str) -> bool:
-    """Return whether a file belongs to an installed package, such as the user's project."""
-    return file.startswith(_paths("purelib", "platlib"))
-
-
-def _installed() -> tuple[str, ...]:
-    return _paths("stdlib", "purelib", "platlib")
+    return not file.startswith(_paths("stdlib", "purelib", "platlib"))
 
 
 @cache

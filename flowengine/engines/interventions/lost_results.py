@@ -161,7 +161,7 @@ class ResultReads:
         known: bool,
         tested: bool,
     ) -> Iterator[Read]:
-        body = self._body(reader)
+        body = -1 - reader if reader < 0 else self.body_of(reader)
         if body < 0:
             return
         step = self.graph.step_index(keys[0], self.graph.body(body).flow)
@@ -170,9 +170,6 @@ class ResultReads:
         here = self._place(reader, step) if place is None else place
         shown, handled = written("steps", keys), lenient or known or len(keys) < 2
         yield Read(reader, step, here, tuple(keys[1:]), handled, tested, lenient, shown)
-
-    def _body(self, reader: int) -> int:
-        return -1 - reader if reader < 0 else self.body_of(reader)
 
     def _place(self, reader: int, step: int) -> int:
         """Return where a reader is in the body of the step that it reads."""

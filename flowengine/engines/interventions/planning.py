@@ -122,7 +122,7 @@ def planned_cancellation(host: Host, execution: str) -> InterventionPlan:
         raise Conflict(f"execution {execution} has {record.status}")
     if not journal:
         return InterventionPlan()
-    graph, state = _state_at(host, record.hash, journal)
+    graph, state = state_at(host.flows, record.hash, journal, len(journal))
     stopped = tuple(address for address, _ in running(graph, state).values())
     due = [*_cleanups(graph, state)]
     now = max(host.clock.now(), state["now"])
@@ -143,7 +143,3 @@ def _cleanups(graph: Graph, state: State) -> Iterator[str]:
         if final >= 0:
             for step in graph.body(graph.node(final).child).steps:
                 yield f"{scope['path']}finally/{graph.node(step).id}"
-
-
-def _state_at(host: Host, hash: str, journal: Sequence[Any]) -> tuple[Graph, State]:
-    return state_at(host.flows, hash, journal, len(journal))

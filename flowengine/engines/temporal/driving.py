@@ -121,12 +121,9 @@ class RemoteDriving(Driving):
         """Return an execution in its current state."""
         if resources:
             raise unsupported("objects of the caller for steps")
-        stored = self._stored(execution)
+        stored = self._host.stored(self._host.store.find_execution(execution), 0)
         self._try_for_environments(stored)
         return self._before_messages(stored.id) if self._has_sent(stored.id) else stored
-
-    def _stored(self, execution: str) -> Execution:
-        return self._host.stored(self._host.store.find_execution(execution), 0)
 
     def _try_for_environments(self, execution: Execution) -> None:
         """Have attempts tried again that wait for an environment, as in a directory.

@@ -306,7 +306,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
         **_of_spec(instance.record),
         "state": instance.state,
         "generation": instance.generation,
-        "provider": opened.choice if opened else _providers(instance.record),
+        "provider": opened.choice if opened else ",".join(instance.record.spec.providers),
         "isolation": opened.capabilities.isolation if opened else None,
         "holds": len(instance.holds),
         "holders": instance.holders,
@@ -348,7 +348,3 @@ def _of_spec(record: Record) -> dict[str, Any]:
         "on_wait": "keep" if spec.is_kept else "release",
         "approval": "none" if not spec.needs_approval else "required",
     }
-
-
-def _providers(record: Record) -> str:
-    return ",".join(record.spec.providers)

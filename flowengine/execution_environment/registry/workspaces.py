@@ -298,7 +298,7 @@ class Workspaces:
                 os.close(lock)
 
     def _of(self, scope: Scope, owner_id: str) -> Path:
-        return self._folder / scope / _folder_of(owner_id)
+        return self._folder / scope / hashlib.sha256(owner_id.encode()).hexdigest()[:20]
 
     def _take(self, path: Path, generation: int) -> int | None:
         """Write a claim and return the generation, or None if another manager has a claim."""
@@ -335,10 +335,6 @@ class Workspaces:
         if "owner" not in claim:
             return False
         return claim.get("manager") != self._manager and not is_dead(_owner_of(claim))
-
-
-def _folder_of(owner_id: str) -> str:
-    return hashlib.sha256(owner_id.encode()).hexdigest()[:20]
 
 
 def home_of(workspace: Path) -> Path:

@@ -195,7 +195,7 @@ class _Body:
                 yield self._outrun(place)
                 continue
             origin, *ways = pairs.origin(pairs.clashes[place])
-            if _passes(ways, reported):
+            if any(all(place in way[:-1] for way in ways) for place in reported):
                 continue  # they met before, and that is reported there
             if doubtful and any(one in doubtful for way in ways for one in [place, *way]):
                 continue
@@ -487,11 +487,6 @@ class _Body:
             return 0
         target = self.net.edges[edge].target
         return reach[target] | 1 << target
-
-
-def _passes(ways: list[list[Place]], places: list[Place]) -> bool:
-    """Return whether both ways lead through a place before they end."""
-    return any(all(place in way[:-1] for way in ways) for place in places)
 
 
 def _places(bits: int) -> Iterator[Place]:

@@ -61,7 +61,7 @@ class Edges:
                 self._next(info, info.model.next)
             self._coming_in(info)
         if isinstance(self.plan.model.on_error, list):
-            self.plan.flow["on_error"] = [self._flow_handler(h) for h in self.plan.model.on_error]
+            self.plan.flow["on_error"] = [self._handler(None, h) for h in self.plan.model.on_error]
         for info in self.plan.steps:
             if info.model.next is None:
                 self._fall_through(info)
@@ -266,9 +266,6 @@ class Edges:
             info.spec["on_error"] = [HandlerSpec(compensate=True, do="raise")]
         elif isinstance(given, list):
             info.spec["on_error"] = [self._handler(info, model) for model in given]
-
-    def _flow_handler(self, model: Handler) -> HandlerSpec:
-        return self._handler(None, model)
 
     def _handler(self, info: Info | None, model: Handler) -> HandlerSpec:
         spec = HandlerSpec(do="raise")

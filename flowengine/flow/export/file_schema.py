@@ -7,10 +7,15 @@ keeps the two consistent.
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
 import re
+import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from flowengine.flow.loading.json_schemas import (
@@ -182,11 +187,11 @@ def _part(cls: type[Part]) -> Schema:
     refused = refused_keys(cls.__name__)
     properties: dict[str, Schema] = {}
     required = []
-    for key, (_, info) in cls.fields_by_key().items():
+    for key, (name, info) in cls.fields_by_key().items():
         entry = refused.get(key)
         if entry is not None and entry.refuses is None:
             continue
-        properties[key] = _field(info)
+        properties[key] = _field(info, _description(cls, name))
         if entry is not None and entry.allowed is not None:
             properties[key]["allOf"] = [entry.allowed]
         if info.is_required:
@@ -244,9 +249,45 @@ def _one_of(rule: ExclusiveKeys, properties: dict[str, Schema]) -> Schema:
     return {"oneOf": each if rule.required else [*each, {"not": {"anyOf": each}}]}
 
 
-def _field(info: FieldInfo) -> Schema:
+def _description(cls: type[Part], name: str) -> str:
+    """Return the docstring of a field, or else that of its type."""
+    found = [_docstrings(one.__module__).get((one.__name__, name)) for one in cls.__mro__]
+    return next(filter(None, found))
+
+
+@cache
+def _docstrings(module: str) -> dict[tuple[str, str], str]:
+    """Return the docstrings in a module with models, by model and field."""
+    if not module.startswith("flowengine."):
+        return {}
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    found, types = dict[tuple[str, str], str](), _documented(tree.body)
+    for cls in tree.body:
+        if isinstance(cls, ast.ClassDef):
+            for one in cls.body:
+                if isinstance(one, ast.AnnAssign):
+                    of_type = types.get(ast.unparse(one.annotation), "")
+                    found[cls.name, ast.unparse(one.target)] = of_type
+            found |= {(cls.name, name): text for name, text in _documented(cls.body).items()}
+    return found
+
+
+def _documented(body: Sequence[ast.stmt]) -> dict[str, str]:
+    """Return the docstrings of the names in a body."""
+    found: dict[str, str] = {}
+    for statement, after in pairwise(body):
+        match statement, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
+    return found
+
+
+def _field(info: FieldInfo, description: str) -> Schema:
     schema = _type(info.annotation, info)
-    schema["description"] = info.description
+    schema["description"] = description
     default = None if info.is_required else _default(info)
     if default is not None:
         schema["default"] = default

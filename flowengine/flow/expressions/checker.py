@@ -556,7 +556,7 @@ class _Check:
             typed = UNKNOWN
         elif isinstance(node, Literal):
             typed = _constant(node)
-        elif isinstance(node, Name) and self._is_type(node):
+        elif isinstance(node, Name) and (node.name in TYPE_NAMES and not self._visible(node)):
             typed = TypedPart(["op", "@type", [["const", node.name]]], types.TYPE)
         elif isinstance(node, Ternary):
             typed = self._inner_ternary(node)
@@ -576,9 +576,6 @@ class _Check:
             typed = _of_declared_type(self.value(node))
         self.depth -= 1
         return typed
-
-    def _is_type(self, node: Name) -> bool:
-        return node.name in TYPE_NAMES and not self._visible(node)
 
     def _inner_ternary(self, node: Ternary) -> TypedPart:
         """Return a choice whose value an operator takes. Both values must have the same type."""

@@ -37,38 +37,24 @@ class Occasion(Part):
 
     RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_SIGNAL}},)
 
-    for_: DurationOrExpression | None = Field(
-        default=None, key="for", description="A duration.", examples=["15m", "3d"]
-    )
-    until: TimeOrExpression | None = Field(
-        default=None, description="A point in time.", examples=["2026-11-25T09:00:00Z"]
-    )
-    signal: SignalName | None = Field(
-        default=None, description="A declared signal.", examples=["payment"]
-    )
-    key: Template | None = Field(
-        default=None,
-        description="The key, in place of the one declared with the signal.",
-        examples=["${{ inputs.order }}"],
-    )
+    for_: DurationOrExpression | None = Field(default=None, key="for", examples=["15m", "3d"])
+    """A duration."""
+    until: TimeOrExpression | None = Field(default=None, examples=["2026-11-25T09:00:00Z"])
+    """A point in time."""
+    signal: SignalName | None = Field(default=None, examples=["payment"])
+    """A declared signal."""
+    key: Template | None = Field(default=None, examples=["${{ inputs.order }}"])
+    """The key, in place of the one declared with the signal."""
     match: Condition | None = Field(
-        default=None,
-        description="A condition on `signal`. Other messages are not consumed.",
-        examples=["${{ signal.data.amount >= inputs.total }}"],
+        default=None, examples=["${{ signal.data.amount >= inputs.total }}"]
     )
-    count: PositiveOrExpression | None = Field(
-        default=None,
-        description="How many messages to collect. The output is then a list.",
-        examples=[3],
-    )
-    transient: bool = Field(
-        default=False,
-        description="Whether only messages that arrive during the wait count.",
-        examples=[True],
-    )
-    when: Condition | None = Field(
-        default=None, description="A condition on `state`.", examples=["${{ state.open }}"]
-    )
+    """A condition on `signal`. Other messages are not consumed."""
+    count: PositiveOrExpression | None = Field(default=None, examples=[3])
+    """How many messages to collect. The output is then a list."""
+    transient: bool = Field(default=False, examples=[True])
+    """Whether only messages that arrive during the wait count."""
+    when: Condition | None = Field(default=None, examples=["${{ state.open }}"])
+    """A condition on `state`."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -86,7 +72,8 @@ class Alternative(Occasion):
     NOUN = "an alternative"
     RULES = (ExclusiveKeys(OCCASIONS),)
 
-    id: AlternativeId = Field(description="The outcome of the step.", examples=["paid"])
+    id: AlternativeId = Field(examples=["paid"])
+    """The outcome of the step."""
 
 
 class Wait(Occasion):
@@ -99,15 +86,15 @@ class Wait(Occasion):
     first: list[Alternative] | None = Field(
         default=None,
         min_length=1,
-        description="The first that occurs wins, and the others are cancelled.",
         examples=[[{"id": "paid", "signal": "payment"}, {"id": "late", "for": "3d"}]],
     )
+    """The first that occurs wins, and the others are cancelled."""
     all: list[Alternative] | None = Field(
         default=None,
         min_length=1,
-        description="All of them must occur.",
         examples=[[{"id": "paid", "signal": "payment"}, {"id": "sent", "signal": "parcel"}]],
     )
+    """All of them must occur."""
 
 
 class Choice(Part):
@@ -116,21 +103,19 @@ class Choice(Part):
     NOUN = "a choice"
     MAIN = "id"
 
-    id: Outcome = Field(description="The outcome of the step.", examples=["approve"])
-    label: Template | None = Field(
-        default=None, description="The text shown to users.", examples=["Send back"]
-    )
+    id: Outcome = Field(examples=["approve"])
+    """The outcome of the step."""
+    label: Template | None = Field(default=None, examples=["Send back"])
+    """The text shown to users."""
     counts_as: Literal["approve", "reject", "other"] | None = Field(
-        default=None,
-        description="Whether it counts as approval or rejection. Default: derived from the id, "
-        "`other` for other ids.",
-        examples=["reject"],
+        default=None, examples=["reject"]
     )
+    """Whether it counts as approval or rejection. Default: derived from the id, `other` for other
+    ids."""
     comment: Literal["none", "optional", "required"] = Field(
-        default="optional",
-        description="Whether it accepts or requires a comment.",
-        examples=["required"],
+        default="optional", examples=["required"]
     )
+    """Whether it accepts or requires a comment."""
 
 
 RESPOND = "respond"
@@ -143,9 +128,8 @@ class Reminder(Part):
     NOUN = "'remind'"
     MAIN = "every"
 
-    every: DurationOrExpression = Field(
-        description="The time between two reminders.", examples=["8h"]
-    )
+    every: DurationOrExpression = Field(examples=["8h"])
+    """The time between two reminders."""
 
 
 def _people(value: Any) -> list[str] | str:
@@ -184,11 +168,12 @@ class Escalation(Part):
 
     NOUN = "an entry of 'escalate'"
 
-    after: DurationOrExpression = Field(description="The time since the start.", examples=["24h"])
-    to: People = Field(description="The additional assignees.", examples=[["user:cfo"]])
-    replace: bool = Field(
-        default=False, description="Whether they replace the previous assignees.", examples=[True]
-    )
+    after: DurationOrExpression = Field(examples=["24h"])
+    """The time since the start."""
+    to: People = Field(examples=[["user:cfo"]])
+    """The additional assignees."""
+    replace: bool = Field(default=False, examples=[True])
+    """Whether they replace the previous assignees."""
 
 
 def _editable(value: Any) -> bool | list[str] | str:
@@ -203,73 +188,44 @@ class Asking(Part):
 
     RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
-    body: Template | None = Field(
-        default=None,
-        description="Markdown shown to the approver.",
-        examples=["${{ inputs.reason }}"],
-    )
+    body: Template | None = Field(default=None, examples=["${{ inputs.reason }}"])
+    """Markdown shown to the approver."""
     form: Schema | None = Field(
-        default=None,
-        description="JSON Schema of a form. It is required for choices that approve.",
-        examples=[{"properties": {"cost_center": {"type": "string"}}}],
+        default=None, examples=[{"properties": {"cost_center": {"type": "string"}}}]
     )
+    """JSON Schema of a form. It is required for choices that approve."""
     choices: list[Choice] = Field(
         default=[Choice(id="approve"), Choice(id="reject")],
         min_length=1,
-        description="The choices. Default: `approve` and `reject`.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
-    assignees: People | None = Field(
-        default=None,
-        description="Users and groups that may decide. Default: anyone.",
-        examples=[["group:finance"]],
-    )
-    exclude: People | None = Field(
-        default=None,
-        description="Users and groups that must not decide. Takes precedence over `assignees`.",
-        examples=[["${{ execution.started_by }}"]],
-    )
-    need: PositiveOrExpression = Field(
-        default=1, description="The number of approving votes required.", examples=[2]
-    )
-    claim: bool = Field(
-        default=False, description="Whether it must be claimed before a decision.", examples=[True]
-    )
-    delegate: bool = Field(
-        default=True, description="Whether an assignee may delegate it.", examples=[False]
-    )
-    expires: DurationOrExpression | None = Field(
-        default=None,
-        description="The time after which the outcome is `expired`. Default: never.",
-        examples=["48h"],
-    )
-    on_expire: Outcome | None = Field(
-        default=None, description="The choice that is taken on expiry.", examples=["reject"]
-    )
-    remind: Reminder | None = Field(
-        default=None, description="How often the assignees are reminded.", examples=["8h"]
-    )
+    """The choices. Default: `approve` and `reject`."""
+    assignees: People | None = Field(default=None, examples=[["group:finance"]])
+    """Users and groups that may decide. Default: anyone."""
+    exclude: People | None = Field(default=None, examples=[["${{ execution.started_by }}"]])
+    """Users and groups that must not decide. Takes precedence over `assignees`."""
+    need: PositiveOrExpression = Field(default=1, examples=[2])
+    """The number of approving votes required."""
+    claim: bool = Field(default=False, examples=[True])
+    """Whether it must be claimed before a decision."""
+    delegate: bool = Field(default=True, examples=[False])
+    """Whether an assignee may delegate it."""
+    expires: DurationOrExpression | None = Field(default=None, examples=["48h"])
+    """The time after which the outcome is `expired`. Default: never."""
+    on_expire: Outcome | None = Field(default=None, examples=["reject"])
+    """The choice that is taken on expiry."""
+    remind: Reminder | None = Field(default=None, examples=["8h"])
+    """How often the assignees are reminded."""
     escalate: list[Escalation] = Field(
-        default=[],
-        description="Further assignees, if no decision was made in time.",
-        examples=[[{"after": "24h", "to": ["user:cfo"]}]],
+        default=[], examples=[[{"after": "24h", "to": ["user:cfo"]}]]
     )
-    notify: list[ToolName] = Field(
-        default=[],
-        description="Tools that are called when it opens, reminds or escalates.",
-        examples=[["mail"]],
-    )
-    batch: Template | None = Field(
-        default=None,
-        description="Key for listing and deciding several approvals together. Default: "
-        "the step's id.",
-        examples=["invoices"],
-    )
-    attachments: Value = Field(
-        default=None,
-        description="Files shown to the approver.",
-        examples=[["${{ steps.make.output.files.report }}"]],
-    )
+    """Further assignees, if no decision was made in time."""
+    notify: list[ToolName] = Field(default=[], examples=[["mail"]])
+    """Tools that are called when it opens, reminds or escalates."""
+    batch: Template | None = Field(default=None, examples=["invoices"])
+    """Key for listing and deciding several approvals together. Default: the step's id."""
+    attachments: Value = Field(default=None, examples=[["${{ steps.make.output.files.report }}"]])
+    """Files shown to the approver."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -286,14 +242,10 @@ class Approval(Asking):
     NOUN = "an approval"
     MAIN = "title"
 
-    title: Template = Field(
-        description="The question.", examples=["Expense of ${{ inputs.amount }}"]
-    )
-    subject: Value = Field(
-        default=None,
-        description="The data to decide on. It is shown, and stored with its digest.",
-        examples=[{"amount": "${{ inputs.amount }}"}],
-    )
+    title: Template = Field(examples=["Expense of ${{ inputs.amount }}"])
+    """The question."""
+    subject: Value = Field(default=None, examples=[{"amount": "${{ inputs.amount }}"}])
+    """The data to decide on. It is shown, and stored with its digest."""
     edit: Annotated[
         bool | list[str] | str,
         CheckedType(_editable),
@@ -306,11 +258,8 @@ class Approval(Asking):
                 ]
             }
         ),
-    ] = Field(
-        default=False,
-        description="Fields of `subject` that the approver may change, or `true` for all.",
-        examples=[["amount"], True],
-    )
+    ] = Field(default=False, examples=[["amount"], True])
+    """Fields of `subject` that the approver may change, or `true` for all."""
 
 
 class AskFirst(Asking):
@@ -319,17 +268,12 @@ class AskFirst(Asking):
     NOUN = "an 'approval'"
     SHORT = ({"enum": ["none", "ask", "required"]}, {"$ref": "#/$defs/Expression"})
 
-    when: ConditionOrBoolean = Field(
-        default=True, description="Whether an approval is requested.", examples=["${{ args.open }}"]
-    )
-    required: bool = Field(
-        default=False, description="Whether a person must decide. A policy cannot.", examples=[True]
-    )
-    title: Template | None = Field(
-        default=None,
-        description="The question. Default: describes the environment to open.",
-        examples=["May it go online?"],
-    )
+    when: ConditionOrBoolean = Field(default=True, examples=["${{ args.open }}"])
+    """Whether an approval is requested."""
+    required: bool = Field(default=False, examples=[True])
+    """Whether a person must decide. A policy cannot."""
+    title: Template | None = Field(default=None, examples=["May it go online?"])
+    """The question. Default: describes the environment to open."""
 
     @classmethod
     def short_form(cls, value: Any) -> Any:
@@ -353,24 +297,18 @@ class AskBeforeCall(AskFirst):
     choices: list[Choice] = Field(
         default=[Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
-        description="The choices. Default: `approve`, `reject` and, without `need`, `respond`, "
-        "which supplies the result instead of the call.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
-    title: Template | None = Field(
-        default=None,
-        description="The question. Default: describes the call.",
-        examples=["May ${{ args.amount }} be sent?"],
-    )
+    """The choices. Default: `approve`, `reject` and, without `need`, `respond`, which supplies the
+    result instead of the call."""
+    title: Template | None = Field(default=None, examples=["May ${{ args.amount }} be sent?"])
+    """The question. Default: describes the call."""
     edit: Annotated[
         bool | list[str],
         CheckedType(_editable_arguments),
         AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
-    ] = Field(
-        default=False,
-        description="Arguments that the approver may change, or `true` for all.",
-        examples=[["amount"], True],
-    )
+    ] = Field(default=False, examples=[["amount"], True])
+    """Arguments that the approver may change, or `true` for all."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -448,16 +386,11 @@ class Cancel(Part):
                 ]
             }
         ),
-    ] = Field(
-        description="Steps of this scope or of enclosing scopes, or `execution`.",
-        examples=[["watcher"], "execution"],
-    )
+    ] = Field(examples=[["watcher"], "execution"])
+    """Steps of this scope or of enclosing scopes, or `execution`."""
     as_: Literal["cancelled", "succeeded", "failed"] = Field(
-        default="cancelled",
-        key="as",
-        description="The status of the cancelled steps.",
-        examples=["succeeded"],
+        default="cancelled", key="as", examples=["succeeded"]
     )
-    reason: Template | None = Field(
-        default=None, description="The reason, shown to users.", examples=["No longer needed"]
-    )
+    """The status of the cancelled steps."""
+    reason: Template | None = Field(default=None, examples=["No longer needed"])
+    """The reason, shown to users."""

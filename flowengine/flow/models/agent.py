@@ -138,21 +138,14 @@ class Instructions(Part):
     RULES = (ExclusiveKeys(("text", "file", "python")),)
 
     text: Template | None = Field(
-        default=None,
-        description="The text. Its expressions see `inputs`, `state`, `execution` and `now`.",
-        examples=["Answer questions about ${{ inputs.product }}."],
+        default=None, examples=["Answer questions about ${{ inputs.product }}."]
     )
-    file: Text | None = Field(
-        default=None,
-        description="A file with the text, relative to the flow file. It contains no expressions.",
-        examples=["prompts/researcher.md"],
-    )
-    python: FunctionName | None = Field(
-        default=None,
-        description="A Python function, `module:function`, that returns the text. It is called "
-        "before each turn, with the context variables if it has a parameter.",
-        examples=["prompts:of_today"],
-    )
+    """The text. Its expressions see `inputs`, `state`, `execution` and `now`."""
+    file: Text | None = Field(default=None, examples=["prompts/researcher.md"])
+    """A file with the text, relative to the flow file. It contains no expressions."""
+    python: FunctionName | None = Field(default=None, examples=["prompts:of_today"])
+    """A Python function, `module:function`, that returns the text. It is called before each turn,
+    with the context variables if it has a parameter."""
 
 
 class ToolUse(Part):
@@ -161,15 +154,10 @@ class ToolUse(Part):
     NOUN = "a tool of an agent"
     MAIN = "tool"
 
-    tool: ToolPattern = Field(
-        description="A name, or a glob over names.", examples=["search", "github.get_*"]
-    )
-    as_: CalledTool | None = Field(
-        default=None,
-        key="as",
-        description="The name that the model, rules and approvals use.",
-        examples=["find_order"],
-    )
+    tool: ToolPattern = Field(examples=["search", "github.get_*"])
+    """A name, or a glob over names."""
+    as_: CalledTool | None = Field(default=None, key="as", examples=["find_order"])
+    """The name that the model, rules and approvals use."""
 
 
 class MaxTurns(Part):
@@ -178,15 +166,10 @@ class MaxTurns(Part):
     NOUN = "'max_turns'"
     MAIN = "count"
 
-    count: Positive = Field(
-        default=30, description="The number of calls of a model.", examples=[10]
-    )
-    last: Literal["fail", "answer"] = Field(
-        default="fail",
-        description="The last call: with tools like the others, or without tools, so "
-        "that it returns an answer.",
-        examples=["answer"],
-    )
+    count: Positive = Field(default=30, examples=[10])
+    """The number of calls of a model."""
+    last: Literal["fail", "answer"] = Field(default="fail", examples=["answer"])
+    """The last call: with tools like the others, or without tools, so that it returns an answer."""
 
 
 class ContextWindow(Part):
@@ -195,25 +178,14 @@ class ContextWindow(Part):
     NOUN = "'context'"
     MAIN = "reduce"
 
-    max_tokens: Positive | None = Field(
-        default=None,
-        description="Maximum tokens of a request, estimated. Default: the context window of the "
-        "model.",
-        examples=[50_000],
-    )
-    reduce: Text = Field(
-        default="drop",
-        description="How the oldest messages are reduced: `drop` omits them, `summarize` has the "
-        "model summarize them, and the name of a tool has that tool summarize them.",
-        examples=["summarize"],
-    )
-    clear: Positive | None = Field(
-        default=None,
-        description="The number of newest replies whose results stay when older long results are "
-        "replaced by notes, before any message is left out. The model reads one again with "
-        "`read_result`.",
-        examples=[3],
-    )
+    max_tokens: Positive | None = Field(default=None, examples=[50_000])
+    """Maximum tokens of a request, estimated. Default: the context window of the model."""
+    reduce: Text = Field(default="drop", examples=["summarize"])
+    """How the oldest messages are reduced: `drop` omits them, `summarize` has the model summarize
+    them, and the name of a tool has that tool summarize them."""
+    clear: Positive | None = Field(default=None, examples=[3])
+    """The number of newest replies whose results stay when older long results are replaced by
+    notes, before any message is left out. The model reads one again with `read_result`."""
 
 
 def _sees(value: Any) -> Any:
@@ -231,24 +203,21 @@ class Handoff(Part):
     NOUN = "a handoff"
     MAIN = "agent"
 
-    agent: AgentName = Field(description="The other agent.", examples=["billing"])
+    agent: AgentName = Field(examples=["billing"])
+    """The other agent."""
     args: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the arguments, an object, that the model passes. They become "
-        "the context variable `handoff`.",
-        examples=[{"type": "object", "properties": {"reason": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"reason": {"type": "string"}}}]
     )
+    """JSON Schema of the arguments, an object, that the model passes. They become the context
+    variable `handoff`."""
     sees: Annotated[
         Any,
         CheckedType(_sees),
         AsSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-    ] = Field(
-        default="all",
-        description="The part of the earlier conversation that the other agent sees: `all`, "
-        "`text` (without calls and results), `args` (the call of the handoff alone), the number "
-        "of newest messages, or the name of a tool that summarizes it.",
-        examples=["text", 10],
-    )
+    ] = Field(default="all", examples=["text", 10])
+    """The part of the earlier conversation that the other agent sees: `all`, `text` (without calls
+    and results), `args` (the call of the handoff alone), the number of newest messages, or the name
+    of a tool that summarizes it."""
 
 
 class Check(Part):
@@ -257,32 +226,18 @@ class Check(Part):
     NOUN = "a check"
     RULES = (ExclusiveKeys(("before", "after")),)
 
-    before: Text | None = Field(
-        default=None,
-        description="The tool that checks the prompt of the agent. It receives `prompt`.",
-        examples=["on_topic"],
-    )
-    after: Text | None = Field(
-        default=None,
-        description="The tool that checks the answer. It receives `answer` and, if it has the "
-        "parameter, `prompt`.",
-        examples=["cites_sources"],
-    )
-    then: Literal["tell", "end"] | None = Field(
-        default=None,
-        description="The effect of an error that it raises: `tell` sends it to the "
-        "model, `end` ends the step as `not_resolved`. Default: `end` "
-        "before, `tell` after.",
-        examples=["end"],
-    )
-    beside: bool = Field(
-        default=False,
-        description="Before: whether the model is asked while the check of the prompt runs. "
-        "Nothing of its reply is used or shown before the check has passed. After: whether the "
-        "check also judges text that arrives, and nothing is shown before it has passed. An error "
-        "closes the request.",
-        examples=[True],
-    )
+    before: Text | None = Field(default=None, examples=["on_topic"])
+    """The tool that checks the prompt of the agent. It receives `prompt`."""
+    after: Text | None = Field(default=None, examples=["cites_sources"])
+    """The tool that checks the answer. It receives `answer` and, if it has the parameter, `prompt`.
+    """
+    then: Literal["tell", "end"] | None = Field(default=None, examples=["end"])
+    """The effect of an error that it raises: `tell` sends it to the model, `end` ends the step as
+    `not_resolved`. Default: `end` before, `tell` after."""
+    beside: bool = Field(default=False, examples=[True])
+    """Before: whether the model is asked while the check of the prompt runs. Nothing of its reply
+    is used or shown before the check has passed. After: whether the check also judges text that
+    arrives, and nothing is shown before it has passed. An error closes the request."""
 
 
 class Hook(Part):
@@ -291,36 +246,21 @@ class Hook(Part):
     NOUN = "a hook"
     RULES = (ExclusiveKeys(("before_turn", "after_turn", "before_call", "after_call")),)
 
-    before_turn: Text | None = Field(
-        default=None,
-        description="The tool that is called before each call of the model. It can choose the "
-        "model and the tools of the turn, add a message, answer, or refuse.",
-        examples=["choose_model"],
-    )
-    after_turn: Text | None = Field(
-        default=None,
-        description="The tool that sees each reply before its calls are made. It can refuse the "
-        "reply, or answer in its place.",
-        examples=["no_links"],
-    )
-    before_call: Text | None = Field(
-        default=None,
-        description="The tool that sees each call before rules and approvers do. It can change the "
-        "arguments, have approvers asked, answer in place of the tool, or refuse.",
-        examples=["within_region"],
-    )
-    after_call: Text | None = Field(
-        default=None,
-        description="The tool that sees the result of each call before the model does. It can "
-        "replace or withhold it.",
-        examples=["shorten"],
-    )
-    tools: list[Text] = Field(
-        default=[],
-        description="Names or globs of the called tools, as the model knows them. Default: all. "
-        "A handoff is a call of `transfer_to_NAME`.",
-        examples=[["refund", "github.delete_*"]],
-    )
+    before_turn: Text | None = Field(default=None, examples=["choose_model"])
+    """The tool that is called before each call of the model. It can choose the model and the tools
+    of the turn, add a message, answer, or refuse."""
+    after_turn: Text | None = Field(default=None, examples=["no_links"])
+    """The tool that sees each reply before its calls are made. It can refuse the reply, or answer
+    in its place."""
+    before_call: Text | None = Field(default=None, examples=["within_region"])
+    """The tool that sees each call before rules and approvers do. It can change the arguments, have
+    approvers asked, answer in place of the tool, or refuse."""
+    after_call: Text | None = Field(default=None, examples=["shorten"])
+    """The tool that sees the result of each call before the model does. It can replace or withhold
+    it."""
+    tools: list[Text] = Field(default=[], examples=[["refund", "github.delete_*"]])
+    """Names or globs of the called tools, as the model knows them. Default: all. A handoff is a
+    call of `transfer_to_NAME`."""
 
 
 class Code(Part):
@@ -329,16 +269,10 @@ class Code(Part):
     NOUN = "'code'"
     MAIN = "in"
 
-    in_: Text = Field(
-        key="in",
-        description="The environment of the agent in which programs run, of kind `python`.",
-        examples=["box"],
-    )
-    direct: list[Text] = Field(
-        default=[],
-        description="Names or globs of the tools that the model calls itself, not in programs.",
-        examples=[["search"]],
-    )
+    in_: Text = Field(key="in", examples=["box"])
+    """The environment of the agent in which programs run, of kind `python`."""
+    direct: list[Text] = Field(default=[], examples=[["search"]])
+    """Names or globs of the tools that the model calls itself, not in programs."""
 
 
 class AgentLimits(Part):
@@ -346,11 +280,8 @@ class AgentLimits(Part):
 
     NOUN = "'limits' of an agent"
 
-    calls: Positive | None = Field(
-        default=None,
-        description="The maximum number of its tool calls in an execution, in all steps together.",
-        examples=[20],
-    )
+    calls: Positive | None = Field(default=None, examples=[20])
+    """The maximum number of its tool calls in an execution, in all steps together."""
 
 
 class Agent(Part):
@@ -358,143 +289,81 @@ class Agent(Part):
 
     NOUN = "an agent"
 
-    model: ModelName | None = Field(
-        default=None,
-        description="The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`.",
-        examples=["openai/gpt-4o"],
-    )
-    instructions: Instructions = Field(
-        description="The instructions for the model.",
-        examples=["You find sources."],
-    )
-    title: Text | None = Field(
-        default=None,
-        description="The name that users and functions see. Default: its name here.",
-        examples=["Tax expert"],
-    )
-    description: Text | None = Field(
-        default=None,
-        description="Its purpose, for agents that may call it or hand over to it.",
-        examples=["Finds sources"],
-    )
+    model: ModelName | None = Field(default=None, examples=["openai/gpt-4o"])
+    """The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`."""
+    instructions: Instructions = Field(examples=["You find sources."])
+    """The instructions for the model."""
+    title: Text | None = Field(default=None, examples=["Tax expert"])
+    """The name that users and functions see. Default: its name here."""
+    description: Text | None = Field(default=None, examples=["Finds sources"])
+    """Its purpose, for agents that may call it or hand over to it."""
     tools: list[ToolUse] = Field(
         default=[],
-        description="Tools that it may call, as names or globs.",
         examples=[["search", "github.get_*", {"tool": "lib.search", "as": "search_library"}]],
     )
-    code: Code | None = Field(
-        default=None,
-        description="Lets the model write programs that call the tools. Only a program's return "
-        "value enters the conversation.",
-        examples=["box", {"in": "box", "direct": ["search"]}],
-    )
-    defer: list[Text] = Field(
-        default=[],
-        description="Names or globs of those of its tools that the model is offered only once it "
-        "has found them, by `find_tools`.",
-        examples=[["github.*"]],
-    )
-    skills: list[Text] = Field(
-        default=[],
-        description="Directories with a `SKILL.md`, as paths or globs relative to the "
-        "flow file. The model receives their names and descriptions, and "
-        "reads the rest when it needs it.",
-        examples=[["./skills/*"]],
-    )
+    """Tools that it may call, as names or globs."""
+    code: Code | None = Field(default=None, examples=["box", {"in": "box", "direct": ["search"]}])
+    """Lets the model write programs that call the tools. Only a program's return value enters the
+    conversation."""
+    defer: list[Text] = Field(default=[], examples=[["github.*"]])
+    """Names or globs of those of its tools that the model is offered only once it has found them,
+    by `find_tools`."""
+    skills: list[Text] = Field(default=[], examples=[["./skills/*"]])
+    """Directories with a `SKILL.md`, as paths or globs relative to the flow file. The model
+    receives their names and descriptions, and reads the rest when it needs it."""
     handoffs: list[Handoff] = Field(
-        default=[],
-        description="Agents to which it may hand over the conversation.",
-        examples=[["writer", {"agent": "billing", "sees": "text"}]],
+        default=[], examples=[["writer", {"agent": "billing", "sees": "text"}]]
     )
-    tool_handoffs: list[AgentName] = Field(
-        default=[],
-        description="Agents that its tools may hand the conversation over to, by "
-        "returning one. With `handoffs`, it has a tool for each instead.",
-        examples=[["billing"]],
-    )
+    """Agents to which it may hand over the conversation."""
+    tool_handoffs: list[AgentName] = Field(default=[], examples=[["billing"]])
+    """Agents that its tools may hand the conversation over to, by returning one. With `handoffs`,
+    it has a tool for each instead."""
     returns: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the final answer. Default: text.",
-        examples=[{"type": "object", "properties": {"title": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"title": {"type": "string"}}}]
     )
-    returns_type: FunctionName | None = Field(
-        default=None,
-        description="A Python type that validates answers which match `returns`. An answer that it "
-        "refuses is sent back to the model.",
-        examples=["models:Report"],
-    )
-    max_turns: MaxTurns = Field(
-        default=MaxTurns(),
-        description="The maximum number of model calls in one step, including handoffs.",
-        examples=[10],
-    )
-    repeats: NotNegative = Field(
-        default=3,
-        description="How many times in a row the same call may fail in the same way "
-        "before the agent is warned. If the agent then repeats the call, its "
-        "work ends. 0 means no limit.",
-        examples=[5],
-    )
-    fallbacks: list[ModelName] = Field(
-        default=[],
-        description="Fallback models, tried in order.",
-        examples=[["openai/gpt-4o-mini"]],
-    )
-    retry: Retry | None = Field(
-        default=None,
-        description="Retries of one model call. Default: 3 attempts with pauses of 4 to "
-        "10 seconds.",
-        examples=[5],
-    )
-    tool_choice: Text | None = Field(
-        default=None,
-        description="`auto`, `none`, `required`, or the name of a tool that must be called.",
-        examples=["required"],
-    )
-    parallel_tool_calls: bool = Field(
-        default=True, description="Whether a reply may contain several calls.", examples=[False]
-    )
-    function_calling: Literal["native", "text"] | None = Field(
-        default=None,
-        description="How tools are offered to the model. Default: depends on the model.",
-        examples=["text"],
-    )
+    """JSON Schema of the final answer. Default: text."""
+    returns_type: FunctionName | None = Field(default=None, examples=["models:Report"])
+    """A Python type that validates answers which match `returns`. An answer that it refuses is sent
+    back to the model."""
+    max_turns: MaxTurns = Field(default=MaxTurns(), examples=[10])
+    """The maximum number of model calls in one step, including handoffs."""
+    repeats: NotNegative = Field(default=3, examples=[5])
+    """How many times in a row the same call may fail in the same way before the agent is warned. If
+    the agent then repeats the call, its work ends. 0 means no limit."""
+    fallbacks: list[ModelName] = Field(default=[], examples=[["openai/gpt-4o-mini"]])
+    """Fallback models, tried in order."""
+    retry: Retry | None = Field(default=None, examples=[5])
+    """Retries of one model call. Default: 3 attempts with pauses of 4 to 10 seconds."""
+    tool_choice: Text | None = Field(default=None, examples=["required"])
+    """`auto`, `none`, `required`, or the name of a tool that must be called."""
+    parallel_tool_calls: bool = Field(default=True, examples=[False])
+    """Whether a reply may contain several calls."""
+    function_calling: Literal["native", "text"] | None = Field(default=None, examples=["text"])
+    """How tools are offered to the model. Default: depends on the model."""
     settings: dict[str, Value] = Field(
-        default={},
-        description="Settings passed to the provider. They may name secrets.",
-        examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
+        default={}, examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}]
     )
+    """Settings passed to the provider. They may name secrets."""
     context: ContextWindow | None = Field(
-        default=None,
-        description="The reduction of a conversation that exceeds the context window. Default: the "
-        "agent fails.",
-        examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
+        default=None, examples=[{"max_tokens": 50_000, "reduce": "summarize"}]
     )
+    """The reduction of a conversation that exceeds the context window. Default: the agent fails."""
     checks: list[Check] = Field(
-        default=[],
-        description="Tools that check prompts and answers of the agent, in this order.",
-        examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
+        default=[], examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]]
     )
+    """Tools that check prompts and answers of the agent, in this order."""
     hooks: list[Hook] = Field(
-        default=[],
-        description="Tools that stand around its turns and calls. The first one is the outermost.",
-        examples=[[{"before_call": "within_region", "tools": ["refund"]}]],
+        default=[], examples=[[{"before_call": "within_region", "tools": ["refund"]}]]
     )
-    limits: AgentLimits | None = Field(
-        default=None, description="Limits on its calls.", examples=[{"calls": 20}]
-    )
-    finish: Literal["answer", "tools"] = Field(
-        default="answer",
-        description="How the step ends: with a reply without calls, or with a call of "
-        "`case_resolved` or `case_not_resolved`, two tools that the agent then has.",
-        examples=["tools"],
-    )
+    """Tools that stand around its turns and calls. The first one is the outermost."""
+    limits: AgentLimits | None = Field(default=None, examples=[{"calls": 20}])
+    """Limits on its calls."""
+    finish: Literal["answer", "tools"] = Field(default="answer", examples=["tools"])
+    """How the step ends: with a reply without calls, or with a call of `case_resolved` or
+    `case_not_resolved`, two tools that the agent then has."""
 
-    environments: EnvironmentUses = Field(
-        default=None,
-        description="Environments for its tools. Models do not see them.",
-        examples=[["sandbox"], {"db": "orders"}],
-    )
+    environments: EnvironmentUses = Field(default=None, examples=[["sandbox"], {"db": "orders"}])
+    """Environments for its tools. Models do not see them."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -509,17 +378,10 @@ class InlineAgent(Agent):
     """An agent that is declared in the step or tool that runs it."""
 
     instructions: Instructions | None = Field(  # type: ignore[assignment]
-        default=None,
-        description="The instructions for the model. Default: none.",
-        examples=["You find sources."],
+        default=None, examples=["You find sources."]
     )
-    prompt: Value = Field(
-        default=None,
-        description="The prompt, in place of `with.prompt`.",
-        examples=["Summarize ${{ inputs.text }}"],
-    )
-    chat: bool | None = Field(
-        default=None,
-        description="Shows each answer to a user, whose reply is the next message.",
-        examples=[True],
-    )
+    """The instructions for the model. Default: none."""
+    prompt: Value = Field(default=None, examples=["Summarize ${{ inputs.text }}"])
+    """The prompt, in place of `with.prompt`."""
+    chat: bool | None = Field(default=None, examples=[True])
+    """Shows each answer to a user, whose reply is the next message."""

@@ -25,7 +25,6 @@ class FieldInfo(NamedTuple):
     default: Any
     key: str | None
     """The key, if it is not the name of the field."""
-    description: str
     examples: list[Any]
     min_length: int
     """The least number of entries of a list or map."""
@@ -45,7 +44,6 @@ class FieldInfo(NamedTuple):
 
 def Field(
     *,
-    description: str,
     examples: list[Any],
     default: Any = REQUIRED,
     key: str | None = None,
@@ -54,15 +52,16 @@ def Field(
 ) -> Any:
     """Return the declaration of a key, for the attribute of a `Part` or its annotation.
 
+    The docstring of the attribute is its description in the schema of the file.
+
     Args:
-        description: Its meaning, for the schema of the file.
         examples: Values, as in the file.
         default: The value if the file does not have it. Parts share it, so nothing changes it.
         key: The key, if it is not the name of the attribute.
         min_length: The least number of entries of a list or map.
         max_length: The largest number of entries of a list.
     """
-    return FieldInfo(default, key, description, examples, min_length, max_length)
+    return FieldInfo(default, key, examples, min_length, max_length)
 
 
 class NotYet(NamedTuple):

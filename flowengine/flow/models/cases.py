@@ -42,20 +42,18 @@ class Raised(Part):
     NOUN = "an error"
     MAIN = "type"
 
-    type: Words = Field(description="Its type.", examples=["Timeout"])
-    message: Words | None = Field(
-        default=None, description="Its message.", examples=["no answer in 30s"]
-    )
-    data: Value = Field(default=None, description="Data for handlers.", examples=[{"status": 503}])
-    retryable: bool | None = Field(
-        default=None,
-        description="Whether it may be retried. Default: depends on its type.",
-        examples=[False],
-    )
-    retry_after: Duration | None = Field(
-        default=None, description="The time that the other side requests to wait.", examples=["30s"]
-    )
-    cause: Value = Field(default=None, description="The error that caused it.", examples=[None])
+    type: Words = Field(examples=["Timeout"])
+    """Its type."""
+    message: Words | None = Field(default=None, examples=["no answer in 30s"])
+    """Its message."""
+    data: Value = Field(default=None, examples=[{"status": 503}])
+    """Data for handlers."""
+    retryable: bool | None = Field(default=None, examples=[False])
+    """Whether it may be retried. Default: depends on its type."""
+    retry_after: Duration | None = Field(default=None, examples=["30s"])
+    """The time that the other side requests to wait."""
+    cause: Value = Field(default=None, examples=[None])
+    """The error that caused it."""
 
 
 class Answer(Part):
@@ -64,27 +62,18 @@ class Answer(Part):
     NOUN = "an answer"
     RULES = (ExclusiveKeys(("return", "raise", "crash", "never")),)
 
-    return_: Value = Field(
-        default=None, key="return", description="The result.", examples=[{"status": 201}]
-    )
-    raise_: Raised | None = Field(
-        default=None, key="raise", description="The error.", examples=["Timeout"]
-    )
-    crash: Yes | None = Field(
-        default=None, description="Whether the process dies during the call.", examples=[True]
-    )
-    never: Yes | None = Field(
-        default=None,
-        description="Whether the call never returns and lasts until it is cancelled.",
-        examples=[True],
-    )
-    after: Duration = Field(default="0s", description="The duration of the call.", examples=["2s"])
-    with_: Value = Field(
-        default=None,
-        key="with",
-        description="The expected arguments of the call. Different arguments fail the case.",
-        examples=[{"to": "ana@example.com"}],
-    )
+    return_: Value = Field(default=None, key="return", examples=[{"status": 201}])
+    """The result."""
+    raise_: Raised | None = Field(default=None, key="raise", examples=["Timeout"])
+    """The error."""
+    crash: Yes | None = Field(default=None, examples=[True])
+    """Whether the process dies during the call."""
+    never: Yes | None = Field(default=None, examples=[True])
+    """Whether the call never returns and lasts until it is cancelled."""
+    after: Duration = Field(default="0s", examples=["2s"])
+    """The duration of the call."""
+    with_: Value = Field(default=None, key="with", examples=[{"to": "ana@example.com"}])
+    """The expected arguments of the call. Different arguments fail the case."""
 
 
 class Asking(Part):
@@ -93,12 +82,12 @@ class Asking(Part):
     NOUN = "a request for input"
     MAIN = "message"
 
-    message: Words = Field(description="The message.", examples=["Which seat?"])
+    message: Words = Field(examples=["Which seat?"])
+    """The message."""
     form: dict[str, Value] | None = Field(
-        default=None,
-        description="JSON Schema of the values. Default: none.",
-        examples=[{"type": "object", "properties": {"seat": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"seat": {"type": "string"}}}]
     )
+    """JSON Schema of the values. Default: none."""
 
 
 class CallAnswer(Answer):
@@ -106,12 +95,9 @@ class CallAnswer(Answer):
 
     RULES = (ExclusiveKeys(("return", "raise", "crash", "never", "asks")),)
 
-    asks: Asking | None = Field(
-        default=None,
-        description="The input that the call requests, as a tool of an MCP server can. It is "
-        "decided on under `approvals`, and then the next answer of the list follows.",
-        examples=[{"message": "Which seat?"}],
-    )
+    asks: Asking | None = Field(default=None, examples=[{"message": "Which seat?"}])
+    """The input that the call requests, as a tool of an MCP server can. It is decided on under
+    `approvals`, and then the next answer of the list follows."""
 
 
 class Script(CallAnswer):
@@ -121,11 +107,8 @@ class Script(CallAnswer):
     MAIN = "calls"
     RULES = (ExclusiveKeys(("calls", "return", "raise", "crash", "never", "asks")),)
 
-    calls: list[CallAnswer] | None = Field(
-        default=None,
-        description="The answers in order, exactly one for each call.",
-        examples=[[{"return": 1}]],
-    )
+    calls: list[CallAnswer] | None = Field(default=None, examples=[[{"return": 1}]])
+    """The answers in order, exactly one for each call."""
 
 
 class RepliedCall(Part):
@@ -134,15 +117,12 @@ class RepliedCall(Part):
     NOUN = "a call"
     MAIN = "name"
 
-    name: Words = Field(description="The tool.", examples=["search"])
-    arguments: Value = Field(
-        default=None,
-        description="Its arguments. A text is sent unchanged, even if it is not JSON.",
-        examples=[{"query": "cranes"}],
-    )
-    id: Words | None = Field(
-        default=None, description="Its id. Default: generated.", examples=["c1"]
-    )
+    name: Words = Field(examples=["search"])
+    """The tool."""
+    arguments: Value = Field(default=None, examples=[{"query": "cranes"}])
+    """Its arguments. A text is sent unchanged, even if it is not JSON."""
+    id: Words | None = Field(default=None, examples=["c1"])
+    """Its id. Default: generated."""
 
 
 class Reply(Answer):
@@ -153,35 +133,26 @@ class Reply(Answer):
     RULES = (ExclusiveKeys(("return", "raise", "crash", "never"), required=False),)
 
     with_: Value = Field(
-        default=None,
-        key="with",
-        description="The expected request to the model: new `instructions`, `tools` and "
-        "`messages` since the previous turn. Any other request fails the "
-        "case.",
-        examples=[{"messages": [{"role": "user", "content": "Hello."}]}],
+        default=None, key="with", examples=[{"messages": [{"role": "user", "content": "Hello."}]}]
     )
-    text: str = Field(default="", description="The text.", examples=["There are 12."])
+    """The expected request to the model: new `instructions`, `tools` and `messages` since the
+    previous turn. Any other request fails the case."""
+    text: str = Field(default="", examples=["There are 12."])
+    """The text."""
     calls: list[RepliedCall] = Field(
-        default=[],
-        description="The calls of tools.",
-        examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
+        default=[], examples=[[{"name": "search", "arguments": {"query": "cranes"}}]]
     )
-    reasoning: str = Field(
-        default="", description="The reasoning of the model.", examples=["Let me see."]
-    )
-    finish: Literal["stop", "length", "filtered"] = Field(
-        default="stop", description="The reason why the reply ends.", examples=["length"]
-    )
+    """The calls of tools."""
+    reasoning: str = Field(default="", examples=["Let me see."])
+    """The reasoning of the model."""
+    finish: Literal["stop", "length", "filtered"] = Field(default="stop", examples=["length"])
+    """The reason why the reply ends."""
     usage: dict[str, Value] = Field(
-        default={},
-        description="The usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
-        examples=[{"input_tokens": 120, "output_tokens": 8}],
+        default={}, examples=[{"input_tokens": 120, "output_tokens": 8}]
     )
-    provider_parts: dict[str, Value] = Field(
-        default={},
-        description="Data for the provider only, in recorded replies.",
-        examples=[{}],
-    )
+    """The usage: `input_tokens`, `output_tokens`, `cost_usd`, …"""
+    provider_parts: dict[str, Value] = Field(default={}, examples=[{}])
+    """Data for the provider only, in recorded replies."""
 
 
 class Replies(Part):
@@ -191,11 +162,8 @@ class Replies(Part):
     MAIN = "in_order"
     RULES = (ExclusiveKeys(("in_order",)),)
 
-    in_order: list[Reply] = Field(
-        default=[],
-        description="The replies, exactly one for each request.",
-        examples=[[{"text": "There are 12."}]],
-    )
+    in_order: list[Reply] = Field(default=[], examples=[[{"text": "There are 12."}]])
+    """The replies, exactly one for each request."""
 
 
 class CaseDecision(Part):
@@ -203,38 +171,24 @@ class CaseDecision(Part):
 
     NOUN = "a decision"
 
-    after: Duration = Field(
-        default="0s", description="The time since it was requested.", examples=["2d"]
-    )
-    by: User | None = Field(
-        default=None,
-        description="The user who decides. Default: the first one allowed to.",
-        examples=["user:ben"],
-    )
-    choice: Words | None = Field(
-        default=None,
-        description="Id of the choice. May be omitted if there is only one.",
-        examples=["approve"],
-    )
-    edit: dict[str, Value] | None = Field(
-        default=None, description="Changes to the subject.", examples=[{"amount": 1200}]
-    )
-    form: Value = Field(
-        default=None, description="The values of the form.", examples=[{"cost_center": "4711"}]
-    )
-    comment: Words | None = Field(default=None, description="Why.", examples=["too expensive"])
-    value: Value = Field(
-        default=None,
-        description="The result, for the choice `result` of an uncertain step.",
-        examples=[{"id": 7}],
-    )
-    attach: list[Words] = Field(default=[], description="Attached files.", examples=[["quote.pdf"]])
-    refused: Yes | None = Field(
-        default=None,
-        description="Whether the decision must be refused, because the user is not "
-        "allowed to make it.",
-        examples=[True],
-    )
+    after: Duration = Field(default="0s", examples=["2d"])
+    """The time since it was requested."""
+    by: User | None = Field(default=None, examples=["user:ben"])
+    """The user who decides. Default: the first one allowed to."""
+    choice: Words | None = Field(default=None, examples=["approve"])
+    """Id of the choice. May be omitted if there is only one."""
+    edit: dict[str, Value] | None = Field(default=None, examples=[{"amount": 1200}])
+    """Changes to the subject."""
+    form: Value = Field(default=None, examples=[{"cost_center": "4711"}])
+    """The values of the form."""
+    comment: Words | None = Field(default=None, examples=["too expensive"])
+    """Why."""
+    value: Value = Field(default=None, examples=[{"id": 7}])
+    """The result, for the choice `result` of an uncertain step."""
+    attach: list[Words] = Field(default=[], examples=[["quote.pdf"]])
+    """Attached files."""
+    refused: Yes | None = Field(default=None, examples=[True])
+    """Whether the decision must be refused, because the user is not allowed to make it."""
 
 
 class Decisions(CaseDecision):
@@ -243,11 +197,8 @@ class Decisions(CaseDecision):
     NOUN = "a decision"
     MAIN = "in_order"
 
-    in_order: list[CaseDecision] | None = Field(
-        default=None,
-        description="The decisions in order. Each is made once.",
-        examples=[[{"choice": "approve"}]],
-    )
+    in_order: list[CaseDecision] | None = Field(default=None, examples=[[{"choice": "approve"}]])
+    """The decisions in order. Each is made once."""
 
 
 class Sending(Part):
@@ -255,17 +206,16 @@ class Sending(Part):
 
     NOUN = "a signal"
 
-    name: SentSignal = Field(
-        description="Its name, such as `agent.steer` for an agent.", examples=["paid"]
-    )
-    at: Duration = Field(
-        default="0s", description="The time since the start of the execution.", examples=["1h"]
-    )
-    data: Value = Field(
-        default=None, description="The data of the message.", examples=[{"amount": 3}]
-    )
-    key: Value = Field(default=None, description="The key of the message.", examples=["order-7"])
-    by: User | None = Field(default=None, description="The sender.", examples=["user:ana"])
+    name: SentSignal = Field(examples=["paid"])
+    """Its name, such as `agent.steer` for an agent."""
+    at: Duration = Field(default="0s", examples=["1h"])
+    """The time since the start of the execution."""
+    data: Value = Field(default=None, examples=[{"amount": 3}])
+    """The data of the message."""
+    key: Value = Field(default=None, examples=["order-7"])
+    """The key of the message."""
+    by: User | None = Field(default=None, examples=["user:ana"])
+    """The sender."""
 
 
 class Cancelling(Part):
@@ -274,14 +224,14 @@ class Cancelling(Part):
     NOUN = "'cancel'"
     MAIN = "at"
 
-    at: Duration = Field(
-        default="0s", description="The time since the start of the execution.", examples=["1h"]
-    )
-    reason: str = Field(default="", description="Why.", examples=["not needed"])
-    by: User | None = Field(default=None, description="Who.", examples=["user:ana"])
-    now: bool = Field(
-        default=False, description="Whether to skip `finally` and compensation.", examples=[True]
-    )
+    at: Duration = Field(default="0s", examples=["1h"])
+    """The time since the start of the execution."""
+    reason: str = Field(default="", examples=["not needed"])
+    """Why."""
+    by: User | None = Field(default=None, examples=["user:ana"])
+    """Who."""
+    now: bool = Field(default=False, examples=[True])
+    """Whether to skip `finally` and compensation."""
 
 
 class Operating(Part):
@@ -290,81 +240,52 @@ class Operating(Part):
     NOUN = "an intervention"
     RULES = (ExclusiveKeys(("retry", "fork"), required=False),)
 
-    at: Duration = Field(
-        default="0s", description="The time since the start of the execution.", examples=["1h"]
-    )
-    retry: Words | None = Field(
-        default=None, description="Address of the step to restart.", examples=["book"]
-    )
-    fork: Words | None = Field(
-        default=None,
-        description="Address of the step that is held until then and started.",
-        examples=["book"],
-    )
-    set: dict[str, Value] = Field(
-        default={}, description="State to write.", examples=[{"limit": 100}]
-    )
-    by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
+    at: Duration = Field(default="0s", examples=["1h"])
+    """The time since the start of the execution."""
+    retry: Words | None = Field(default=None, examples=["book"])
+    """Address of the step to restart."""
+    fork: Words | None = Field(default=None, examples=["book"])
+    """Address of the step that is held until then and started."""
+    set: dict[str, Value] = Field(default={}, examples=[{"limit": 100}])
+    """State to write."""
+    by: User | None = Field(default=None, examples=["user:ops"])
+    """Who."""
 
 
 class Case(ExpectingCase):
     """One execution of the flow, with all scripted results."""
 
-    groups: dict[str, list[User]] = Field(
-        default={},
-        description="The groups of users, in addition to those of the file.",
-        examples=[{"managers": ["user:ben"]}],
-    )
-    by: User = Field(
-        default="user:test", description="The user who starts the execution.", examples=["user:ana"]
-    )
-    id: Words | None = Field(default=None, description="Id of the execution.", examples=["order-7"])
-    at: Time = Field(
-        default="2026-01-05T09:00:00Z",
-        description="The time of the start.",
-        examples=["2026-03-01T12:00:00Z"],
-    )
-    labels: dict[str, Words] = Field(
-        default={}, description="Its labels.", examples=[{"team": "sales"}]
-    )
-    tools: dict[str, Script] = Field(
-        default={},
-        description=(
-            "Results of calls, by the name of the tool, the id of the step, its address, "
-            "or `STEP/compensate`. The most specific entry applies."
-        ),
-        examples=[{"mail": {"return": None}}],
-    )
+    groups: dict[str, list[User]] = Field(default={}, examples=[{"managers": ["user:ben"]}])
+    """The groups of users, in addition to those of the file."""
+    by: User = Field(default="user:test", examples=["user:ana"])
+    """The user who starts the execution."""
+    id: Words | None = Field(default=None, examples=["order-7"])
+    """Id of the execution."""
+    at: Time = Field(default="2026-01-05T09:00:00Z", examples=["2026-03-01T12:00:00Z"])
+    """The time of the start."""
+    labels: dict[str, Words] = Field(default={}, examples=[{"team": "sales"}])
+    """Its labels."""
+    tools: dict[str, Script] = Field(default={}, examples=[{"mail": {"return": None}}])
+    """Results of calls, by the name of the tool, the id of the step, its address, or
+    `STEP/compensate`. The most specific entry applies."""
     agents: dict[str, Replies] = Field(
         default={},
-        description=(
-            "Replies of the models of agents, in order, by the name of the agent or the "
-            "address of its turns. The number of requests must match."
-        ),
         examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
+    """Replies of the models of agents, in order, by the name of the agent or the address of its
+    turns. The number of requests must match."""
     approvals: dict[str, Decisions] = Field(
-        default={},
-        description="Decisions, by the id of the step or its address.",
-        examples=[{"manager": {"choice": "approve"}}],
+        default={}, examples=[{"manager": {"choice": "approve"}}]
     )
-    signals: list[Sending] = Field(
-        default=[], description="Signals from outside.", examples=[[{"name": "paid"}]]
-    )
-    cancel: Cancelling | None = Field(
-        default=None, description="A cancellation of the execution.", examples=["1h"]
-    )
-    operator: list[Operating] = Field(
-        default=[],
-        description="Interventions of an operator.",
-        examples=[[{"at": "1h", "retry": "book"}]],
-    )
-    until: Duration | None = Field(
-        default=None,
-        description="The time since the start of the execution at which the case ends if "
-        "it still waits.",
-        examples=["3d"],
-    )
+    """Decisions, by the id of the step or its address."""
+    signals: list[Sending] = Field(default=[], examples=[[{"name": "paid"}]])
+    """Signals from outside."""
+    cancel: Cancelling | None = Field(default=None, examples=["1h"])
+    """A cancellation of the execution."""
+    operator: list[Operating] = Field(default=[], examples=[[{"at": "1h", "retry": "book"}]])
+    """Interventions of an operator."""
+    until: Duration | None = Field(default=None, examples=["3d"])
+    """The time since the start of the execution at which the case ends if it still waits."""
 
 
 class CaseFile(Part):
@@ -372,17 +293,9 @@ class CaseFile(Part):
 
     NOUN = "a file of test cases"
 
-    flow: Words | None = Field(
-        default=None,
-        description="Path of the flow, relative to this file. Default: `NAME.yaml` for "
-        "`NAME.test.yaml`.",
-        examples=["./expense.yaml"],
-    )
-    groups: dict[str, list[User]] = Field(
-        default={},
-        description="The groups of users, as in the settings of the host.",
-        examples=[{"managers": ["user:ben"]}],
-    )
-    cases: list[Case] = Field(
-        min_length=1, description="The cases.", examples=[[{"name": "it works"}]]
-    )
+    flow: Words | None = Field(default=None, examples=["./expense.yaml"])
+    """Path of the flow, relative to this file. Default: `NAME.yaml` for `NAME.test.yaml`."""
+    groups: dict[str, list[User]] = Field(default={}, examples=[{"managers": ["user:ben"]}])
+    """The groups of users, as in the settings of the host."""
+    cases: list[Case] = Field(min_length=1, examples=[[{"name": "it works"}]])
+    """The cases."""

@@ -35,10 +35,8 @@ class Output(Part):
     NOUN = "an output"
     MAIN = "value"
 
-    value: Value = Field(
-        description="The value, evaluated when the execution succeeds.",
-        examples=["${{ steps.greet.output }}"],
-    )
+    value: Value = Field(examples=["${{ steps.greet.output }}"])
+    """The value, evaluated when the execution succeeds."""
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -52,23 +50,16 @@ class Secret(Part):
     NOUN = "a secret"
     RULES = (ExclusiveKeys(("env", "file", "keyring", "vault")),)
 
-    env: Text | None = Field(
-        default=None, description="An environment variable of the process.", examples=["API_KEY"]
-    )
-    file: Text | None = Field(
-        default=None, description="A file that contains the value.", examples=["/run/secrets/cert"]
-    )
-    keyring: Text | None = Field(
-        default=None, description="An entry of the system's keyring.", examples=["app/db"]
-    )
-    vault: Text | None = Field(
-        default=None, description="An entry of a vault.", examples=["kv/app#token"]
-    )
-    in_files: Literal["mask"] | None = Field(
-        default=None,
-        description="Whether kept files that contain it are masked. By default they are refused.",
-        examples=["mask"],
-    )
+    env: Text | None = Field(default=None, examples=["API_KEY"])
+    """An environment variable of the process."""
+    file: Text | None = Field(default=None, examples=["/run/secrets/cert"])
+    """A file that contains the value."""
+    keyring: Text | None = Field(default=None, examples=["app/db"])
+    """An entry of the system's keyring."""
+    vault: Text | None = Field(default=None, examples=["kv/app#token"])
+    """An entry of a vault."""
+    in_files: Literal["mask"] | None = Field(default=None, examples=["mask"])
+    """Whether kept files that contain it are masked. By default they are refused."""
 
 
 class Signal(Part):
@@ -76,16 +67,12 @@ class Signal(Part):
 
     NOUN = "a signal"
 
-    key: Template | None = Field(
-        default=None,
-        description="The key that selects the waits of this flow.",
-        examples=["${{ inputs.order }}"],
-    )
+    key: Template | None = Field(default=None, examples=["${{ inputs.order }}"])
+    """The key that selects the waits of this flow."""
     data: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the message.",
-        examples=[{"type": "object", "properties": {"amount": {"type": "number"}}}],
+        default=None, examples=[{"type": "object", "properties": {"amount": {"type": "number"}}}]
     )
+    """JSON Schema of the message."""
 
 
 class Defaults(Part):
@@ -93,33 +80,20 @@ class Defaults(Part):
 
     NOUN = "'defaults'"
 
-    model: ModelName | None = Field(
-        default=None, description="The model of agents.", examples=["openai/gpt-4o"]
-    )
-    in_: EnvironmentUse = Field(
-        default=None, key="in", description="The environment for `run`.", examples=["host"]
-    )
-    map_concurrency: PositiveOrExpression | None = Field(
-        default=None, description="How many items of a map run at once. Default: 8.", examples=[4]
-    )
-    effect: Effect | None = Field(
-        default=None,
-        description="The effect of steps, in place of the default of their action.",
-        examples=["idempotent"],
-    )
-    on_crash: OnCrash | None = Field(
-        default=None,
-        description="The treatment of uncertain steps. Default: `ask`.",
-        examples=["retry"],
-    )
-    retry: Retry | None = Field(
-        default=None,
-        description="Retries of actions that make calls, where the effect is not `once`.",
-        examples=[{"attempts": 5}],
-    )
-    timeout: DurationOrExpression | None = Field(
-        default=None, description="The time limit of actions that make calls.", examples=["1m"]
-    )
+    model: ModelName | None = Field(default=None, examples=["openai/gpt-4o"])
+    """The model of agents."""
+    in_: EnvironmentUse = Field(default=None, key="in", examples=["host"])
+    """The environment for `run`."""
+    map_concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])
+    """How many items of a map run at once. Default: 8."""
+    effect: Effect | None = Field(default=None, examples=["idempotent"])
+    """The effect of steps, in place of the default of their action."""
+    on_crash: OnCrash | None = Field(default=None, examples=["retry"])
+    """The treatment of uncertain steps. Default: `ask`."""
+    retry: Retry | None = Field(default=None, examples=[{"attempts": 5}])
+    """Retries of actions that make calls, where the effect is not `once`."""
+    timeout: DurationOrExpression | None = Field(default=None, examples=["1m"])
+    """The time limit of actions that make calls."""
 
 
 class Concurrency(Part):
@@ -127,21 +101,13 @@ class Concurrency(Part):
 
     NOUN = "'concurrency'"
 
-    key: Template | None = Field(
-        default=None,
-        description="The key of the executions that count together. Default: all "
-        "executions of the flow.",
-        examples=["${{ inputs.repo }}"],
-    )
-    max: Positive = Field(
-        default=1, description="How many may be open at once, including waiting ones.", examples=[3]
-    )
-    then: Literal["queue", "reject", "cancel"] = Field(
-        default="queue",
-        description="The treatment of a further execution: it waits, it is refused, or "
-        "the oldest one is cancelled.",
-        examples=["reject"],
-    )
+    key: Template | None = Field(default=None, examples=["${{ inputs.repo }}"])
+    """The key of the executions that count together. Default: all executions of the flow."""
+    max: Positive = Field(default=1, examples=[3])
+    """How many may be open at once, including waiting ones."""
+    then: Literal["queue", "reject", "cancel"] = Field(default="queue", examples=["reject"])
+    """The treatment of a further execution: it waits, it is refused, or the oldest one is
+    cancelled."""
 
 
 class EndNotice(Part):
@@ -150,15 +116,12 @@ class EndNotice(Part):
     NOUN = "an entry of 'notify'"
     MAIN = "tool"
 
-    tool: ToolName = Field(
-        description="The tool. It receives the argument `execution`.", examples=["hook"]
-    )
+    tool: ToolName = Field(examples=["hook"])
+    """The tool. It receives the argument `execution`."""
     on: list[Literal["succeeded", "failed", "cancelled"]] = Field(
-        default=["succeeded", "failed", "cancelled"],
-        min_length=1,
-        description="The outcomes that it is called for. Default: all.",
-        examples=[["failed"]],
+        default=["succeeded", "failed", "cancelled"], min_length=1, examples=[["failed"]]
     )
+    """The outcomes that it is called for. Default: all."""
 
 
 class Start(Part):
@@ -169,38 +132,21 @@ class Start(Part):
     OF_SCHEDULE: ClassVar[tuple[str, ...]] = ("timezone", "missed", "jitter")
     RULES_AS_SCHEMA = ({"dependentRequired": {key: ["schedule"] for key in OF_SCHEDULE}},)
 
-    signal: SignalName | None = Field(
-        default=None,
-        description="The signal that starts an execution if none with its key is open.",
-        examples=["placed"],
-    )
-    schedule: Text | None = Field(
-        default=None,
-        description="When executions start: minute, hour, day of month, month and day of week, as "
-        "in cron.",
-        examples=["0 9 * * 1-5"],
-    )
-    timezone: Text = Field(
-        default="UTC", description="The time zone of the schedule.", examples=["Europe/Berlin"]
-    )
-    missed: Literal["once", "skip"] = Field(
-        default="once",
-        description="The treatment of times at which nothing could start: one execution for the "
-        "last of them, or none.",
-        examples=["skip"],
-    )
-    jitter: Duration = Field(
-        default="0s",
-        description="Each execution starts up to this much later, to spread the load.",
-        examples=["5m"],
-    )
+    signal: SignalName | None = Field(default=None, examples=["placed"])
+    """The signal that starts an execution if none with its key is open."""
+    schedule: Text | None = Field(default=None, examples=["0 9 * * 1-5"])
+    """When executions start: minute, hour, day of month, month and day of week, as in cron."""
+    timezone: Text = Field(default="UTC", examples=["Europe/Berlin"])
+    """The time zone of the schedule."""
+    missed: Literal["once", "skip"] = Field(default="once", examples=["skip"])
+    """The treatment of times at which nothing could start: one execution for the last of them, or
+    none."""
+    jitter: Duration = Field(default="0s", examples=["5m"])
+    """Each execution starts up to this much later, to spread the load."""
     with_: dict[Id, Value] = Field(
-        default={},
-        key="with",
-        description="The inputs. Expressions see `signal` (not with `schedule`), `now` and "
-        "`execution`.",
-        examples=[{"order": "${{ signal.key }}"}],
+        default={}, key="with", examples=[{"order": "${{ signal.key }}"}]
     )
+    """The inputs. Expressions see `signal` (not with `schedule`), `now` and `execution`."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -217,44 +163,23 @@ class Limits(Part):
 
     NOUN = "'limits'"
 
-    activations: Positive = Field(
-        default=1000,
-        description="Entries into one step of one scope without a wait in between.",
-        examples=[5000],
-    )
-    steps: Positive = Field(
-        default=10000,
-        description="Activations, except those inside map items and `finally`, plus "
-        "consecutive loop rounds that make no call and do not wait. A flow "
-        "generated by a step kind is counted separately, and as one step "
-        "here.",
-        examples=[500],
-    )
-    duration: DurationOrNone = Field(
-        default="none",
-        description="The maximum duration of the execution, including waits.",
-        examples=["30d"],
-    )
-    depth: Depth = Field(default=8, description="The maximum nesting of subflows.", examples=[3])
-    stored: Size = Field(
-        default=1024**3,
-        description="The maximum size of the journal: inputs, results, errors, signals and "
-        "decisions. Files that steps keep do not count. For subflows, that of the "
-        "flow that was started applies.",
-        examples=["100MB"],
-    )
-    finally_: Duration = Field(
-        default="5m",
-        key="finally",
-        description="The maximum duration of `finally`.",
-        examples=["1m"],
-    )
-    idle: Duration = Field(
-        default="0s",
-        description="How long triggers keep the execution open after each time its last "
-        "branch ended.",
-        examples=["1h"],
-    )
+    activations: Positive = Field(default=1000, examples=[5000])
+    """Entries into one step of one scope without a wait in between."""
+    steps: Positive = Field(default=10000, examples=[500])
+    """Activations, except those inside map items and `finally`, plus consecutive loop rounds that
+    make no call and do not wait. A flow generated by a step kind is counted separately, and as one
+    step here."""
+    duration: DurationOrNone = Field(default="none", examples=["30d"])
+    """The maximum duration of the execution, including waits."""
+    depth: Depth = Field(default=8, examples=[3])
+    """The maximum nesting of subflows."""
+    stored: Size = Field(default=1024**3, examples=["100MB"])
+    """The maximum size of the journal: inputs, results, errors, signals and decisions. Files that
+    steps keep do not count. For subflows, that of the flow that was started applies."""
+    finally_: Duration = Field(default="5m", key="finally", examples=["1m"])
+    """The maximum duration of `finally`."""
+    idle: Duration = Field(default="0s", examples=["1h"])
+    """How long triggers keep the execution open after each time its last branch ended."""
 
 
 # Rules that decide about calls without an approver (docs/language.md: Policies).
@@ -266,31 +191,20 @@ class Policy(Part):
     NOUN = "a policy"
     RULES = (ExclusiveKeys(("allow", "ask", "deny")),)
 
-    allow: Text | None = Field(
-        default=None,
-        description="Tools that are called without approval: a glob.",
-        examples=["github.get_*"],
-    )
-    ask: Text | None = Field(
-        default=None, description="Tools that require approval: a glob.", examples=["github.*"]
-    )
-    deny: Text | None = Field(
-        default=None, description="Tools that are denied: a glob.", examples=["shell:*"]
-    )
-    agent: Text | None = Field(
-        default=None, description="Only for calls by this agent: a glob.", examples=["triage"]
-    )
-    effect: Effect | None = Field(
-        default=None, description="Only for calls with this effect.", examples=["once"]
-    )
-    environment: Text | None = Field(
-        default=None, description="Only for calls that use this environment.", examples=["prod_*"]
-    )
-    when: Condition | None = Field(
-        default=None,
-        description="A condition on the arguments.",
-        examples=["${{ args.amount > 100 }}"],
-    )
+    allow: Text | None = Field(default=None, examples=["github.get_*"])
+    """Tools that are called without approval: a glob."""
+    ask: Text | None = Field(default=None, examples=["github.*"])
+    """Tools that require approval: a glob."""
+    deny: Text | None = Field(default=None, examples=["shell:*"])
+    """Tools that are denied: a glob."""
+    agent: Text | None = Field(default=None, examples=["triage"])
+    """Only for calls by this agent: a glob."""
+    effect: Effect | None = Field(default=None, examples=["once"])
+    """Only for calls with this effect."""
+    environment: Text | None = Field(default=None, examples=["prod_*"])
+    """Only for calls that use this environment."""
+    when: Condition | None = Field(default=None, examples=["${{ args.amount > 100 }}"])
+    """A condition on the arguments."""
 
     @property
     def verdict(self) -> tuple[str, str]:
@@ -307,7 +221,5 @@ class PolicyFile(Part):
 
     NOUN = "a policy file"
 
-    policies: list[Policy] = Field(
-        description="Rules for the tool calls of all flows.",
-        examples=[[{"deny": "shell:*"}]],
-    )
+    policies: list[Policy] = Field(examples=[[{"deny": "shell:*"}]])
+    """Rules for the tool calls of all flows."""

@@ -23,11 +23,8 @@ Share = Annotated[
 class EvalCase(ExpectingCase):
     """One case of an evaluation. Each variant runs it `repeat` times."""
 
-    expected: Value = Field(
-        default=None,
-        description="The reference answer, for the judge.",
-        examples=["18"],
-    )
+    expected: Value = Field(default=None, examples=["18"])
+    """The reference answer, for the judge."""
 
 
 class Rows(Part):
@@ -36,27 +33,16 @@ class Rows(Part):
     NOUN = "'data'"
     MAIN = "file"
 
-    file: Words = Field(
-        description="A JSONL or CSV file, relative to this one. CSV needs a line with the names of "
-        "the columns.",
-        examples=["questions.jsonl"],
-    )
-    inputs: dict[str, Words] | None = Field(
-        default=None,
-        description="Input of the flow → column. Default: the columns with names of inputs.",
-        examples=[{"question": "question"}],
-    )
-    expected: Words | None = Field(
-        default=None, description="The column with the reference answer.", examples=["answer"]
-    )
-    name: Words | None = Field(
-        default=None,
-        description="The column with the names of the cases. Default: file and line.",
-        examples=["id"],
-    )
-    limit: Positive | None = Field(
-        default=None, description="How many rows are read, from the top.", examples=[50]
-    )
+    file: Words = Field(examples=["questions.jsonl"])
+    """A JSONL or CSV file, relative to this one. CSV needs a line with the names of the columns."""
+    inputs: dict[str, Words] | None = Field(default=None, examples=[{"question": "question"}])
+    """Input of the flow → column. Default: the columns with names of inputs."""
+    expected: Words | None = Field(default=None, examples=["answer"])
+    """The column with the reference answer."""
+    name: Words | None = Field(default=None, examples=["id"])
+    """The column with the names of the cases. Default: file and line."""
+    limit: Positive | None = Field(default=None, examples=[50])
+    """How many rows are read, from the top."""
 
 
 class Variant(Part):
@@ -65,17 +51,12 @@ class Variant(Part):
     NOUN = "a variant"
     NAMED = "name"
 
-    name: Words = Field(description="Its name in the results.", examples=["small"])
-    model: ModelName | None = Field(
-        default=None,
-        description="The model of every agent, as with `flowengine run --model`.",
-        examples=["openai/gpt-5-mini"],
-    )
-    flow: Words | None = Field(
-        default=None,
-        description="Path of the flow, relative to this file. Default: `flow` of the evaluation.",
-        examples=["./shorter.yaml"],
-    )
+    name: Words = Field(examples=["small"])
+    """Its name in the results."""
+    model: ModelName | None = Field(default=None, examples=["openai/gpt-5-mini"])
+    """The model of every agent, as with `flowengine run --model`."""
+    flow: Words | None = Field(default=None, examples=["./shorter.yaml"])
+    """Path of the flow, relative to this file. Default: `flow` of the evaluation."""
 
 
 class EvalBudget(Part):
@@ -83,12 +64,10 @@ class EvalBudget(Part):
 
     NOUN = "'budget'"
 
-    cost_usd: Amount | None = Field(
-        default=None, description="The cost of all model calls, in US dollars.", examples=[5]
-    )
-    tokens: Positive | None = Field(
-        default=None, description="The tokens of all model calls.", examples=[200000]
-    )
+    cost_usd: Amount | None = Field(default=None, examples=[5])
+    """The cost of all model calls, in US dollars."""
+    tokens: Positive | None = Field(default=None, examples=[200000])
+    """The tokens of all model calls."""
 
 
 class EvalFile(Part):
@@ -96,43 +75,27 @@ class EvalFile(Part):
 
     NOUN = "an evaluation"
 
-    flow: Words | None = Field(
-        default=None,
-        description="Path of the flow, relative to this file. Default: `NAME.yaml` for "
-        "`NAME.eval.yaml`.",
-        examples=["./support.yaml"],
-    )
-    judge: Words | None = Field(
-        default=None,
-        description="Path of a flow that judges each result, relative to this file. Each of its "
-        "outputs is a verdict: true or false, a number from 0 to 1, or `{passed, score, reason}`.",
-        examples=["./judge.yaml"],
-    )
+    flow: Words | None = Field(default=None, examples=["./support.yaml"])
+    """Path of the flow, relative to this file. Default: `NAME.yaml` for `NAME.eval.yaml`."""
+    judge: Words | None = Field(default=None, examples=["./judge.yaml"])
+    """Path of a flow that judges each result, relative to this file. Each of its outputs is a
+    verdict: true or false, a number from 0 to 1, or `{passed, score, reason}`."""
     variants: list[Variant] = Field(
-        default=[],
-        description="The variants. The first is the baseline. Default: the unchanged flow.",
-        examples=[[{"name": "small", "model": "openai/gpt-5-mini"}]],
+        default=[], examples=[[{"name": "small", "model": "openai/gpt-5-mini"}]]
     )
-    cases: list[EvalCase] = Field(
-        default=[], description="The cases.", examples=[[{"name": "it works"}]]
-    )
-    data: Rows | None = Field(
-        default=None, description="Further cases from a file.", examples=["questions.jsonl"]
-    )
-    repeat: Positive = Field(
-        default=1, description="How often each variant runs each case.", examples=[5]
-    )
-    concurrency: Positive = Field(
-        default=4, description="How many trials run at once.", examples=[8]
-    )
-    budget: EvalBudget | None = Field(
-        default=None,
-        description="When no further trial begins.",
-        examples=[{"cost_usd": 5}],
-    )
+    """The variants. The first is the baseline. Default: the unchanged flow."""
+    cases: list[EvalCase] = Field(default=[], examples=[[{"name": "it works"}]])
+    """The cases."""
+    data: Rows | None = Field(default=None, examples=["questions.jsonl"])
+    """Further cases from a file."""
+    repeat: Positive = Field(default=1, examples=[5])
+    """How often each variant runs each case."""
+    concurrency: Positive = Field(default=4, examples=[8])
+    """How many trials run at once."""
+    budget: EvalBudget | None = Field(default=None, examples=[{"cost_usd": 5}])
+    """When no further trial begins."""
     require: dict[str, Share] = Field(
-        default={"passed": 1.0},
-        description="The minimum for every variant: the share of trials that have `passed`, and "
-        "the mean of each verdict by name. Otherwise the exit code is 1.",
-        examples=[{"passed": 0.9, "polite": 0.8}],
+        default={"passed": 1.0}, examples=[{"passed": 0.9, "polite": 0.8}]
     )
+    """The minimum for every variant: the share of trials that have `passed`, and the mean of each
+    verdict by name. Otherwise the exit code is 1."""

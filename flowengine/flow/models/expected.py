@@ -23,14 +23,14 @@ class ExpectedError(Part):
     NOUN = "an error"
     MAIN = "type"
 
-    type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
-    message: Words | None = Field(
-        default=None, description="A substring of its message.", examples=["was rejected"]
-    )
-    step: Words | None = Field(
-        default=None, description="Address of the step that raised it.", examples=["book"]
-    )
-    data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
+    type: Words | None = Field(default=None, examples=["Rejected"])
+    """Its type."""
+    message: Words | None = Field(default=None, examples=["was rejected"])
+    """A substring of its message."""
+    step: Words | None = Field(default=None, examples=["book"])
+    """Address of the step that raised it."""
+    data: Value = Field(default=None, examples=[{"status": 503}])
+    """Its data."""
 
 
 class ExpectedStep(Part):
@@ -39,9 +39,12 @@ class ExpectedStep(Part):
     NOUN = "a step"
     MAIN = "status"
 
-    status: Words | None = Field(default=None, description="Its status.", examples=["skipped"])
-    outcome: Words | None = Field(default=None, description="Its outcome.", examples=["approve"])
-    output: Value = Field(default=None, description="Its output.", examples=[{"id": 7}])
+    status: Words | None = Field(default=None, examples=["skipped"])
+    """Its status."""
+    outcome: Words | None = Field(default=None, examples=["approve"])
+    """Its outcome."""
+    output: Value = Field(default=None, examples=[{"id": 7}])
+    """Its output."""
 
 
 class ExpectedCall(Part):
@@ -50,13 +53,10 @@ class ExpectedCall(Part):
     NOUN = "a call"
     MAIN = "name"
 
-    name: Words = Field(
-        description="The name that the model is offered, such as `transfer_to_billing`.",
-        examples=["search"],
-    )
-    with_: dict[str, Value] | None = Field(
-        default=None, key="with", description="Its arguments.", examples=[{"words": "cranes"}]
-    )
+    name: Words = Field(examples=["search"])
+    """The name that the model is offered, such as `transfer_to_billing`."""
+    with_: dict[str, Value] | None = Field(default=None, key="with", examples=[{"words": "cranes"}])
+    """Its arguments."""
 
 
 class ExpectedCalls(Part):
@@ -66,17 +66,12 @@ class ExpectedCalls(Part):
     MAIN = "exactly"
     RULES = (ExclusiveKeys(("exactly", "in_any_order", "including")),)
 
-    exactly: list[ExpectedCall] | None = Field(
-        default=None, description="All calls, in this order.", examples=[["search", "answer"]]
-    )
-    in_any_order: list[ExpectedCall] | None = Field(
-        default=None, description="All calls, in any order.", examples=[["search", "answer"]]
-    )
-    including: list[ExpectedCall] | None = Field(
-        default=None,
-        description="Calls in this order, with other calls before, between and after them.",
-        examples=[["search"]],
-    )
+    exactly: list[ExpectedCall] | None = Field(default=None, examples=[["search", "answer"]])
+    """All calls, in this order."""
+    in_any_order: list[ExpectedCall] | None = Field(default=None, examples=[["search", "answer"]])
+    """All calls, in any order."""
+    including: list[ExpectedCall] | None = Field(default=None, examples=[["search"]])
+    """Calls in this order, with other calls before, between and after them."""
 
 
 class Expected(Part):
@@ -84,53 +79,30 @@ class Expected(Part):
 
     NOUN = "'expect'"
 
-    status: Status | None = Field(
-        default=None,
-        description=(
-            "Default: `failed` with `error`, `waiting` with `waits`, otherwise "
-            "`succeeded`. With `waiting`, time advances only to the end of the script, "
-            "or to `until`."
-        ),
-        examples=["succeeded"],
-    )
-    path: list[Words] | None = Field(
-        default=None,
-        description=(
-            "The steps in the order in which they start: only those of the flow itself, "
-            "or all if an address such as `each[a]/check` is among them. Skipped steps "
-            "are omitted."
-        ),
-        examples=[["route", "book"]],
-    )
-    steps: dict[str, ExpectedStep] | None = Field(
-        default=None,
-        description="How steps ended, by address: a status, or `{status, outcome, output}`.",
-        examples=[{"notify": "skipped"}],
-    )
-    outputs: dict[str, Value] | None = Field(
-        default=None, description="Outputs by name.", examples=[{"booked": True}]
-    )
+    status: Status | None = Field(default=None, examples=["succeeded"])
+    """Default: `failed` with `error`, `waiting` with `waits`, otherwise `succeeded`. With
+    `waiting`, time advances only to the end of the script, or to `until`."""
+    path: list[Words] | None = Field(default=None, examples=[["route", "book"]])
+    """The steps in the order in which they start: only those of the flow itself, or all if an
+    address such as `each[a]/check` is among them. Skipped steps are omitted."""
+    steps: dict[str, ExpectedStep] | None = Field(default=None, examples=[{"notify": "skipped"}])
+    """How steps ended, by address: a status, or `{status, outcome, output}`."""
+    outputs: dict[str, Value] | None = Field(default=None, examples=[{"booked": True}])
+    """Outputs by name."""
     matches: dict[str, dict[str, Value]] | None = Field(
-        default=None,
-        description="JSON Schemas of outputs, by name.",
-        examples=[{"answer": {"type": "string", "maxLength": 200}}],
+        default=None, examples=[{"answer": {"type": "string", "maxLength": 200}}]
     )
+    """JSON Schemas of outputs, by name."""
     calls: ExpectedCalls | None = Field(
-        default=None,
-        description=(
-            "The calls that models request: a list, or `{in_any_order}` or `{including}` with one."
-        ),
-        examples=[["search", {"name": "refund", "with": {"order": 7}}]],
+        default=None, examples=[["search", {"name": "refund", "with": {"order": 7}}]]
     )
-    error: ExpectedError | None = Field(
-        default=None, description="The error.", examples=["Rejected"]
-    )
-    state: dict[str, Value] | None = Field(
-        default=None, description="State at the end, by key.", examples=[{"count": 3}]
-    )
-    waits: list[Words] | None = Field(
-        default=None, description="Addresses of the waiting steps.", examples=[["manager"]]
-    )
+    """The calls that models request: a list, or `{in_any_order}` or `{including}` with one."""
+    error: ExpectedError | None = Field(default=None, examples=["Rejected"])
+    """The error."""
+    state: dict[str, Value] | None = Field(default=None, examples=[{"count": 3}])
+    """State at the end, by key."""
+    waits: list[Words] | None = Field(default=None, examples=[["manager"]])
+    """Addresses of the waiting steps."""
 
 
 class ExpectingCase(Part):
@@ -139,15 +111,12 @@ class ExpectingCase(Part):
     NOUN = "a case"
     NAMED = "name"
 
-    name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
-    inputs: dict[str, Value] = Field(
-        default={}, description="Inputs of the flow.", examples=[{"name": "Ada"}]
-    )
-    expect: Expected = Field(
-        default=Expected(),
-        description="The expected result. Default: the execution succeeds.",
-        examples=[{"path": ["route", "book"]}],
-    )
+    name: Words = Field(examples=["edited and approved"])
+    """The purpose of the case."""
+    inputs: dict[str, Value] = Field(default={}, examples=[{"name": "Ada"}])
+    """Inputs of the flow."""
+    expect: Expected = Field(default=Expected(), examples=[{"path": ["route", "book"]}])
+    """The expected result. Default: the execution succeeds."""
 
     @property
     def expected_status(self) -> str:

@@ -93,30 +93,16 @@ class SharedBudget(Part):
     NOUN = "an entry of 'shared'"
     RULES_AS_SCHEMA = ({"anyOf": [{"required": [key]} for key in COUNTED]},)
 
-    key: Template = Field(
-        description="The name of the budget, such as that of a user or a team.",
-        examples=["user:${{ inputs.user }}"],
-    )
-    period: Literal["day", "month"] | None = Field(
-        default=None,
-        description="The period of time, in UTC, that the limits apply to. Default: all time.",
-        examples=["day"],
-    )
-    tool_calls: Positive | None = Field(
-        default=None,
-        description="The maximum number of tool calls and program runs. Each attempt counts.",
-        examples=[300],
-    )
-    tokens: Positive | None = Field(
-        default=None,
-        description="The maximum number of tokens of all models together.",
-        examples=[200000],
-    )
-    cost_usd: Amount | None = Field(
-        default=None,
-        description="The maximum cost of all models together, in US dollars.",
-        examples=[5],
-    )
+    key: Template = Field(examples=["user:${{ inputs.user }}"])
+    """The name of the budget, such as that of a user or a team."""
+    period: Literal["day", "month"] | None = Field(default=None, examples=["day"])
+    """The period of time, in UTC, that the limits apply to. Default: all time."""
+    tool_calls: Positive | None = Field(default=None, examples=[300])
+    """The maximum number of tool calls and program runs. Each attempt counts."""
+    tokens: Positive | None = Field(default=None, examples=[200000])
+    """The maximum number of tokens of all models together."""
+    cost_usd: Amount | None = Field(default=None, examples=[5])
+    """The maximum cost of all models together, in US dollars."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -143,46 +129,26 @@ class Budget(Part):
         },
     )
 
-    tool_calls: Positive | None = Field(
-        default=None,
-        description="The maximum number of tool calls and program runs. Each attempt counts.",
-        examples=[300],
-    )
-    wall_time: PositiveDuration | None = Field(
-        default=None, description="The maximum running time, without waits.", examples=["2h"]
-    )
-    tokens: Positive | None = Field(
-        default=None,
-        description="The maximum number of tokens of all models together.",
-        examples=[200000],
-    )
-    cost_usd: Amount | None = Field(
-        default=None,
-        description="The maximum cost of all models together, in US dollars.",
-        examples=[5],
-    )
-    fallback_at: Percent | None = Field(
-        default=None,
-        description="The fraction of `tokens` or `cost_usd` from which cheaper models are used.",
-        examples=["80%"],
-    )
-    then: Literal["stop", "ask"] = Field(
-        default="stop",
-        description="The effect of an exhausted budget: the error `BudgetExceeded`, or a "
-        "request to raise it.",
-        examples=["ask"],
-    )
-    assignees: Assignees | None = Field(
-        default=None,
-        description="Users and groups that may raise it. Default: anyone.",
-        examples=[["group:finance"]],
-    )
+    tool_calls: Positive | None = Field(default=None, examples=[300])
+    """The maximum number of tool calls and program runs. Each attempt counts."""
+    wall_time: PositiveDuration | None = Field(default=None, examples=["2h"])
+    """The maximum running time, without waits."""
+    tokens: Positive | None = Field(default=None, examples=[200000])
+    """The maximum number of tokens of all models together."""
+    cost_usd: Amount | None = Field(default=None, examples=[5])
+    """The maximum cost of all models together, in US dollars."""
+    fallback_at: Percent | None = Field(default=None, examples=["80%"])
+    """The fraction of `tokens` or `cost_usd` from which cheaper models are used."""
+    then: Literal["stop", "ask"] = Field(default="stop", examples=["ask"])
+    """The effect of an exhausted budget: the error `BudgetExceeded`, or a request to raise it."""
+    assignees: Assignees | None = Field(default=None, examples=[["group:finance"]])
+    """Users and groups that may raise it. Default: anyone."""
     shared: list[SharedBudget] = Field(
         default=[],
         min_length=1,
-        description="Budgets that the execution uses together with others.",
         examples=[[{"key": "user:${{ inputs.user }}", "period": "day", "cost_usd": 5}]],
     )
+    """Budgets that the execution uses together with others."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -201,57 +167,43 @@ class Budget(Part):
 
 Inputs = Annotated[
     dict[Id, Schema],
-    Field(
-        default={},
-        description="The arguments, each a JSON Schema.",
-        examples=[{"name": {"type": "string", "default": "world"}}],
-    ),
+    Field(default={}, examples=[{"name": {"type": "string", "default": "world"}}]),
 ]
+"""The arguments, each a JSON Schema."""
 Outputs = Annotated[
     dict[Id, Output],
-    Field(
-        default={},
-        description="The results.",
-        examples=[{"message": "${{ steps.greet.output }}"}],
-    ),
+    Field(default={}, examples=[{"message": "${{ steps.greet.output }}"}]),
 ]
+"""The results."""
 StateKeys = Annotated[
     dict[Id, StateSchema],
-    Field(
-        default={},
-        description="Values that live as long as the run of the flow, each with a JSON Schema.",
-        examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
-    ),
+    Field(default={}, examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}]),
 ]
+"""Values that live as long as the run of the flow, each with a JSON Schema."""
 Bounds = Annotated[
     Limits,
-    Field(default=Limits(), description="Limits of an execution.", examples=[{"steps": 500}]),
+    Field(default=Limits(), examples=[{"steps": 500}]),
 ]
+"""Limits of an execution."""
 BudgetOrNone = Annotated[
     Budget | None,
-    Field(
-        default=None,
-        description="Limits on the total usage of all calls, including those of subflows.",
-        examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}],
-    ),
+    Field(default=None, examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}]),
 ]
+"""Limits on the total usage of all calls, including those of subflows."""
 Handlers = Annotated[
     OnError,
-    Field(
-        default="fail",
-        description="Handlers for errors that no step handled.",
-        examples=["compensate"],
-    ),
+    Field(default="fail", examples=["compensate"]),
 ]
+"""Handlers for errors that no step handled."""
 Cleanup = Annotated[
     list[Step],
     Field(
         default=[],
         key="finally",
-        description="Steps that run when the flow is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     ),
 ]
+"""Steps that run when the flow is over, for every outcome."""
 
 
 class FlowBody(Part):
@@ -264,9 +216,8 @@ class FlowBody(Part):
     state: StateKeys
     limits: Bounds
     budget: BudgetOrNone
-    steps: list[Step] = Field(
-        min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]
-    )
+    steps: list[Step] = Field(min_length=1, examples=[[{"id": "greet", "output": "Hello!"}]])
+    """The graph."""
     on_error: Handlers
     finally_: Cleanup
 
@@ -277,13 +228,11 @@ class GeneratedBody(FlowBody):
     NOUN = "a generated flow"
 
     outcome: Expression | None = Field(
-        default=None,
-        description="The outcome of the step that runs the flow, as text.",
-        examples=["${{ state.done ? 'resolved' : 'not_resolved' }}"],
+        default=None, examples=["${{ state.done ? 'resolved' : 'not_resolved' }}"]
     )
-    signals: dict[Id, Signal] = Field(
-        default={}, description="Signals besides those of its file.", examples=[{"_pause": {}}]
-    )
+    """The outcome of the step that runs the flow, as text."""
+    signals: dict[Id, Signal] = Field(default={}, examples=[{"_pause": {}}])
+    """Signals besides those of its file."""
 
 
 LIBRARY = ("agents", "tools", "environments", "flows")
@@ -300,89 +249,73 @@ class FlowModel(Part):
         {"dependentRequired": {"budget": ["steps"]}},
     )
 
-    flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
-    id: FlowId = Field(description="The flow's name.", examples=["expense"])
-    version: Text = Field(default="0", description="A version label, as free text.", examples=["3"])
+    flowengine: Literal[1] = Field(examples=[1])
+    """The version of the language."""
+    id: FlowId = Field(examples=["expense"])
+    """The flow's name."""
+    version: Text = Field(default="0", examples=["3"])
+    """A version label, as free text."""
     title: Template | None = Field(
-        default=None,
-        description="The text shown to users. Its expressions can read `inputs` and `execution`. "
-        "They distinguish executions in lists.",
-        examples=["Expense reimbursement", "Invoice ${{ inputs.number }}"],
+        default=None, examples=["Expense reimbursement", "Invoice ${{ inputs.number }}"]
     )
-    description: Text | None = Field(
-        default=None, description="The purpose of the flow.", examples=["Books travel expenses."]
-    )
-    imports: dict[Alias, FlowPath] = Field(
-        default={},
-        description="Other flow files, whose declarations are used as `alias.name`.",
-        examples=[{"lib": "./lib.yaml"}],
-    )
+    """The text shown to users. Its expressions can read `inputs` and `execution`. They distinguish
+    executions in lists."""
+    description: Text | None = Field(default=None, examples=["Books travel expenses."])
+    """The purpose of the flow."""
+    imports: dict[Alias, FlowPath] = Field(default={}, examples=[{"lib": "./lib.yaml"}])
+    """Other flow files, whose declarations are used as `alias.name`."""
     inputs: Inputs
     outputs: Outputs
     state: StateKeys
     secrets: dict[SecretName, Secret] = Field(
-        default={},
-        description="The sources of secret values.",
-        examples=[{"API_KEY": {"env": "API_KEY"}}],
+        default={}, examples=[{"API_KEY": {"env": "API_KEY"}}]
     )
+    """The sources of secret values."""
     signals: dict[Id, Signal] = Field(
-        default={},
-        description="Signals that steps can wait for.",
-        examples=[{"payment": {"key": "${{ inputs.order }}"}}],
+        default={}, examples=[{"payment": {"key": "${{ inputs.order }}"}}]
     )
+    """Signals that steps can wait for."""
     agents: dict[StepId, Agent] = Field(
         default={},
-        description="Models with instructions and tools, which steps run.",
         examples=[{"researcher": {"instructions": "Find sources.", "tools": ["search"]}}],
     )
+    """Models with instructions and tools, which steps run."""
     tools: dict[ToolId, Tool] = Field(
-        default={},
-        description="Tools that steps and agents can call.",
-        examples=[{"search": {"python": "research:search"}}],
+        default={}, examples=[{"search": {"python": "research:search"}}]
     )
+    """Tools that steps and agents can call."""
     policies: list[Policy] = Field(
-        default=[],
-        description="Rules that allow or deny tool calls, or require approval.",
-        examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]],
+        default=[], examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]]
     )
+    """Rules that allow or deny tool calls, or require approval."""
     environments: dict[EnvironmentName, Environment] = Field(
-        default={},
-        description="Managed live resources that steps and tools use.",
-        examples=[{"sandbox": {"kind": "python"}}],
+        default={}, examples=[{"sandbox": {"kind": "python"}}]
     )
-    defaults: Defaults = Field(
-        default=Defaults(),
-        description="Defaults for steps that do not set them.",
-        examples=[{"retry": 5}],
-    )
+    """Managed live resources that steps and tools use."""
+    defaults: Defaults = Field(default=Defaults(), examples=[{"retry": 5}])
+    """Defaults for steps that do not set them."""
     flows: dict[FlowId, FlowBody] = Field(
-        default={},
-        description="Further flows, which steps can run by name.",
-        examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
+        default={}, examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}]
     )
+    """Further flows, which steps can run by name."""
     concurrency: Concurrency | None = Field(
-        default=None,
-        description="Limits how many executions are open at once.",
-        examples=[{"key": "${{ inputs.repo }}", "max": 1}],
+        default=None, examples=[{"key": "${{ inputs.repo }}", "max": 1}]
     )
+    """Limits how many executions are open at once."""
     notify: list[EndNotice] = Field(
-        default=[],
-        description="Tools that are called when an execution of this flow has ended.",
-        examples=[["hook", {"tool": "mail", "on": ["failed"]}]],
+        default=[], examples=[["hook", {"tool": "mail", "on": ["failed"]}]]
     )
+    """Tools that are called when an execution of this flow has ended."""
     start: list[Start] = Field(
-        default=[],
-        description="Signals that start executions.",
-        examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
+        default=[], examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]]
     )
+    """Signals that start executions."""
     limits: Bounds
     budget: BudgetOrNone
     steps: list[Step] = Field(
-        default=[],
-        min_length=1,
-        description="The graph. A file without steps is a library.",
-        examples=[[{"id": "greet", "output": "Hello!"}]],
+        default=[], min_length=1, examples=[[{"id": "greet", "output": "Hello!"}]]
     )
+    """The graph. A file without steps is a library."""
     on_error: Handlers
     finally_: Cleanup
 

@@ -67,25 +67,13 @@ class Join(Part):
         int | str,
         CheckedType(_need(("each", "all", "active"))),
         _need_schema(("each", "all", "active")),
-    ] = Field(
-        description=(
-            "When the step is activated: for `each` arrival, when one has arrived on `all` edges, "
-            "when no other branch can still arrive (`active`), or at the N-th arrival."
-        ),
-        examples=["all", 2],
-    )
-    late: Literal["ignore", "cancel", "queue"] = Field(
-        default="ignore",
-        description="The treatment of branches after the N-th. Only with a number.",
-        examples=["cancel"],
-    )
-    from_: list[StepName] | None = Field(
-        default=None,
-        key="from",
-        description="The steps that lead here, verified by the checker. It has no effect "
-        "at run time.",
-        examples=[["left", "right"]],
-    )
+    ] = Field(examples=["all", 2])
+    """When the step is activated: for `each` arrival, when one has arrived on `all` edges, when no
+    other branch can still arrive (`active`), or at the N-th arrival."""
+    late: Literal["ignore", "cancel", "queue"] = Field(default="ignore", examples=["cancel"])
+    """The treatment of branches after the N-th. Only with a number."""
+    from_: list[StepName] | None = Field(default=None, key="from", examples=[["left", "right"]])
+    """The steps that lead here, verified by the checker. It has no effect at run time."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -109,15 +97,10 @@ class MapJoin(Part):
 
     need: Annotated[
         int | str, CheckedType(_need(("all", "none"))), _need_schema(("all", "none"))
-    ] = Field(
-        description="How many items must succeed for the map to continue.",
-        examples=["all", 3],
-    )
-    late: Literal["ignore", "cancel"] = Field(
-        default="ignore",
-        description="The treatment of items that are still running then.",
-        examples=["cancel"],
-    )
+    ] = Field(examples=["all", 3])
+    """How many items must succeed for the map to continue."""
+    late: Literal["ignore", "cancel"] = Field(default="ignore", examples=["cancel"])
+    """The treatment of items that are still running then."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -153,49 +136,25 @@ class Map(Part):
                 ]
             }
         ),
-    ] = Field(
-        description="The items: a list, or a number n for 0 to n-1.",
-        examples=["${{ inputs.files }}", 3],
-    )
-    as_: BareName = Field(
-        default="item",
-        key="as",
-        description="The name of an item in expressions.",
-        examples=["file"],
-    )
-    key: Template | None = Field(
-        default=None,
-        description="A stable, unique text for each item, shown in lists and addresses.",
-        examples=["${{ item.id }}"],
-    )
-    concurrency: PositiveOrExpression | None = Field(
-        default=None,
-        description="How many items run at once. Default: `defaults.map_concurrency`, otherwise 8.",
-        examples=[4],
-    )
+    ] = Field(examples=["${{ inputs.files }}", 3])
+    """The items: a list, or a number n for 0 to n-1."""
+    as_: BareName = Field(default="item", key="as", examples=["file"])
+    """The name of an item in expressions."""
+    key: Template | None = Field(default=None, examples=["${{ item.id }}"])
+    """A stable, unique text for each item, shown in lists and addresses."""
+    concurrency: PositiveOrExpression | None = Field(default=None, examples=[4])
+    """How many items run at once. Default: `defaults.map_concurrency`, otherwise 8."""
     on_item_error: Literal["stop", "wait", "continue"] = Field(
-        default="stop",
-        description=(
-            "The effect of a failed item: cancel the others and fail, let them end and "
-            "then fail, or succeed with the remaining items."
-        ),
-        examples=["continue"],
+        default="stop", examples=["continue"]
     )
-    max_failures: Failures | None = Field(
-        default=None,
-        description="How many failures `wait` and `continue` tolerate. One more stops the map.",
-        examples=[3, "10%"],
-    )
-    join: MapJoin | None = Field(
-        default=None,
-        description="When the map is complete. Default: after all items.",
-        examples=[{"need": 3}],
-    )
-    more: SignalName | None = Field(
-        default=None,
-        description="A signal. Each message adds its data as an item while the map runs.",
-        examples=["extra_item"],
-    )
+    """The effect of a failed item: cancel the others and fail, let them end and then fail, or
+    succeed with the remaining items."""
+    max_failures: Failures | None = Field(default=None, examples=[3, "10%"])
+    """How many failures `wait` and `continue` tolerate. One more stops the map."""
+    join: MapJoin | None = Field(default=None, examples=[{"need": 3}])
+    """When the map is complete. Default: after all items."""
+    more: SignalName | None = Field(default=None, examples=["extra_item"])
+    """A signal. Each message adds its data as an item while the map runs."""
 
 
 class Every(Part):
@@ -204,15 +163,12 @@ class Every(Part):
     NOUN = "'every'"
     MAIN = "delay"
 
-    delay: DurationOrExpression = Field(description="The first pause.", examples=["10s"])
-    backoff: Factor = Field(
-        default=1,
-        description="The factor by which each pause is longer than the last.",
-        examples=[2],
-    )
-    max_delay: Duration | None = Field(
-        default=None, description="The longest pause.", examples=["5m"]
-    )
+    delay: DurationOrExpression = Field(examples=["10s"])
+    """The first pause."""
+    backoff: Factor = Field(default=1, examples=[2])
+    """The factor by which each pause is longer than the last."""
+    max_delay: Duration | None = Field(default=None, examples=["5m"])
+    """The longest pause."""
 
 
 class Loop(Part):
@@ -221,26 +177,16 @@ class Loop(Part):
     NOUN = "'loop'"
     RULES = (ExclusiveKeys(("until", "while")),)
 
-    until: Condition | None = Field(
-        default=None,
-        description="Tested after each round: true ends the loop.",
-        examples=["${{ output.done }}"],
-    )
-    while_: Condition | None = Field(
-        default=None,
-        key="while",
-        description="Tested before each round: false ends the loop.",
-        examples=["${{ state.open > 0 }}"],
-    )
-    max: PositiveOrExpression = Field(
-        description="The maximum number of rounds. One more raises `LoopLimit`.", examples=[5]
-    )
-    every: Every | None = Field(
-        default=None, description="The pause between rounds. Default: none.", examples=["10s"]
-    )
-    keep: Literal["all"] | None = Field(
-        default=None, description="Returns the outputs of all rounds as a list.", examples=["all"]
-    )
+    until: Condition | None = Field(default=None, examples=["${{ output.done }}"])
+    """Tested after each round: true ends the loop."""
+    while_: Condition | None = Field(default=None, key="while", examples=["${{ state.open > 0 }}"])
+    """Tested before each round: false ends the loop."""
+    max: PositiveOrExpression = Field(examples=[5])
+    """The maximum number of rounds. One more raises `LoopLimit`."""
+    every: Every | None = Field(default=None, examples=["10s"])
+    """The pause between rounds. Default: none."""
+    keep: Literal["all"] | None = Field(default=None, examples=["all"])
+    """Returns the outputs of all rounds as a list."""
 
 
 class Lock(Part):
@@ -258,26 +204,19 @@ class Lock(Part):
         },
     )
 
-    key: Template = Field(description="The key of the lock.", examples=["printer"])
+    key: Template = Field(examples=["printer"])
+    """The key of the lock."""
     scope: Literal["run", "execution", "flow", "global"] = Field(
-        default="execution",
-        description="The scope of the lock: this run of the flow, the execution, all "
-        "executions of the flow, or all executions.",
-        examples=["run"],
+        default="execution", examples=["run"]
     )
-    permits: Positive = Field(
-        default=1, description="How many steps may hold it at once.", examples=[2]
-    )
-    shared: ConditionOrBoolean = Field(
-        default=False,
-        description="Whether it may be held together with other shared holders.",
-        examples=["${{ call.parallel }}"],
-    )
-    hold: bool = Field(
-        default=False,
-        description="Whether a wait or approval keeps the lock while it waits.",
-        examples=[True],
-    )
+    """The scope of the lock: this run of the flow, the execution, all executions of the flow, or
+    all executions."""
+    permits: Positive = Field(default=1, examples=[2])
+    """How many steps may hold it at once."""
+    shared: ConditionOrBoolean = Field(default=False, examples=["${{ call.parallel }}"])
+    """Whether it may be held together with other shared holders."""
+    hold: bool = Field(default=False, examples=[True])
+    """Whether a wait or approval keeps the lock while it waits."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -308,39 +247,22 @@ class Retry(Part):
     NOUN = "'retry'"
     MAIN = "attempts"
 
-    attempts: Positive = Field(
-        default=1, description="Maximum number of attempts, including the first.", examples=[5]
-    )
-    delay: Duration = Field(
-        default="1s", description="The pause before the second attempt.", examples=["2s"]
-    )
-    backoff: Factor = Field(
-        default=2,
-        description="The factor by which each pause is longer than the last.",
-        examples=[1.5],
-    )
-    max_delay: Duration = Field(default="1m", description="The longest pause.", examples=["5m"])
-    jitter: Jitter = Field(
-        default="full",
-        description="The random part of a pause: all, none, or a fraction.",
-        examples=["none"],
-    )
-    only: ErrorTypes | None = Field(
-        default=None,
-        description="Errors that are retried. Default: every retryable one. `*` is every error.",
-        examples=[["Timeout", "HttpError"]],
-    )
-    except_: ErrorTypes | None = Field(
-        default=None,
-        key="except",
-        description="Errors that are not retried. Default: the non-retryable ones.",
-        examples=[["RateLimited"]],
-    )
-    when: Condition | None = Field(
-        default=None,
-        description="A condition on `error` for another attempt.",
-        examples=["${{ error.data.status == 503 }}"],
-    )
+    attempts: Positive = Field(default=1, examples=[5])
+    """Maximum number of attempts, including the first."""
+    delay: Duration = Field(default="1s", examples=["2s"])
+    """The pause before the second attempt."""
+    backoff: Factor = Field(default=2, examples=[1.5])
+    """The factor by which each pause is longer than the last."""
+    max_delay: Duration = Field(default="1m", examples=["5m"])
+    """The longest pause."""
+    jitter: Jitter = Field(default="full", examples=["none"])
+    """The random part of a pause: all, none, or a fraction."""
+    only: ErrorTypes | None = Field(default=None, examples=[["Timeout", "HttpError"]])
+    """Errors that are retried. Default: every retryable one. `*` is every error."""
+    except_: ErrorTypes | None = Field(default=None, key="except", examples=[["RateLimited"]])
+    """Errors that are not retried. Default: the non-retryable ones."""
+    when: Condition | None = Field(default=None, examples=["${{ error.data.status == 503 }}"])
+    """A condition on `error` for another attempt."""
 
 
 class Emit(Part):
@@ -350,18 +272,14 @@ class Emit(Part):
     MAIN = "signal"
     SINGLE = True
 
-    signal: SignalName = Field(description="The declared signal.", examples=["page_ready"])
-    key: Template | None = Field(
-        default=None,
-        description="The key, in place of the declared one.",
-        examples=["${{ inputs.order }}"],
-    )
-    data: Value = Field(default=None, description="The message.", examples=[{"url": "${{ url }}"}])
-    to: Template = Field(
-        default="execution",
-        description="`execution`, `parent`, `all` (by key), or the id of an execution.",
-        examples=["execution"],
-    )
+    signal: SignalName = Field(examples=["page_ready"])
+    """The declared signal."""
+    key: Template | None = Field(default=None, examples=["${{ inputs.order }}"])
+    """The key, in place of the declared one."""
+    data: Value = Field(default=None, examples=[{"url": "${{ url }}"}])
+    """The message."""
+    to: Template = Field(default="execution", examples=["execution"])
+    """`execution`, `parent`, `all` (by key), or the id of an execution."""
 
 
 class Fail(Part):
@@ -377,19 +295,16 @@ class Fail(Part):
         str,
         CheckedType(error_type),
         AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
-    ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
-    message: Template = Field(
-        default="",
-        description="The error message, shown to users.",
-        examples=["No ${{ item }} left"],
-    )
-    data: Value = Field(default=None, description="Data for handlers.", examples=[{"left": 0}])
-    retryable: bool = Field(default=False, description="Whether a retry may help.", examples=[True])
-    error: Expression | None = Field(
-        default=None,
-        description="A caught error, which is raised again unchanged.",
-        examples=["${{ error }}"],
-    )
+    ] = Field(default="Failed", examples=["OutOfStock"])
+    """The name of the error."""
+    message: Template = Field(default="", examples=["No ${{ item }} left"])
+    """The error message, shown to users."""
+    data: Value = Field(default=None, examples=[{"left": 0}])
+    """Data for handlers."""
+    retryable: bool = Field(default=False, examples=[True])
+    """Whether a retry may help."""
+    error: Expression | None = Field(default=None, examples=["${{ error }}"])
+    """A caught error, which is raised again unchanged."""
 
     @classmethod
     def short_form(cls, value: Any) -> Any:
@@ -425,32 +340,22 @@ class Handler(Part):
         },
     )
 
-    type: ErrorTypes | None = Field(
-        default=None,
-        description="The errors that it handles. Default: all except Cancelled.",
-        examples=["Timeout", ["HttpError", "ToolError"]],
-    )
-    when: Condition | None = Field(
-        default=None,
-        description="A condition on `error`.",
-        examples=["${{ error.data.status == 404 }}"],
-    )
-    compensate: bool = Field(
-        default=False, description="Whether completed steps are compensated first.", examples=[True]
-    )
-    set: dict[str, Value] = Field(
-        default={}, description="Writes to state.", examples=[{"failed": True}]
-    )
-    emit: list[Emit] = Field(default=[], description="Signals to send.", examples=["gave_up"])
-    next: Target | None = Field(
-        default=None, description="The target. The step stays failed.", examples=["tell"]
-    )
-    output: Value = Field(
-        default=None, description="Continues as if the step had returned this.", examples=[{}]
-    )
-    fail: Fail | None = Field(
-        default=None, description="Raises another error instead.", examples=["Not found"]
-    )
+    type: ErrorTypes | None = Field(default=None, examples=["Timeout", ["HttpError", "ToolError"]])
+    """The errors that it handles. Default: all except Cancelled."""
+    when: Condition | None = Field(default=None, examples=["${{ error.data.status == 404 }}"])
+    """A condition on `error`."""
+    compensate: bool = Field(default=False, examples=[True])
+    """Whether completed steps are compensated first."""
+    set: dict[str, Value] = Field(default={}, examples=[{"failed": True}])
+    """Writes to state."""
+    emit: list[Emit] = Field(default=[], examples=["gave_up"])
+    """Signals to send."""
+    next: Target | None = Field(default=None, examples=["tell"])
+    """The target. The step stays failed."""
+    output: Value = Field(default=None, examples=[{}])
+    """Continues as if the step had returned this."""
+    fail: Fail | None = Field(default=None, examples=["Not found"])
+    """Raises another error instead."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -479,16 +384,12 @@ class Entry(Part):
         {"not": {"required": ["else", "when"]}},
     )
 
-    to: Target | None = Field(default=None, description="The target.", examples=["approve"])
-    when: Condition | None = Field(
-        default=None, description="Whether this edge is taken.", examples=["${{ output.ok }}"]
-    )
-    else_: Target | None = Field(
-        default=None,
-        key="else",
-        description="The target if no condition holds.",
-        examples=["refuse"],
-    )
+    to: Target | None = Field(default=None, examples=["approve"])
+    """The target."""
+    when: Condition | None = Field(default=None, examples=["${{ output.ok }}"])
+    """Whether this edge is taken."""
+    else_: Target | None = Field(default=None, key="else", examples=["refuse"])
+    """The target if no condition holds."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -539,25 +440,20 @@ class Next(Part):
         },
     )
 
-    to: Target | None = Field(default=None, description="One target.", examples=["end"])
-    all: list[Entry] | None = Field(
-        default=None,
-        min_length=1,
-        description="Sends a branch along every entry whose condition holds.",
-        examples=[["left", "right"]],
-    )
+    to: Target | None = Field(default=None, examples=["end"])
+    """One target."""
+    all: list[Entry] | None = Field(default=None, min_length=1, examples=[["left", "right"]])
+    """Sends a branch along every entry whose condition holds."""
     first: list[FirstEntry] | None = Field(
         default=None,
         min_length=1,
-        description="Sends the branch along the first entry whose condition holds.",
         examples=[[{"when": "${{ output.ok }}", "to": "go_on"}, {"else": "end"}]],
     )
+    """Sends the branch along the first entry whose condition holds."""
     outcome: dict[RoutedOutcome, Target] | None = Field(
-        default=None,
-        min_length=1,
-        description="Targets by the outcome of the action. `else` covers all other outcomes.",
-        examples=[{"approve": "book", "reject": "end"}],
+        default=None, min_length=1, examples=[{"approve": "book", "reject": "end"}]
     )
+    """Targets by the outcome of the action. `else` covers all other outcomes."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

@@ -83,25 +83,20 @@ class Compensation(Pluggable):
     environments: ClassVar[None] = None
     needs: ClassVar[Sequence[str]] = ()
 
-    call: ToolName | None = Field(
-        default=None, description="The tool that compensates the step.", examples=["release_hotel"]
-    )
-    flow: FlowName | None = Field(
-        default=None, description="The flow that compensates the step.", examples=["release_all"]
-    )
+    call: ToolName | None = Field(default=None, examples=["release_hotel"])
+    """The tool that compensates the step."""
+    flow: FlowName | None = Field(default=None, examples=["release_all"])
+    """The flow that compensates the step."""
     with_: Arguments = Field(
-        default={},
-        key="with",
-        description="Its arguments. Expressions see the step's `output` and the `error`.",
-        examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
+        default={}, key="with", examples=[{"id": "${{ output.id }}"}, "${{ output }}"]
     )
-    in_: EnvironmentUse = Field(
-        default=None, key="in", description="The environment for `run`.", examples=["host"]
-    )
-    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
-    timeout: DurationOrExpression | None = Field(
-        default=None, description="The time limit of one attempt.", examples=["30s"]
-    )
+    """Its arguments. Expressions see the step's `output` and the `error`."""
+    in_: EnvironmentUse = Field(default=None, key="in", examples=["host"])
+    """The environment for `run`."""
+    retry: Retry | None = Field(default=None, examples=[5])
+    """Tries again on errors."""
+    timeout: DurationOrExpression | None = Field(default=None, examples=["30s"])
+    """The time limit of one attempt."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -130,34 +125,18 @@ class Trigger(Part):
         },
     )
 
-    signal: SignalName | None = Field(
-        default=None, description="Every matching message starts a branch.", examples=["page_ready"]
-    )
-    match: Condition | None = Field(
-        default=None,
-        description="A condition on `signal`.",
-        examples=["${{ signal.data.lang == 'en' }}"],
-    )
-    transient: bool = Field(
-        default=False,
-        description="Whether messages that were kept earlier are ignored.",
-        examples=[True],
-    )
-    any: list[SignalName] | None = Field(
-        default=None,
-        min_length=1,
-        description="Every matching message of one of them starts a branch.",
-        examples=[["a", "b"]],
-    )
-    all: list[SignalName] | None = Field(
-        default=None,
-        min_length=1,
-        description="Fires when each has a message.",
-        examples=[["a", "b"]],
-    )
-    state: Id | None = Field(
-        default=None, description="Fires after each write to that key.", examples=["score"]
-    )
+    signal: SignalName | None = Field(default=None, examples=["page_ready"])
+    """Every matching message starts a branch."""
+    match: Condition | None = Field(default=None, examples=["${{ signal.data.lang == 'en' }}"])
+    """A condition on `signal`."""
+    transient: bool = Field(default=False, examples=[True])
+    """Whether messages that were kept earlier are ignored."""
+    any: list[SignalName] | None = Field(default=None, min_length=1, examples=[["a", "b"]])
+    """Every matching message of one of them starts a branch."""
+    all: list[SignalName] | None = Field(default=None, min_length=1, examples=[["a", "b"]])
+    """Fires when each has a message."""
+    state: Id | None = Field(default=None, examples=["score"])
+    """Fires after each write to that key."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
@@ -184,152 +163,91 @@ class Step(Pluggable):
         {"dependentRequired": {"detach": ["flow"]}},
     )
 
-    id: StepId = Field(description="The name of the step, unique in the file.", examples=["fetch"])
-    title: Template | None = Field(
-        default=None, description="A label for lists and graphs.", examples=["Read the page"]
-    )
-    call: ToolName | None = Field(
-        default=None, description="Calls a tool with `with`.", examples=["search", "std.print"]
-    )
-    flow: FlowName | None = Field(
-        default=None,
-        description="Runs a flow with `with` as its inputs.",
-        examples=["./child.yaml", "lib.triage", "child"],
-    )
-    detach: bool = Field(
-        default=False,
-        description="Whether the flow runs as a separate execution that the step does "
-        "not wait for.",
-        examples=[True],
-    )
-    wait: Wait | None = Field(
-        default=None, description="Waits for time or a signal.", examples=["15m"]
-    )
-    approval: Approval | None = Field(
-        default=None, description="Waits for a decision of an approver.", examples=["Publish this?"]
-    )
+    id: StepId = Field(examples=["fetch"])
+    """The name of the step, unique in the file."""
+    title: Template | None = Field(default=None, examples=["Read the page"])
+    """A label for lists and graphs."""
+    call: ToolName | None = Field(default=None, examples=["search", "std.print"])
+    """Calls a tool with `with`."""
+    flow: FlowName | None = Field(default=None, examples=["./child.yaml", "lib.triage", "child"])
+    """Runs a flow with `with` as its inputs."""
+    detach: bool = Field(default=False, examples=[True])
+    """Whether the flow runs as a separate execution that the step does not wait for."""
+    wait: Wait | None = Field(default=None, examples=["15m"])
+    """Waits for time or a signal."""
+    approval: Approval | None = Field(default=None, examples=["Publish this?"])
+    """Waits for a decision of an approver."""
     group: list["Step"] | None = Field(
-        default=None,
-        min_length=1,
-        description="A scope with its own steps.",
-        examples=[[{"id": "inner", "output": 1}]],
+        default=None, min_length=1, examples=[[{"id": "inner", "output": 1}]]
     )
+    """A scope with its own steps."""
     parallel: list["ParallelStep"] | None = Field(
         default=None,
         min_length=1,
-        description="Steps that all start at once. The output is a map by their ids.",
         examples=[[{"id": "left", "output": 1}, {"id": "right", "output": 2}]],
     )
-    fail: Fail | None = Field(
-        default=None, description="Raises an error.", examples=["Nothing to do"]
-    )
-    cancel: Cancel | None = Field(
-        default=None, description="Cancels steps, groups or the execution.", examples=[["b"]]
-    )
+    """Steps that all start at once. The output is a map by their ids."""
+    fail: Fail | None = Field(default=None, examples=["Nothing to do"])
+    """Raises an error."""
+    cancel: Cancel | None = Field(default=None, examples=[["b"]])
+    """Cancels steps, groups or the execution."""
     with_: Arguments = Field(
-        default={},
-        key="with",
-        description="The arguments of the action: by name, or one expression with a map as its "
-        "value.",
-        examples=[{"q": "${{ inputs.q }}"}, "${{ steps.plan.output.args }}"],
+        default={}, key="with", examples=[{"q": "${{ inputs.q }}"}, "${{ steps.plan.output.args }}"]
     )
+    """The arguments of the action: by name, or one expression with a map as its value."""
     in_: EnvironmentUse = Field(
-        default=None,
-        key="in",
-        description="The environment for `run` and for shell tools.",
-        examples=["host", {"box": {"python": "3.13"}}],
+        default=None, key="in", examples=["host", {"box": {"python": "3.13"}}]
     )
-    environments: EnvironmentUses = Field(
-        default=None,
-        description="Environments for the action, by the names that it uses for them.",
-        examples=[["sandbox"], {"db": "orders"}],
-    )
-    needs: list[Label] = Field(
-        default=[],
-        max_length=MOST_LABELS,
-        description="Offers that a worker needs to run the action: `flowengine worker --offers`.",
-        examples=[["gpu"]],
-    )
-    join: Join | None = Field(
-        default=None, description="How incoming branches are joined.", examples=["all", 2]
-    )
-    trigger: Trigger | None = Field(
-        default=None, description="A signal that starts a branch here.", examples=["page_ready"]
-    )
-    when: Condition | None = Field(
-        default=None,
-        description="A condition. The step is skipped unless it is true.",
-        examples=["${{ inputs.amount > 50 }}"],
-    )
-    map: Map | None = Field(
-        default=None, description="Runs once per item.", examples=["${{ inputs.files }}"]
-    )
-    loop: Loop | None = Field(
-        default=None,
-        description="Repeats while or until a condition holds.",
-        examples=[{"until": "${{ output.done }}", "max": 5}],
-    )
-    lock: Lock | None = Field(
-        default=None,
-        description="A lock: the step never runs at the same time as another holder of "
-        "the same key.",
-        examples=["printer"],
-    )
-    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
-    timeout: DurationOrExpression | None = Field(
-        default=None,
-        description="The time limit of one attempt, or of the wait.",
-        examples=["30s"],
-    )
-    deadline: DurationOrExpression | None = Field(
-        default=None, description="The time limit of the whole step.", examples=["2h"]
-    )
-    effect: Effect | None = Field(
-        default=None,
-        description="The side effect of an attempt, which decides whether it may be "
-        "repeated after a crash. Default: depends on the action.",
-        examples=["idempotent"],
-    )
-    on_crash: OnCrash | None = Field(
-        default=None,
-        description="The treatment of an attempt whose outcome is unknown after a crash. "
-        "Default: `ask`.",
-        examples=["retry"],
-    )
-    output: Value = Field(
-        default=None,
-        description="Replaces the result. Expressions see `result`.",
-        examples=["${{ result.subject }}"],
-    )
-    set: dict[Id, Value] = Field(
-        default={},
-        description="Writes to state after success, each key through its reducer.",
-        examples=[{"count": "${{ state.count + 1 }}"}],
-    )
-    emit: list[Emit] = Field(
-        default=[], description="Signals to send after success.", examples=["done"]
-    )
+    """The environment for `run` and for shell tools."""
+    environments: EnvironmentUses = Field(default=None, examples=[["sandbox"], {"db": "orders"}])
+    """Environments for the action, by the names that it uses for them."""
+    needs: list[Label] = Field(default=[], max_length=MOST_LABELS, examples=[["gpu"]])
+    """Offers that a worker needs to run the action: `flowengine worker --offers`."""
+    join: Join | None = Field(default=None, examples=["all", 2])
+    """How incoming branches are joined."""
+    trigger: Trigger | None = Field(default=None, examples=["page_ready"])
+    """A signal that starts a branch here."""
+    when: Condition | None = Field(default=None, examples=["${{ inputs.amount > 50 }}"])
+    """A condition. The step is skipped unless it is true."""
+    map: Map | None = Field(default=None, examples=["${{ inputs.files }}"])
+    """Runs once per item."""
+    loop: Loop | None = Field(default=None, examples=[{"until": "${{ output.done }}", "max": 5}])
+    """Repeats while or until a condition holds."""
+    lock: Lock | None = Field(default=None, examples=["printer"])
+    """A lock: the step never runs at the same time as another holder of the same key."""
+    retry: Retry | None = Field(default=None, examples=[3])
+    """Tries again on errors."""
+    timeout: DurationOrExpression | None = Field(default=None, examples=["30s"])
+    """The time limit of one attempt, or of the wait."""
+    deadline: DurationOrExpression | None = Field(default=None, examples=["2h"])
+    """The time limit of the whole step."""
+    effect: Effect | None = Field(default=None, examples=["idempotent"])
+    """The side effect of an attempt, which decides whether it may be repeated after a crash.
+    Default: depends on the action."""
+    on_crash: OnCrash | None = Field(default=None, examples=["retry"])
+    """The treatment of an attempt whose outcome is unknown after a crash. Default: `ask`."""
+    output: Value = Field(default=None, examples=["${{ result.subject }}"])
+    """Replaces the result. Expressions see `result`."""
+    set: dict[Id, Value] = Field(default={}, examples=[{"count": "${{ state.count + 1 }}"}])
+    """Writes to state after success, each key through its reducer."""
+    emit: list[Emit] = Field(default=[], examples=["done"])
+    """Signals to send after success."""
     on_error: OnError = Field(
-        default="fail",
-        description="Handlers for errors of the step.",
-        examples=["continue", [{"type": "Timeout", "next": "ask"}]],
+        default="fail", examples=["continue", [{"type": "Timeout", "next": "ask"}]]
     )
+    """Handlers for errors of the step."""
     compensate: Compensation | None = Field(
-        default=None,
-        description="The compensation of the step.",
-        examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
+        default=None, examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}]
     )
+    """The compensation of the step."""
     finally_: list["Step"] = Field(
         default=[],
         key="finally",
-        description="Steps that run when the group is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
-    next: Next | None = Field(
-        default=None,
-        description="The next steps. Default: the next step in the list.",
-        examples=["end"],
-    )
+    """Steps that run when the group is over, for every outcome."""
+    next: Next | None = Field(default=None, examples=["end"])
+    """The next steps. Default: the next step in the list."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

@@ -72,18 +72,11 @@ class ToolLimits(Part):
 
     NOUN = "'limits' of a tool"
 
-    output: Size | None = Field(
-        default=None,
-        description="The maximum size of a result. A larger one is kept as a file: an "
-        "agent receives its beginning and end, and a step fails.",
-        examples=["64KiB"],
-    )
-    calls: Positive | None = Field(
-        default=None,
-        description="The maximum number of calls in an execution, by all steps and "
-        "agents together.",
-        examples=[3],
-    )
+    output: Size | None = Field(default=None, examples=["64KiB"])
+    """The maximum size of a result. A larger one is kept as a file: an agent receives its beginning
+    and end, and a step fails."""
+    calls: Positive | None = Field(default=None, examples=[3])
+    """The maximum number of calls in an execution, by all steps and agents together."""
 
 
 def _places(value: Any) -> int:
@@ -108,14 +101,10 @@ class Background(Part):
         int,
         CheckedType(_places),
         AsSchema({"anyOf": [{"const": True}, {"type": "integer", "minimum": 1}]}),
-    ] = Field(
-        default=PLACES,
-        description=f"How many may run at the same time. `true` stands for {PLACES}.",
-        examples=[50],
-    )
-    total: Positive = Field(
-        default=100, description="How many may be started in all.", examples=[1000]
-    )
+    ] = Field(default=PLACES, examples=[50])
+    """How many may run at the same time. `true` stands for 10."""
+    total: Positive = Field(default=100, examples=[1000])
+    """How many may be started in all."""
 
 
 class Tool(Pluggable):
@@ -125,87 +114,48 @@ class Tool(Pluggable):
     PLACE = "tool"
     OWN_ACTIONS = ("flow",)
 
-    flow: FlowName | None = Field(
-        default=None,
-        description="Runs a flow, whose inputs are the arguments.",
-        examples=["triage"],
-    )
-    description: Text | None = Field(
-        default=None, description="Its description. Derived if possible.", examples=["Search"]
-    )
+    flow: FlowName | None = Field(default=None, examples=["triage"])
+    """Runs a flow, whose inputs are the arguments."""
+    description: Text | None = Field(default=None, examples=["Search"])
+    """Its description. Derived if possible."""
     args: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the arguments. Derived if possible.",
-        examples=[{"type": "object", "properties": {"q": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"q": {"type": "string"}}}]
     )
-    returns: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the result. Derived if possible.",
-        examples=[{"type": "string"}],
-    )
-    bind: dict[str, Value] = Field(
-        default={},
-        description="Arguments that the flow fixes, including secrets. Callers do not see them.",
-        examples=[{"key": "${{ secrets.KEY }}"}],
-    )
-    effect: Effect | None = Field(
-        default=None,
-        description="The side effect of a call, which decides whether it may be repeated "
-        "after a crash.",
-        examples=["idempotent"],
-    )
-    on_crash: OnCrash | None = Field(
-        default=None,
-        description="The treatment of a call whose outcome is unknown after a crash, "
-        "unless the calling step sets it.",
-        examples=["fail"],
-    )
-    idempotency_key: Template | None = Field(
-        default=None,
-        description="The idempotency key. Default: derived from execution and address.",
-        examples=["${{ args.order }}"],
-    )
+    """JSON Schema of the arguments. Derived if possible."""
+    returns: Schema | None = Field(default=None, examples=[{"type": "string"}])
+    """JSON Schema of the result. Derived if possible."""
+    bind: dict[str, Value] = Field(default={}, examples=[{"key": "${{ secrets.KEY }}"}])
+    """Arguments that the flow fixes, including secrets. Callers do not see them."""
+    effect: Effect | None = Field(default=None, examples=["idempotent"])
+    """The side effect of a call, which decides whether it may be repeated after a crash."""
+    on_crash: OnCrash | None = Field(default=None, examples=["fail"])
+    """The treatment of a call whose outcome is unknown after a crash, unless the calling step sets
+    it."""
+    idempotency_key: Template | None = Field(default=None, examples=["${{ args.order }}"])
+    """The idempotency key. Default: derived from execution and address."""
     approval: AskBeforeCall | None = Field(
         default=None,
-        description="Whether an approval is required before it is called. Default: `none`.",
         examples=["ask", {"when": "${{ args.amount > 100 }}", "assignees": ["group:finance"]}],
     )
-    environments: EnvironmentUses = Field(
-        default=None,
-        description="Environments for the tool, by the names that it uses for them.",
-        examples=[["sandbox"], {"db": "orders"}],
-    )
-    needs: list[Label] = Field(
-        default=[],
-        max_length=MOST_LABELS,
-        description="Offers that a worker needs to make a call, besides the needs of the step.",
-        examples=[["gpu"]],
-    )
-    timeout: Duration | None = Field(
-        default=None, description="The time limit of one attempt.", examples=["30s"]
-    )
-    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
-    preview: Text | None = Field(
-        default=None,
-        description="A Python function, `module:function`, that takes the arguments as a "
-        "dict and returns the effect of the call, for approvers.",
-        examples=["changes:diff"],
-    )
-    limits: ToolLimits | None = Field(
-        default=None, description="Limits on its calls.", examples=[{"output": "64KiB"}]
-    )
-    background: Background | None = Field(
-        default=None,
-        description="Whether a call of a flow or an agent starts a separate execution, and "
-        "does not wait for it.",
-        examples=[True, {"at_once": 50}],
-    )
-    parallel: bool = Field(
-        default=False,
-        description="Whether an agent's calls of it may run in parallel with other calls "
-        "of the same reply.",
-        examples=[True],
-    )
+    """Whether an approval is required before it is called. Default: `none`."""
+    environments: EnvironmentUses = Field(default=None, examples=[["sandbox"], {"db": "orders"}])
+    """Environments for the tool, by the names that it uses for them."""
+    needs: list[Label] = Field(default=[], max_length=MOST_LABELS, examples=[["gpu"]])
+    """Offers that a worker needs to make a call, besides the needs of the step."""
+    timeout: Duration | None = Field(default=None, examples=["30s"])
+    """The time limit of one attempt."""
+    retry: Retry | None = Field(default=None, examples=[3])
+    """Tries again on errors."""
+    preview: Text | None = Field(default=None, examples=["changes:diff"])
+    """A Python function, `module:function`, that takes the arguments as a dict and returns the
+    effect of the call, for approvers."""
+    limits: ToolLimits | None = Field(default=None, examples=[{"output": "64KiB"}])
+    """Limits on its calls."""
+    background: Background | None = Field(default=None, examples=[True, {"at_once": 50}])
+    """Whether a call of a flow or an agent starts a separate execution, and does not wait for it.
+    """
+    parallel: bool = Field(default=False, examples=[True])
+    """Whether an agent's calls of it may run in parallel with other calls of the same reply."""
 
     @property
     def server(self) -> Server | None:
@@ -239,74 +189,44 @@ class Environment(Part):
 
     NOUN = "an environment"
 
-    kind: Text = Field(description="The kind of environment.", examples=["python", "sqlite"])
+    kind: Text = Field(examples=["python", "sqlite"])
+    """The kind of environment."""
     scope: Literal["step", "region", "execution", "session"] | None = Field(
-        default=None,
-        description="How widely it is shared. Default: `execution`, or `step` if only "
-        "tools name it.",
-        examples=["region"],
+        default=None, examples=["region"]
     )
-    key: Template | None = Field(
-        default=None,
-        description="The key of the session that shares it, for the scope `session`.",
-        examples=["${{ inputs.customer }}"],
-    )
+    """How widely it is shared. Default: `execution`, or `step` if only tools name it."""
+    key: Template | None = Field(default=None, examples=["${{ inputs.customer }}"])
+    """The key of the session that shares it, for the scope `session`."""
     args: Schema | None = Field(
-        default=None,
-        description="JSON Schema of the arguments that its users pass. `config` sees `args`.",
-        examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
+        default=None, examples=[{"type": "object", "properties": {"python": {"type": "string"}}}]
     )
-    config: dict[str, Value] = Field(
-        default={},
-        description="Settings of the kind.",
-        examples=[{"image": "ci:py${{ args.python }}"}],
-    )
-    policy: dict[str, Value] = Field(
-        default={},
-        description="The permissions of the environment. They can only narrow those of the host.",
-        examples=[{"network": "none"}],
-    )
-    limits: dict[str, Value] = Field(
-        default={},
-        description="Resource limits: cpus, memory, processes, disk, time, output.",
-        examples=[{"memory": "2GiB", "cpus": 2}],
-    )
-    requires: dict[str, Value] = Field(
-        default={},
-        description="Properties that the machine must provably enforce. Otherwise the "
-        "environment is refused.",
-        examples=[{"isolation": "container"}],
-    )
+    """JSON Schema of the arguments that its users pass. `config` sees `args`."""
+    config: dict[str, Value] = Field(default={}, examples=[{"image": "ci:py${{ args.python }}"}])
+    """Settings of the kind."""
+    policy: dict[str, Value] = Field(default={}, examples=[{"network": "none"}])
+    """The permissions of the environment. They can only narrow those of the host."""
+    limits: dict[str, Value] = Field(default={}, examples=[{"memory": "2GiB", "cpus": 2}])
+    """Resource limits: cpus, memory, processes, disk, time, output."""
+    requires: dict[str, Value] = Field(default={}, examples=[{"isolation": "container"}])
+    """Properties that the machine must provably enforce. Otherwise the environment is refused."""
     approval: AskFirst | None = Field(
-        default=None,
-        description="Whether an approval is required before it is opened. Default: `none`.",
-        examples=["required", {"assignees": ["group:ops"], "expires": "1d"}],
+        default=None, examples=["required", {"assignees": ["group:ops"], "expires": "1d"}]
     )
-    on_wait: Literal["keep", "release"] | None = Field(
-        default=None,
-        description="The treatment of the environment while the execution waits. "
-        "Default: depends on the kind.",
-        examples=["keep"],
-    )
-    keep_for: Duration = Field(
-        default="1h", description="How long `keep` keeps it open.", examples=["10m"]
-    )
+    """Whether an approval is required before it is opened. Default: `none`."""
+    on_wait: Literal["keep", "release"] | None = Field(default=None, examples=["keep"])
+    """The treatment of the environment while the execution waits. Default: depends on the kind."""
+    keep_for: Duration = Field(default="1h", examples=["10m"])
+    """How long `keep` keeps it open."""
     eager: Annotated[
         bool | str,
         CheckedType(_at_start),
         AsSchema({"enum": [True, False, BACKGROUND]}),
-    ] = Field(
-        default=False,
-        description="Whether it is opened at the start. With `background`, the steps "
-        "begin meanwhile.",
-        examples=[True, BACKGROUND],
-    )
+    ] = Field(default=False, examples=[True, BACKGROUND])
+    """Whether it is opened at the start. With `background`, the steps begin meanwhile."""
     provider: Text | list[Text] | None = Field(
-        default=None,
-        description="The sandbox provider, or several in order of preference. Default: "
-        "depends on the kind.",
-        examples=["docker", ["docker", "namespace"]],
+        default=None, examples=["docker", ["docker", "namespace"]]
     )
+    """The sandbox provider, or several in order of preference. Default: depends on the kind."""
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:

@@ -8,7 +8,7 @@ from flowengine.kernel.ending import leftovers as cut_attempts
 from flowengine.kernel.errors import StepFailure, as_error, caused
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state import learn, of_frame, writer
-from flowengine.kernel.state import entries, initial
+from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import is_over
 from flowengine.kernel.tokens import routing
@@ -69,7 +69,7 @@ def clean_first(
     due: list[Final] = owner.pop("finals", None)
     if not due:
         return False
-    number = initial.inner_number(tx.state)
+    number = moves.inner_number(tx.state)
     cleanup: Cleanup = {
         "kind": kind,
         "of": owner["id"],
@@ -311,7 +311,7 @@ def compensate_in(
     then: Entry,
 ) -> None:
     """Compensate `todo` with activations in `scope`, then process `then`."""
-    number = initial.inner_number(tx.state)
+    number = moves.inner_number(tx.state)
     undo: Undo = {
         "scope": scope["id"],
         "todo": todo,

@@ -10,7 +10,7 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
 from flowengine.kernel.graph.linked import Graph, GraphFlow
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.state.initial import new_state
+from flowengine.kernel.state.moves import new_state
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import View
 

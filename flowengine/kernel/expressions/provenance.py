@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.state import initial
+from flowengine.kernel.state import moves
 from flowengine.kernel.transition import Transition, has_items
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def forget_steps(state: State, layer: int, steps: list[int]) -> None:
 
 def put(state: State, up: int, records: dict[int, Record]) -> int:
     """Add a layer on top of `up`, taking over the caller's reference to `up`, and return it."""
-    number = initial.inner_number(state)
+    number = moves.inner_number(state)
     height = state["layers"][up][HEIGHT] + 1 if up else 1
     state["layers"][number] = [up, height, 1, records]
     return number

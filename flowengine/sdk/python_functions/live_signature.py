@@ -74,7 +74,7 @@ def read_function(
     Raises:
         UsageError: An argument cannot be passed by name, or its type has no JSON form.
     """
-    name, code = name_of(function), _code(function)
+    name, code = name_of(function), getattr(innermost(function), "__code__", None)
     hints = resolved_hints(function)
     types = LiveTypes(lenient=lenient)
     description, descriptions = parse(_docstring(function))
@@ -246,10 +246,6 @@ def innermost(function: Any) -> Any:
             return innermost(type(function).__call__)
         else:
             return function
-
-
-def _code(function: Any) -> Any:
-    return getattr(innermost(function), "__code__", None)
 
 
 def _docstring(function: Any) -> str | None:

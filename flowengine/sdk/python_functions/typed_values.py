@@ -284,7 +284,7 @@ def _core_schema(hint: Any) -> Node:
         raise NoPlainForm(str(error)) from None
     except PydanticUserError as error:
         if error.code == "schema-for-unknown-type":
-            if _has_fields(hint):
+            if any(hasattr(part, "__dataclass_fields__") for part in (hint, *get_args(hint))):
                 return _with_other_classes(hint)
             if (known := _exchanged(hint, _SEQUENCES)) != hint:
                 return _core_schema(known)
@@ -293,10 +293,6 @@ def _core_schema(hint: Any) -> Node:
         explain_typed_dicts(hint)
         adapter = TypeAdapter(hint)
     return dict(adapter.core_schema)
-
-
-def _has_fields(hint: Any) -> bool:
-    return any(hasattr(part, "__dataclass_fields__") for part in (hint, *get_args(hint)))
 
 
 def _with_other_classes(hint: Any) -> Node:

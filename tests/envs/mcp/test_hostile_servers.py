@@ -19,8 +19,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
 from flowengine.sdk.visible_text import printable
-from flowengine_envs.mcp import session as mcp_session
-from flowengine_envs.mcp import stdio
+from flowengine_envs.mcp import client_requests, stdio
 from flowengine_envs.mcp.messages import PendingRequests
 from flowengine_envs.mcp.session import McpSession
 from tests.endurance import SLICES
@@ -93,7 +92,7 @@ class OverHttp:
 
 @pytest.fixture(autouse=True)
 def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_session, "_PAGES", PAGES)
+    monkeypatch.setattr(client_requests, "_PAGES", PAGES)
 
 
 @pytest.fixture
