@@ -40,8 +40,11 @@ GROUPS = ("executions", "approvals", "budgets", "flows", "sessions")
 """Properties of an engine and of a client whose classes have methods of it."""
 VARIABLES = {"engine": "Engine", "client": "Client", "context": "StepContext"}
 """Variables of the guides, and their classes."""
-NOT_LINKED = ("api/", "codes/", "decisions/", "files/", "from/")
-"""Pages that are no guides, or name classes of other libraries."""
+NOT_LINKED = (
+    "acceptance.md", "api/", "architecture.md", "codes/", "contributing/", "decisions/", "files/",
+    "from/",
+)  # fmt: skip
+"""Pages that are no guides. They name internal classes, or those of other libraries."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".md": "markdown", ".json": "json"}
 
 
