@@ -172,7 +172,7 @@ def test_every_option_is_served_or_is_refused_with_the_reason(served: Served) ->
 def test_the_docs_list_what_is_refused() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "server", "api.md").read_text()
     listed = re.search(
-        r"Refused commands are (.+?)\. Refused options\s+are (.+?)\. `resume`", page, re.DOTALL
+        r"Refused commands are (.+?)\.\n- Refused options are (.+?)\. `resume`", page
     )
     assert listed is not None
     commands, options = ({*re.findall("`([^`]+)`", part)} for part in listed.groups())
