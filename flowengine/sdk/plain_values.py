@@ -120,6 +120,7 @@ def _forms() -> list[tuple[Any, Callable[[Any], Any]]]:
     import datetime
     import enum
     import pathlib
+    import re
     import uuid
     from collections import deque
 
@@ -127,6 +128,7 @@ def _forms() -> list[tuple[Any, Callable[[Any], Any]]]:
         (enum.Enum, lambda member: member.value),
         ((datetime.date, datetime.time), _iso),
         ((pathlib.PurePath, uuid.UUID), str),
+        (re.Pattern, _pattern),
         (str, str.__str__),
         (int, int),
         (float, float),
@@ -140,6 +142,19 @@ def _iso(time: Any) -> str:
     """Return the ISO 8601 text of a date or time, as pydantic writes it."""
     text: str = time.isoformat()
     return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+
+
+def _pattern(pattern: Any) -> str:
+    """Return the text of a regular expression, which begins with its flags: `(?i)a`."""
+    import re
+
+    if not isinstance(pattern.pattern, str):
+        raise ValidationError("a regular expression of bytes has no text form: use one of text")
+    if re.compile(pattern.pattern).flags == pattern.flags:
+        return str(pattern.pattern)
+    names = {"i": re.I, "m": re.M, "s": re.S, "x": re.X, "a": re.A}
+    flags = "".join(name for name, flag in names.items() if pattern.flags & flag)
+    return f"(?{flags}){re.sub(r'^[(][?][aimsux]+[)]', '', pattern.pattern)}"
 
 
 def _simpler(value: Any) -> Any:

@@ -291,6 +291,69 @@ def test_computed_fields_are_known_and_so_is_what_is_not(module: ModuleType) -> 
         flow.compile()
 
 
+RULES = """
+import re
+from dataclasses import InitVar, dataclass
+from pydantic import BaseModel
+@dataclass
+class Whole:
+    part: int
+    rest: InitVar[int]
+    def __post_init__(self, rest): self.sum = self.part + rest
+class Loose(BaseModel):
+    values: dict
+GOT = []
+def add(whole: Whole) -> int: return GOT.append(whole.sum)
+def find() -> re.Pattern: return re.compile("(?m)^b$", re.IGNORECASE)
+def matches(rule: re.Pattern) -> None: GOT.append(bool(rule.search("a\\nB\\n")))
+def of_bytes() -> re.Pattern: return re.compile(b"a")
+def numbered() -> Loose: return Loose(values={"a": {1: 2}})
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Functions with values that differ from their plain form, or that have none."""
+    (tmp_path / "value_rules.py").write_text(RULES)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("value_rules")
+    del sys.modules["value_rules"]
+
+
+def test_a_model_is_asked_for_values_that_a_dataclass_does_not_keep(rules: ModuleType) -> None:
+    calls = [{"name": "add", "arguments": {"whole": {"part": 1, "rest": 2}}}]
+    with using(ScriptedModel([{"calls": calls}, {"text": "done"}])):
+        Agent(tools=[rules.add]).run("Go")
+    assert rules.GOT == [3]
+    shown = function_to_json(rules.add)["function"]["parameters"]["properties"]["whole"]
+    assert shown["required"] == ["part", "rest"]
+
+
+def test_a_regular_expression_keeps_its_flags(rules: ModuleType) -> None:
+    flow = Flow("finding")
+    found = flow.step(rules.find)
+    flow.step(rules.matches, with_={"rule": found.output})
+    flow.output("rule", found.output)
+    with Engine(None) as engine:
+        result = engine.run(flow)
+    assert (result.error, result.outputs, rules.GOT) == (None, {"rule": "(?im)^b$"}, [True])
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        ("of_bytes", "a regular expression of bytes has no text form: use one of text"),
+        ("numbered", "the key 1 of a map is int, not text"),
+    ],
+)
+def test_a_result_that_would_arrive_as_another_is_not_kept(
+    rules: ModuleType, function: str, fault: str
+) -> None:
+    flow = Flow("losing")
+    flow.step(getattr(rules, function))
+    assert run(flow)["message"] == f"the result cannot be kept: {fault}"
+
+
 SECRETS = """
 from pydantic import BaseModel, SecretBytes, SecretStr
 class Account(BaseModel):

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict
 import typing_extensions
+import pydantic
 from pydantic import (
     AliasChoices, AliasPath, AwareDatetime, Base64Bytes, Base64Str, BaseModel, BeforeValidator,
     ByteSize, ConfigDict, Field, FutureDate, HttpUrl, IPvAnyAddress, IPvAnyNetwork, Json, JsonValue,
@@ -154,6 +155,34 @@ class Dog(BaseModel):
     born: date
 
 
+class ByColor(BaseModel):
+    color: Literal[Color.RED] = Color.RED
+    data: bytes
+
+
+class ByOther(BaseModel):
+    color: Literal[Color.BLUE] = Color.BLUE
+    others: list[ByColored] = []
+
+
+ByColored = Annotated[typing.Union[ByColor, "ByOther"], Field(discriminator="color")]
+
+
+@dataclass
+class Tinted:
+    color: Literal[Level.LOW, Level.HIGH]
+
+
+@dataclass
+class Level3:
+    color: Literal[3]
+
+
+class Noted(BaseModel):
+    json_text: Json[dict[str, list[bytes]]]
+    noted: list[Annotated[date, {"unit": "day"}]]
+
+
 class Owner(BaseModel):
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
     anything: Any = None
@@ -274,6 +303,11 @@ class Whole(BaseModel):
     @model_serializer
     def write(self) -> dict[str, Any]:
         return {"at": self.at}
+
+
+class Others(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    name: str
 
 
 class Loose(BaseModel):
@@ -474,9 +508,20 @@ CASES = [
     ("Loose", f"Loose(any={BYTES}, many={{'a': [{BYTES}]}})"),
     ("Epoch", "datetime(2026, 1, 2, tzinfo=UTC)"),
     ("list[Epoch]", "[datetime(2026, 1, 2, tzinfo=UTC)]"),
+    ("Others", f"Others(name='ana', more={BYTES}, inner={{'a': [{BYTES}]}})"),
+    ("Noted", f"Noted.model_construct(json_text={{'a': [{BYTES}]}}, noted=[date(2026, 1, 2)])"),
+    ("Annotated[list[Annotated[date, ['day']]], pydantic.FailFast()]", "[date(2026, 1, 2)]"),
+    ("dict[Annotated[int, {'unit': 'm'}], tuple[Annotated[float, []], ...]]", "{1: (5.0,)}"),
+    ("ByOther", f"ByOther(others=[ByOther(), ByColor(data={BYTES})])"),
+    (
+        "list[Annotated[Tinted | Level3, Field(discriminator='color')]]",
+        "[Level3(3), Tinted(Level.HIGH)]",
+    ),
+    ("Literal['b', 1, None, b'\\xff']", "b'\\xff'"),
+    ("dict[str, re.Pattern[str]]", "{'a': re.compile('(?s)a')}"),
 ]
 NAMES = [f"v{number}" for number in range(len(CASES))]
-NOT_JSON = {"bytes | str", "Loose"}
+NOT_JSON = {"bytes | str", "Loose", "Others"}
 """Types that JSON cannot tell from text."""
 OWN = NOT_JSON | {
     "Settings",

@@ -20,7 +20,7 @@ from pydantic_core import core_schema as forms
 
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.errors import ValidationError
-from flowengine.sdk.json_values import SAME_KEYS, in_order
+from flowengine.sdk.json_values import SAME_KEYS, in_order, plain
 
 Node = dict[str, Any]
 _VALUES = frozenset({"default", "metadata", "cls", "expected", "members", "config"})
@@ -72,6 +72,15 @@ def with_one_form(node: Node, _own: bool) -> Node:
         case "dataclass-args":
             return {**node, "fields": [_renamed(each["name"], each) for each in node["fields"]]}
     return node
+
+
+def _with_any_others(node: Node) -> Node:
+    """Return the schema of a model whose other fields are values of any type."""
+    if node["type"] == "model-fields":
+        others = carrying({"type": "any"}, own=False)
+        return {"extra_behavior": "allow", "extras_schema": others, **node}
+    inner = node.get("schema")
+    return {**node, "schema": _with_any_others(inner)} if isinstance(inner, dict) else node
 
 
 def _without_aliases(node: Node) -> Node:
@@ -164,6 +173,7 @@ class NoPlainForm(Exception):
 
 def carrying(node: Node, own: bool) -> Node:
     """Return a schema that also reads and writes what JSON has no form for."""
+    node = _with_changed_parts(node)
     ref = {"ref": node["ref"]} if "ref" in node else {}
     inner = {key: part for key, part in node.items() if key != "ref"}
     before = forms.no_info_before_validator_function
@@ -175,10 +185,8 @@ def carrying(node: Node, own: bool) -> Node:
             lax = forms.lax_or_strict_schema(before(_decoded, inner), exact)
             either = exact if node.get("strict") else lax
             return {**either, **ref, **_written(_carried)}
-        case "union" if any(_is_text(choice) for choice in node["choices"]):
-            return {**node, "choices": [_never_text(choice) for choice in node["choices"]]}
         case "json" if not own:
-            function = forms.wrap_serializer_function_ser_schema(_as_json)
+            function = forms.wrap_serializer_function_ser_schema(_as_json, info_arg=True)
             return {**node, "serialization": function}
         case "any" if not own:
             return {**node, **_written(_carried_plainly)}
@@ -190,15 +198,53 @@ def carrying(node: Node, own: bool) -> Node:
         case "enum" | "literal" if members := _unreadable(node):
             written = _written(partial(_carried_member, members)) if has_bytes(members) else {}
             return {**before(_member(members), inner), **ref, **written}
-        case "typed-dict":
-            return {"extra_behavior": "allow", **node}
+        case "function-plain" if _is_pattern(node):
+            return {**node, **_written(_carried_plainly)}
         case "model" if names := computed_names(node):
             # A function would make plain data of JSON, in which strict types do not read dates.
             strict = is_strict(node)
             return without_ban(node) if strict else {**before(_without(names), inner), **ref}
+    return node
+
+
+def _with_changed_parts(node: Node) -> Node:
+    """Return a schema with other members, keys or fields, which remains one of its kind."""
+    if node.get("config", {}).get("extra_fields_behavior") == "allow":
+        return _with_any_others(node)
+    match node["type"]:
+        case "union" if any(_is_text(choice) for choice in node["choices"]):
+            return {**node, "choices": [_never_text(choice) for choice in node["choices"]]}
+        case "tagged-union":
+            return {**node, "choices": _by_value(node["choices"])}
+        case "typed-dict":
+            return {"extra_behavior": "allow", **node}
         case "dict":
             return _with_keys(node)
     return node
+
+
+def _by_value(choices: Node) -> Node:
+    """Return the members of a union, which members of an enumeration select, by their values too.
+
+    Pydantic finds them by members alone, which JSON does not have.
+    """
+    values = {tag.value: choice for tag, choice in choices.items() if isinstance(tag, Enum)}
+    return {**values, **choices}
+
+
+def _is_pattern(node: Node) -> bool:
+    """Return whether a schema is that of a regular expression.
+
+    Raises:
+        NoPlainForm: It is one of bytes.
+    """
+    function = node["function"]["function"] if isinstance(node["function"], dict) else None
+    name = getattr(function, "__name__", "")
+    if not name.startswith("pattern_") or "pydantic" not in function.__module__:
+        return False
+    if "bytes" in name:
+        raise NoPlainForm("a regular expression of bytes has no text form: use one of text")
+    return True
 
 
 def _written(function: Callable[[Any, Any], Any]) -> Node:
@@ -244,8 +290,9 @@ def _refuse_text(value: Any) -> Any:
     return value
 
 
-def _as_json(value: Any, write: Callable[[Any], Any]) -> str:
-    return json.dumps(write(value), ensure_ascii=False)
+def _as_json(value: Any, write: Callable[[Any], Any], info: Any) -> str:
+    made = put_in(write(value), info.context.parts)
+    return json.dumps(made, ensure_ascii=False, default=plain)
 
 
 def _carried(value: Any, info: Any) -> Any:
@@ -259,7 +306,11 @@ def _carried_plainly(value: Any, info: Any) -> Any:
     """Return a mark in the place of a value of any type."""
     if type(value) in {str, int, float, bool, type(None)}:
         return value
-    return _mark(info.context, info.context.to_plain(value))
+    try:
+        return _mark(info.context, info.context.to_plain(value))
+    except ValidationError as error:
+        info.context.parts.append(error)  # pydantic does not keep it as the cause
+        raise
 
 
 def _mark(carried: Carried, part: Any) -> str:
@@ -279,7 +330,8 @@ def put_in(made: Any, carried: list[Any]) -> Any:
 
 
 def _key(key: str, carried: list[Any]) -> str:
-    return b64encode(put_in(key, carried)).decode() if key.startswith(_MARK) else key
+    made = put_in(key, carried)
+    return b64encode(made).decode() if isinstance(made, bytes) else str(made)
 
 
 def _sorted(value: Any, write: Callable[[Any], Any], info: Any) -> Any:
@@ -299,13 +351,17 @@ def _unreadable(node: Node) -> list[Any]:
     """Return the members of an enumeration or a literal, if pydantic cannot read each by itself."""
     if node["type"] == "literal":
         members = node["expected"]
-        return members if any(isinstance(each, Enum) for each in members) else []
+        return members if any(isinstance(each, Enum | bytes) for each in members) else []
     members = node["members"]
     return [] if all(isinstance(each.value, _TEXT) for each in members) else members
 
 
 def _member(expected: list[Any]) -> Callable[[Any], Any]:
-    members = {_shown(each.value): each for each in expected if isinstance(each, Enum)}
+    members = {
+        _shown(getattr(each, "value", each)): each
+        for each in expected
+        if isinstance(each, Enum | bytes)
+    }
 
     def convert(value: Any) -> Any:
         return value if value in expected else members.get(_shown(value), value)
@@ -314,8 +370,8 @@ def _member(expected: list[Any]) -> Callable[[Any], Any]:
 
 
 def has_bytes(expected: list[Any]) -> bool:
-    """Return whether members of an enumeration have bytes as values."""
-    return any(isinstance(each, Enum) and isinstance(each.value, bytes) for each in expected)
+    """Return whether members of an enumeration or a literal have bytes as values."""
+    return any(isinstance(getattr(each, "value", each), bytes) for each in expected)
 
 
 def _carried_member(expected: list[Any], value: Any, info: Any) -> Any:
@@ -359,6 +415,9 @@ def _with_keys(node: Node) -> Node:
     """Return the schema of a map, whose keys are read from text."""
     keys = node.get("keys_schema", {})
     _check_keys(keys)
+    if "serialization" not in node and keys.get("type", "any") == "any":
+        written = forms.wrap_serializer_function_ser_schema(_each_plain_key, info_arg=True)
+        return {**node, "serialization": written}
     if "serialization" not in node and keys.get("type") in {"union", "enum", "literal"}:
         node = {**node, "serialization": forms.wrap_serializer_function_ser_schema(_each_key)}
     if keys.get("type") != "literal":
@@ -372,6 +431,14 @@ def _each_key(value: Any, write: Callable[[Any], Any]) -> Any:
     if len(made) < len(value):
         raise ValidationError(SAME_KEYS)
     return made
+
+
+def _each_plain_key(value: Any, write: Callable[[Any], Any], info: Any) -> Any:
+    """Write a map whose type declares no keys, as one of no declared type."""
+    names = [key for key in value if type(key) is not str]
+    if names:
+        info.context.to_plain(dict.fromkeys(names))
+    return _each_key(value, write)
 
 
 def _check_keys(keys: Node) -> None:

@@ -106,7 +106,7 @@ class LiveTypes:
         """
         if type in ANYTHING:
             return {}
-        if type in _SCALARS:
+        if (type is None or inspect.isclass(type)) and type in _SCALARS:
             return dict(_SCALARS[type])
         if hasattr(type, "__value__"):  # `type X = ...`, which can name itself
             if _is_postponed(type.__value__):
@@ -138,7 +138,7 @@ class LiveTypes:
             return array(self.schema(items[0]), unique=True)
         if name in DICTS:
             made = mapping(self.schema(items[-1]))
-            if items[0] not in {str, Any}:
+            if items[0] not in (str, Any):  # not hashed: a note in it need not be hashable
                 self._asked(type)  # whether such keys can be text
                 names = _member_names(items[0])
                 made |= {"propertyNames": {"enum": names}} if names else {}
@@ -170,7 +170,7 @@ class LiveTypes:
             return mapping({})
         if issubclass(cls, enum.Enum) and all(type(each.value) in _MEMBERS for each in cls):
             return self.records.refer(cls, cls.__name__, lambda: _members(cls))
-        if _names_fields(cls):
+        if _names_fields(cls) or _has_init_only(cls):
             return self._asked(cls)
         if is_typeddict(cls):
             return self.records.refer(cls, cls.__name__, lambda: self._typed_dict(cls))
@@ -270,6 +270,12 @@ def _names_fields(cls: Any) -> bool:
     ]
     given = [vars(cls).get(name) for name in getattr(cls, "__dataclass_fields__", ())]
     return any(map(is_field, given)) or any(getattr(note, "alias", None) for note in notes)
+
+
+def _has_init_only(cls: Any) -> bool:
+    """Return whether a dataclass is made from values that it does not keep, of `InitVar`."""
+    known: Any = getattr(cls, "__dataclass_fields__", {})
+    return any("InitVar" in str(each.type) for each in known.values())
 
 
 def _is_postponed(type: Any) -> bool:

@@ -87,7 +87,7 @@ def obvious_conversion(hint: Any, around: tuple[Any, ...] = ()) -> Convert | Non
         return None
     if origin in LISTS and len(parts) == 1:
         return _of_items(obvious_conversion(parts[0], around))
-    if origin in DICTS and len(parts) == 2 and parts[0] in {str, Any}:
+    if origin in DICTS and len(parts) == 2 and parts[0] in (str, Any):
         return _of_values(obvious_conversion(parts[1], around))
     raise NotObvious
 
@@ -111,7 +111,7 @@ def is_written_by_type(hint: Any, around: tuple[Any, ...] = ()) -> bool:
     if getattr(origin or hint, "__module__", "") == "pydantic.types":
         return True  # such as `Json`, whose values have other classes
     if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping):
-        return parts[0] not in {str, Any} or is_written_by_type(parts[-1], around)
+        return parts[0] not in (str, Any) or is_written_by_type(parts[-1], around)
     inner = [*parts, *([origin] if notes else [])]
     if hasattr(hint, "__value__"):
         inner.append(hint.__value__)

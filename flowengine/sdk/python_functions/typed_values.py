@@ -185,8 +185,10 @@ class TypedValues:
                 value, mode="json", by_alias=True, warnings=False, context=carried
             )
         except PydanticSerializationError as error:
-            if isinstance(error.__cause__, ValidationError):
-                raise error.__cause__ from None
+            refused = [error.__cause__, *carried.parts[-1:]]
+            for reason in refused:
+                if isinstance(reason, ValidationError):
+                    raise reason from None
             raise
         return put_in(made, carried.parts) if carried.parts else made
 
@@ -238,6 +240,19 @@ class _JsonSchemas(GenerateJsonSchema):
         values = [each.value for each in schema["members"]]
         shown = [_base64(each) if isinstance(each, bytes) else each for each in values]
         return {"title": schema["cls"].__name__, "enum": to_jsonable_python(shown)}
+
+    def dataclass_args_schema(self, schema: Any) -> Node:
+        """Return the schema of the fields of a dataclass. Values of `InitVar` are not kept."""
+        if self._mode == "serialization":
+            kept = [each for each in schema["fields"] if not each.get("init_only")]
+            schema = {**schema, "fields": kept}
+        return super().dataclass_args_schema(schema)
+
+    def literal_schema(self, schema: Any) -> Node:
+        """Return the schema of a literal, in which bytes are base64."""
+        expected = schema["expected"]
+        shown = [_base64(each) if isinstance(each, bytes) else each for each in expected]
+        return super().literal_schema({"type": "literal", "expected": shown})
 
     def ser_schema(self, schema: Any) -> Node | None:
         """Return the output schema of a function of the program. It can be any schema."""
