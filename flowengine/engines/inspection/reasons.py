@@ -350,6 +350,13 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     }
 
 
+_MEANINGS = {
+    "fail": "raises an error",
+    "result": "supplies the result of the step",
+    "retry": "runs the step again",
+}
+
+
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if is_tried_again(record):
         if needs_program(record):
@@ -360,12 +367,14 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
             "command": f"flowengine resume {id}",
         }
     decide = f"flowengine approvals decide {wait} --choice"
-    commands = {choice: f"{decide} {choice}" for choice in ("fail", "result", "retry")}
-    commands["result"] += " --value JSON"
+    choices = sorted(choice["id"] for choice in record["choices"])
+    commands = {choice: f"{decide} {choice}" for choice in choices}
+    if "result" in commands:
+        commands["result"] += " --value JSON"
+    meanings = ", ".join(f"'{choice}' {_MEANINGS[choice]}" for choice in choices)
     return {
         "what": str(record["title"]),
-        "wakes": "an operator's decision: 'fail' raises an error, 'result' supplies the result of "
-        "the step, 'retry' runs the step again",
+        "wakes": f"an operator's decision: {meanings}",
         "command": commands["fail"],
         "commands": commands,
     }

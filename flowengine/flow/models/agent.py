@@ -15,6 +15,7 @@ from flowengine.flow.models.types import (
     CheckedType,
     EnvironmentUses,
     NotNegative,
+    OnCrash,
     Positive,
     Template,
     Text,
@@ -447,6 +448,12 @@ class Agent(Part):
         description="Retries of one model call. Default: 3 attempts with pauses of 4 to "
         "10 seconds.",
         examples=[5],
+    )
+    on_crash: OnCrash = Field(
+        default="retry",
+        description="The treatment of a model call that a crash interrupted: `retry` requests it "
+        "again, `ask` asks an operator, `fail` fails the step.",
+        examples=["ask"],
     )
     tool_choice: Text | None = Field(
         default=None,
