@@ -9,6 +9,7 @@ from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
+from flowengine.engines.inspection.conditions import condition
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.notifications import last_sent
@@ -277,6 +278,9 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["due"] = format_time(record["due"])
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
+    if record["kind"] == "state":
+        reason.update(condition(host, execution, record, id))
+        return reason
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
     if record["kind"] == "signal" and record.get("signals"):
         reason["signals"] = [signal["signal"] for signal in record["signals"]]
@@ -403,10 +407,6 @@ def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     }
 
 
-def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
-    return {"what": "waiting for a condition on state", "wakes": "a step that writes the state"}
-
-
 def _worker(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     worker = f"a worker that offers {' and '.join(record['needs'])}"
     return {
@@ -423,7 +423,6 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "session": _session,
     "signal": _signal,
     "timer": _timer,
-    "state": _condition,
     "worker": _worker,
 }
 
