@@ -14,6 +14,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, results
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.extras import install_command
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ flowengine serve --port 0"""
         except ModuleNotFoundError as error:
             raise UsageError(
                 f"'flowengine serve' needs the package {error.name}",
-                hint="pip install 'flowengine[serve]'",
+                hint=install_command("serve"),
             ) from None
 
         def ready(served: Ready) -> None:
@@ -450,7 +451,7 @@ async def _answering(
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--http needs the package {error.name}",
-            hint="install it: pip install 'flowengine[serve]'",
+            hint=f"install it: {install_command('serve')}",
         ) from None
     host, port = arguments.http
     async with answering(routes(is_ready, measures), host, port) as port:
@@ -500,7 +501,7 @@ flowengine mcp --store /srv/expense/.flowengine"""
         except ModuleNotFoundError as error:
             raise UsageError(
                 f"'flowengine mcp' needs the package {error.name}",
-                hint="pip install 'flowengine[mcp,serve]'",
+                hint=install_command("mcp,serve"),
             ) from None
         output = results()
         if isinstance(output, TextIOWrapper):
