@@ -335,15 +335,16 @@ def _path(base: type) -> str:
 
 def _missing(what: str, point: EntryPoint | _BuiltIn, error: ModuleNotFoundError) -> UnknownKind:
     """Return an error with the missing package, and the extra of the plug-in that contains it."""
+    from flowengine.sdk.extras import install_command
+
     package = (error.name or "").partition(".")[0]
     dist = point.dist
     if dist is None or package == point.module.partition(".")[0]:
         return UnknownKind(f"{what} '{point.name}' cannot be imported: {error}")
     extra = _extra_with(dist, package)
-    need = f"{dist.name}[{extra}]" if extra else package
     return UnknownKind(
         f"{what} '{point.name}' needs {package}, which is not installed",
-        hint=f'pip install "{need}"',
+        hint=install_command(extra, dist.name) if extra else f"pip install {package}",
     )
 
 

@@ -148,6 +148,9 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     retry: dict[str, Any] | int | None = None
     """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
     apart."""
+    on_crash: Literal["retry", "ask", "fail"] = "retry"
+    """Treatment of a model call that a crash interrupted: request it again, ask an operator, or
+    fail."""
     function_calling: Literal["native", "text"] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings passed to the provider: `temperature`, `max_tokens`, …"""

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.
 """
-_PLAIN = ("fallbacks", "repeats", "defer", "tool_choice", "parallel_tool_calls", "function_calling")
+_PLAIN = ("fallbacks", "on_crash", "repeats", "defer", "tool_choice", "parallel_tool_calls",
+          "function_calling")  # fmt: skip
 """Fields that a flow declares in the same form."""
 
 

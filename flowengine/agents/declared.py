@@ -182,6 +182,7 @@ def _spec(
 ) -> AgentSpec:
     entry = agent.content
     defaults = agent.home.defaults
+    on_crash: Any = entry.get("on_crash", "retry")
     model = entry.get("model") or defaults.get("model")
     if model is None and not is_model_named():
         hint = f"set 'model' here, 'defaults.model', the variable {MODEL_VARIABLE}, or --model"
@@ -232,6 +233,7 @@ def _spec(
         filters=filters,
         **_turns(entry.get("max_turns", {})),
         retry={**RETRY, **entry.get("retry", {})},
+        on_crash="" if on_crash == "retry" else on_crash,
         settings=entry.get("settings", {}),
         context=_reducer(agent, environments) if execute_tools else None,
         checks=_checks(agent, environments) if execute_tools else [],

@@ -371,6 +371,9 @@ class FlowWriter:
             steps, marks = generated_reductions.steps(
                 agent.name, agent.context, agent.settings, agent.retry, handlers, of_tool
             )
+            if agent.context.summarizes:
+                summary = steps[0]["id"]
+                marks[summary] = replace(marks[summary], on_crash=agent.on_crash)
             self.marks |= marks
             yield from steps
         for other, filter in agent.filters.items() if self.execute_tools else ():
@@ -432,7 +435,8 @@ class FlowWriter:
             yield {"id": then, "join": {"need": "each"}, "next": following}
             first = generated_hooks.first(agent.name, agent.hooks, "after_turn", then)
             following, names = {"to": first}, [""]
-        self.marks[agent.name] = Mark(told=True, says=says, ways=names, anew=_anew(agent))
+        mark = Mark(told=True, says=says, ways=names, anew=_anew(agent), on_crash=agent.on_crash)
+        self.marks[agent.name] = mark
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -479,7 +483,9 @@ class FlowWriter:
     def _ahead(self, agent: AgentSpec) -> Plain:
         """Return the step of a request beside checks. If it fails, the turn repeats it."""
         id = generated_checks.ahead(agent.name)
-        self.marks[id] = Mark(plumbing=True, says="", anew=_anew(agent))
+        mark = Mark(plumbing=True, says="", anew=_anew(agent), on_crash=agent.on_crash)
+        self.marks[id] = mark
+        lasting = ["Stopped", "Uncertain"] if agent.on_crash else ["Stopped"]
         step: dict[str, Plain] = {
             "id": id,
             "agent_ahead": {
@@ -487,7 +493,7 @@ class FlowWriter:
                 "held": [] if self.person is None else f"${{{{ {generated_checks.HELD} }}}}",
             },
             "effect": "idempotent",
-            "on_error": [{"type": ["Stopped"], "fail": "${{ error }}"}, {"output": {}}],
+            "on_error": [{"type": lasting, "fail": "${{ error }}"}, {"output": {}}],
         }
         if agent is self.agents[0] and self.passed:
             step["when"] = f"${{{{ state.answers == {json.dumps(agent.name)} }}}}"

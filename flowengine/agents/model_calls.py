@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowengine.agents.arriving import ArrivingText
 from flowengine.agents.generated_checks import AgentCheck
@@ -289,6 +289,8 @@ class AgentSpec:
     max_turns: int
     last: str
     retry: Mapping[str, Plain]
+    on_crash: Literal["", "ask", "fail"]
+    """The treatment of an interrupted model call: `ask`, `fail`, or empty text to repeat it."""
     settings: Mapping[str, Plain]
     context: Reducer | None
     checks: Sequence[AgentCheck]

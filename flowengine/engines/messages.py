@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.records import Beginning, Outgoing, SignalStart
     from flowengine.journal.records import SendResult as Stored
+    from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.state.records import State
 
 
 # Signals from outside: checked against their declaration, then stored for their receivers.
@@ -139,12 +141,7 @@ def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -
     keys = graph.received.get(name, {})
     if stored.ended:
         return None
-    frames = stored.state.get("frames", {})
-    places: dict[str | None, int] = {
-        scope["path"].rstrip("/"): frames[scope["frame"]]["flow"]
-        for scope in View(graph, stored.state).subflows()
-        if frames[scope["frame"]]["flow"] in keys
-    }
+    places: dict[str | None, int] = dict(receivers(graph, stored.state, name).items())
     if step is None and 0 in keys:
         places = {None: 0}
     elif step is None and len(places) == 1:
@@ -162,6 +159,20 @@ def _place(host: Host, execution: str, name: str, data: Any, step: str | None) -
         raise Conflict(message, hint=Hint(f"choose with step=…: {those}", f"--step: {those}"))
     message = f"no running step{f' {step!r}' if step else ''} of execution {execution} receives"
     raise Conflict(f"{message} the signal {name!r}", hint=f"those that do: {those}")
+
+
+def receivers(graph: Graph, state: State, signal: str) -> dict[str, int]:
+    """Return the addresses of the running subflows whose state receives a signal.
+
+    Returns:
+        Address → number of the flow.
+    """
+    keys, frames = graph.received.get(signal, {}), state.get("frames", {})
+    return {
+        scope["path"].rstrip("/"): frames[scope["frame"]]["flow"]
+        for scope in View(graph, state).subflows()
+        if frames[scope["frame"]]["flow"] in keys
+    }
 
 
 def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -221,6 +221,9 @@ class Mark:
     """Whether its output is a user's message to a running agent."""
     session: bool = False
     """Whether the program of the flow sends that message, so that no list of waits shows it."""
+    on_crash: Literal["", "ask", "fail"] = ""
+    """The treatment of an interrupted attempt, `ask` or `fail`. Unlike with the effect `once`, an
+    attempt that has failed may be repeated by `retry`. Empty text: it runs again."""
     told: bool = False
     """Whether the kind summarizes its output in one line for users: `tell`."""
     ahead: bool = False

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
+from flowengine.sdk.extras import install_command
 from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def export_traces(
     except ImportError as error:
         raise UsageError(
             f"traces need the SDK of OpenTelemetry: {error}",
-            hint='install it: pip install "flowengine[telemetry]"',
+            hint=f"install it: {install_command('telemetry')}",
         ) from error
     if content is None:
         content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"

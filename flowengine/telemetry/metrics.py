@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.journal.store import every_item
 from flowengine.kernel.notation.times import parse_time
+from flowengine.sdk.extras import install_command
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
 
@@ -72,7 +73,7 @@ def export_metrics(
     except ImportError as error:
         raise UsageError(
             f"metrics need the SDK of OpenTelemetry: {error}",
-            hint='install it: pip install "flowengine[telemetry]"',
+            hint=f"install it: {install_command('telemetry')}",
         ) from error
     resource = Resource.create({"service.name": "flowengine"})
     provider = MeterProvider([reader], resource, shutdown_on_exit=False)

@@ -282,3 +282,80 @@ def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fa
     assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
     assert case.called == [*before, "add 3 4"]
     assert case.sent(-1) == case.sent(1)
+
+
+AN_INTERRUPTED_TURN = """
+first:
+  instructions: You add.
+  on_crash: {on_crash}
+  retry: {{attempts: 2, delay: 1ms}}
+  {more}
+"""
+
+
+def interrupted(folder: Path, on_crash: str, *, more: str = "") -> tuple[Case, FaultyStore]:
+    """Return an agent whose process died after the model was asked, before its reply was saved."""
+    text = flow(AN_INTERRUPTED_TURN.format(on_crash=on_crash, more=more))
+    case = Case(folder, text, [{"text": "3"}], by_turn=True)
+    register(NAME, case.model)
+
+    def die(number: int) -> None:
+        if case.model.requests and not store.faults:
+            store.faults[number] = "die before"
+
+    store = FaultyStore(on_write=lambda number, _: die(number))
+    with pytest.raises(ProcessDied), Engine(store, workdir=folder) as engine:
+        engine.run(case.path, id="it")
+    store.restart()
+    assert len(case.model.requests) == 1
+    return case, store
+
+
+@pytest.mark.parametrize(
+    ("choice", "requests", "ended"),
+    [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
+)
+def test_an_operator_is_asked_about_an_interrupted_turn(
+    tmp_path: Path, choice: str, requests: int, ended: Any
+) -> None:
+    case, store = interrupted(tmp_path, "ask")
+
+    with Engine(store, workdir=tmp_path) as engine:
+        stalled = engine.resume("it")
+        [wait] = stalled.waits
+        [reason] = engine.executions.why("it")
+        asked = len(case.model.requests)
+        done = engine.approvals.decide(wait["id"], choice).result
+
+    assert (stalled.status, asked) == ("stalled", 1)
+    assert (wait["kind"], wait["address"]) == ("question", "ask/first")
+    assert [one["id"] for one in wait["choices"]] == ["retry", "fail"]
+    assert [*reason["commands"]] == ["fail", "retry"]
+    assert done is not None
+    assert len(case.model.requests) == requests
+    assert ended in (done.outputs, (done.error or {}).get("type"))
+
+
+@pytest.mark.parametrize(
+    ("on_crash", "requests", "ended"),
+    [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
+)
+def test_an_agent_declares_what_follows_an_interrupted_turn(
+    tmp_path: Path, on_crash: str, requests: int, ended: Any
+) -> None:
+    case, store = interrupted(tmp_path, on_crash)
+
+    with Engine(store, workdir=tmp_path) as engine:
+        done = engine.resume("it")
+
+    assert len(case.model.requests) == requests
+    assert ended in (done.outputs, (done.error or {}).get("type"))
+
+
+def test_a_turn_that_asks_after_a_crash_is_still_retried_after_an_error(tmp_path: Path) -> None:
+    text = flow(AN_INTERRUPTED_TURN.format(on_crash="ask", more=""))
+    failing: list[Any] = [{"raise": "ModelError", "retryable": True}, {"text": "3"}]
+    case = Case(tmp_path, text, failing, by_turn=True)
+
+    assert case.run().outputs == {"answer": "3", "agent": "first"}
+    assert len(case.model.requests) == 2

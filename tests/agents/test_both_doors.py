@@ -196,6 +196,7 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"raise": "ModelError", "retryable": True}, {"text": "3"}],
         )
     ],
+    "on_crash": [Door("on_crash: ask", lambda: {"on_crash": "ask"})],
     "tool_choice": [
         Door(
             "tool_choice: add\n    tools: [add]",

@@ -111,7 +111,7 @@ def test_kind_of_another_package_is_an_action_key_like_the_others(tmp_path: Path
         (
             "cloud",
             "step kind 'cloud' needs some_cloud_sdk, which is not installed; "
-            'pip install "extra-kinds[cloud]"',
+            "pip install 'extra-kinds[cloud]'",
         ),
         ("wrong", "step kind 'wrong': extra_kinds:NOT_A_KIND is not a flowengine.sdk.StepKind"),
         (

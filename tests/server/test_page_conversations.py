@@ -83,6 +83,29 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     assert "The model had asked for" not in text
 
 
+def test_the_page_of_a_paused_agent_says_who_paused_it_and_continues_it(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "held.yaml").write_text(
+        flow("first: {instructions: You add., tools: [add]}", head=ASKING)
+    )
+    register(NAME, ScriptedModel([{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "It is 3."}]))
+    try:
+        result = api.engine.run("held.yaml", {"q": "message 0."})
+        api.engine.signal("agent.pause", True, execution=result.execution, resume=False)
+        api.engine.approvals.approve(result.waits[0]["id"])
+        path, owner = f"/executions/{result.execution}", Browser(api)
+        text = owner("GET", path).text
+        assert "paused by user:" in text
+        assert "agent.pause --data false" in text
+        token = owner.form_token(path)
+        owner("POST", f"{path}/signals/agent.pause", {"form_token": token})
+        assert api.engine.resume(result.execution).status == "succeeded"
+    finally:
+        unregister(NAME)
+
+
 def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     api: Api, tmp_path: Path
 ) -> None:

@@ -62,6 +62,14 @@ def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
             "- {text: It is 3., usage: {tokens: 3}}",
             "usage.tokens: unknown key",
         ),
+        (
+            """      first:
+        - {calls: [{name: add, arguments: {a: 1, b: 2}}]}
+        - It is 3.
+""",
+            "      first: {raise: ModelError}\n",
+            "write a list, with one entry for each request",
+        ),
         ("{a: 1, b: 2}", '"{\\"a\\": 1, \\"b\\": 2}"', ""),
     ],
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Screen, Spec
+from flowengine.sdk.extras import install_command
 from flowengine_envs.browser import installation
 from flowengine_envs.workspaces.own_folder import make_own
 
@@ -58,7 +59,7 @@ class BrowserProvider(Provider["Browser"]):
         """
         if missing := installation.missing():
             raise EnvironmentUnavailable(
-                f"{spec}: {', '.join(missing)} not installed: pip install 'flowengine[browser]'"
+                f"{spec}: {', '.join(missing)} not installed: {install_command('browser')}"
             )
         named = spec.config.program
         if installation.browser(named) is None:

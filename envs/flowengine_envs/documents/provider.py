@@ -11,6 +11,7 @@ from pydantic import Field
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
+from flowengine.sdk.extras import install_command
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.web.connections import Rules
 from flowengine_envs.documents import conversion as libraries
@@ -83,7 +84,7 @@ class DocumentsProvider(SupervisedProvider[Documents]):
         sources(spec)
         if missing := libraries.missing():
             raise EnvironmentUnavailable(
-                f"{spec}: {', '.join(missing)} not installed: pip install 'flowengine[documents]'"
+                f"{spec}: {', '.join(missing)} not installed: {install_command('documents')}"
             )
 
     async def ensure(self, request: Request) -> Documents:

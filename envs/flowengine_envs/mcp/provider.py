@@ -29,6 +29,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine.sdk.extras import install_command
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.client_requests import Progress
@@ -219,7 +220,7 @@ class Mcp(Provider[McpSession | Sessions]):
             await asyncio.to_thread(_import)
         except ModuleNotFoundError as error:
             raise EnvironmentUnavailable(
-                f'{spec}: needs the package mcp: pip install "flowengine[mcp]"'
+                f"{spec}: needs the package mcp: {install_command('mcp')}"
             ) from error
         for config in [spec.config, *spec.config.servers.values()]:
             _check_words(spec, config)

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 from flowengine.agents.models.failures import ModelError
+from flowengine.sdk.extras import install_command
 from flowengine.sdk.user_code import on_thread
 from flowengine.util.garbage import CollectedLater
 
@@ -102,7 +103,7 @@ def load() -> Any:
             except ImportError as error:
                 raise ModelError(
                     f"models and search services need litellm, and it cannot be imported: {error}. "
-                    'Install it: pip install "flowengine[agents]"',
+                    f"Install it: {install_command('agents')}",
                     retryable=False,
                 ) from None
             _quieten(litellm)

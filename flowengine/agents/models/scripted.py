@@ -64,6 +64,8 @@ class When(_Data):
 
     agent: str | None = None
     model: str | None = None
+    instructions: str | None = None
+    """Text contained in the instructions."""
     contains: str | None = None
     """Text contained in the last message."""
     turn: int | None = Field(default=None, ge=0)
@@ -75,6 +77,7 @@ class When(_Data):
             self.agent in (None, request.agent)
             and self.model in (None, request.model)
             and self.turn in (None, turn)
+            and (self.instructions is None or self.instructions in _instructions(request))
             and (self.contains is None or self.contains in _last_text(request))
         )
 
@@ -365,6 +368,11 @@ def _error(entry: Scripted) -> StepError:
 
 def _last_text(request: ModelRequest) -> str:
     return text_of(request.messages[-1].get("content")) if request.messages else ""
+
+
+def _instructions(request: ModelRequest) -> str:
+    first = request.messages[0] if request.messages else {}
+    return text_of(first.get("content")) if first.get("role") == "system" else ""
 
 
 # Files

@@ -79,7 +79,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         out_text(_expanded(path).rstrip("\n"))
     elif not arguments.quiet and not (diagnostics and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
-        for why in [] if flow is None else _empty_groups(flow):
+        for why in [] if flow is None else (*_empty_groups(flow), *_missing_for_models(flow)):
             err(f"{paint('warning:', 'yellow')} {path}: {why}")
     return 3 if diagnostics and arguments.strict else 0, diagnostics
 
@@ -128,6 +128,21 @@ def _expanded(path: str) -> str:
     model = load_source(read(path), Diagnostics())
     assert model is not None
     return expanded(model)
+
+
+def _missing_for_models(compiled: CompiledFlow) -> list[str]:
+    """Return why the models that a flow names cannot be called on this machine."""
+    offers: Any = [step["task"] for step in compiled["steps"] if step["kind"] == "agent_offer"]
+    if not offers:
+        return []
+    from flowengine.agents.models.registry import SCRIPTED
+    from flowengine.sdk.extras import models_missing
+
+    models = [entry for offer in offers for entry in offer["models"].values()]
+    named = {name for one in models for name in (one["model"], *one["fallbacks"]) if name}
+    called = sorted(name for name in named if not name.startswith(f"{SCRIPTED}/"))
+    why = models_missing() if called else ""
+    return [f"{', '.join(called)}: {why}"] if why else []
 
 
 def _empty_groups(compiled: CompiledFlow) -> list[str]:

@@ -15,6 +15,7 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, results
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.extras import install_command
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def serve_command(arguments: Namespace) -> int:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"'flowengine serve' needs the package {error.name}",
-            hint="pip install 'flowengine[serve]'",
+            hint=install_command("serve"),
         ) from None
 
     def ready(served: Ready) -> None:
@@ -429,7 +430,7 @@ async def _answering(
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--http needs the package {error.name}",
-            hint="install it: pip install 'flowengine[serve]'",
+            hint=f"install it: {install_command('serve')}",
         ) from None
     host, port = arguments.http
     async with answering(routes(is_ready, measures), host, port) as port:
@@ -457,7 +458,7 @@ def mcp_command(arguments: Namespace) -> int:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"'flowengine mcp' needs the package {error.name}",
-            hint="pip install 'flowengine[mcp,serve]'",
+            hint=install_command("mcp,serve"),
         ) from None
     output = results()
     if isinstance(output, TextIOWrapper):

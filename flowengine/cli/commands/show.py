@@ -24,7 +24,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.cli.views.approvals import expiry, standing, with_tool
 from flowengine.cli.views.waits import (
     again_lines,
-    describe,
+    described,
     evidence_lines,
     is_overdue,
     log_lines,
@@ -86,8 +86,7 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield f"models      {usage}"
     if info["waits"]:
         yield "waits"
-        for wait in info["waits"]:
-            yield from describe(session, wait)
+        yield from described(session, info["execution"], info["waits"])
     if info.get("undelivered"):
         yield "undelivered"
         yield from (f"  {undelivered(sent)}" for sent in info["undelivered"])

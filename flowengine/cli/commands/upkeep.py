@@ -34,9 +34,17 @@ def doctor_command(arguments: Namespace) -> int:
     if arguments.json:
         out_json(probes)
     else:
-        for line in (*examined(probes), *_of_workers(arguments.store)):
+        for line in (*examined(probes), *_of_models(), *_of_workers(arguments.store)):
             out(line)
     return 0
+
+
+def _of_models() -> Iterator[str]:
+    """Yield whether the package that calls models is installed, without loading it."""
+    from flowengine.sdk.extras import models_missing
+
+    yield ""
+    yield printable(models_missing() or "models of providers can be called: litellm is installed")
 
 
 def _of_workers(named: str | None) -> Iterator[str]:

@@ -42,9 +42,8 @@ def say_waits(session: CliSession, result: ExecutionResult) -> None:
     head = "stalled: needs" if result.status == "stalled" else "waiting for"
     if result.waits:
         err(f"{paint(head, 'yellow')} {_counted(result.waits)}")
-    for wait in result.waits[:MOST]:
-        for line in describe(session, wait):
-            err(line)
+    for line in described(session, result.execution, result.waits[:MOST]):
+        err(line)
     reasons = _no_waits(session, result)
     _say_locks(session, result)
     if len(result.waits) > MOST:
@@ -84,7 +83,41 @@ def _say(session: CliSession, reason: Reason) -> None:
         err(f"    {DOES.get(words[0], words[0]):5} {session.command(*words)}")
 
 
-def describe(session: CliSession, wait: WaitInfo) -> Iterator[str]:
+def described(session: CliSession, execution: str, waits: Sequence[WaitInfo]) -> Iterator[str]:
+    """Yield the lines that show waits of an execution and how to answer them.
+
+    Args:
+        session: Makes command lines.
+        execution: Id.
+        waits: The waits.
+    """
+    reasons: dict[str, Reason] = {}
+    if any(wait["kind"] == "state" for wait in waits):
+        whys = session.engine.executions.why(execution)
+        reasons = {reason["wait"]: reason for reason in whys if "wait" in reason}
+    for wait in waits:
+        if wait["kind"] == "state" and wait["id"] in reasons:
+            yield from _condition(session, wait, reasons[wait["id"]])
+        else:
+            yield from _describe(session, wait)
+
+
+def _condition(session: CliSession, wait: WaitInfo, reason: Reason) -> Iterator[str]:
+    """Yield the lines that show a wait for a condition on state, or a paused agent."""
+    from shlex import split
+
+    short = session.short_wait(wait["id"])
+    what = first_line(f"{reason['address']}: {reason['what']}", 400)
+    yield f"  {paint(short, 'bold')}  {what}"
+    indent = " " * (len(short) + 4)
+    if "since" in reason:
+        yield f"{indent}{'since':10} {when(reason['since'])}"
+    if "command" in reason:
+        name, *words = split(reason["command"])[1:]
+        yield f"{indent}{DOES.get(name, name):10} {session.command(name, *words)}"
+
+
+def _describe(session: CliSession, wait: WaitInfo) -> Iterator[str]:
     """Yield the lines that show a wait and how to answer it.
 
     Args:

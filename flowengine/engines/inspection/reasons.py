@@ -9,6 +9,7 @@ from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
+from flowengine.engines.inspection.conditions import condition
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.notifications import last_sent
@@ -277,6 +278,9 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
         reason["due"] = format_time(record["due"])
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
+    if record["kind"] == "state":
+        reason.update(condition(host, execution, record, id))
+        return reason
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
     if record["kind"] == "signal" and record.get("signals"):
         reason["signals"] = [signal["signal"] for signal in record["signals"]]
@@ -350,6 +354,13 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     }
 
 
+_MEANINGS = {
+    "fail": "raises an error",
+    "result": "supplies the result of the step",
+    "retry": "runs the step again",
+}
+
+
 def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if is_tried_again(record):
         if needs_program(record):
@@ -360,12 +371,14 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
             "command": f"flowengine resume {id}",
         }
     decide = f"flowengine approvals decide {wait} --choice"
-    commands = {choice: f"{decide} {choice}" for choice in ("fail", "result", "retry")}
-    commands["result"] += " --value JSON"
+    choices = sorted(choice["id"] for choice in record["choices"])
+    commands = {choice: f"{decide} {choice}" for choice in choices}
+    if "result" in commands:
+        commands["result"] += " --value JSON"
+    meanings = ", ".join(f"'{choice}' {_MEANINGS[choice]}" for choice in choices)
     return {
         "what": str(record["title"]),
-        "wakes": "an operator's decision: 'fail' raises an error, 'result' supplies the result of "
-        "the step, 'retry' runs the step again",
+        "wakes": f"an operator's decision: {meanings}",
         "command": commands["fail"],
         "commands": commands,
     }
@@ -394,10 +407,6 @@ def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     }
 
 
-def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
-    return {"what": "waiting for a condition on state", "wakes": "a step that writes the state"}
-
-
 def _worker(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     worker = f"a worker that offers {' and '.join(record['needs'])}"
     return {
@@ -414,7 +423,6 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
     "session": _session,
     "signal": _signal,
     "timer": _timer,
-    "state": _condition,
     "worker": _worker,
 }
 

@@ -9,6 +9,7 @@ from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.temporal.connection import read_address
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import offered
+from flowengine.sdk.extras import install_command
 from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
@@ -113,5 +114,5 @@ def _check_installed(address: str) -> None:
     except ModuleNotFoundError:
         raise UsageError(
             f"the store {address} needs the package temporalio",
-            hint="install it: pip install 'flowengine[temporal]'",
+            hint=f"install it: {install_command('temporal')}",
         ) from None

@@ -16,7 +16,7 @@ from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
-from flowengine.flow.compile.tools import Tools
+from flowengine.flow.compile.tools import Tools, refuse_crash_keys
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, VisibleNames, closed
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import AskBeforeCall, Loc
@@ -133,6 +133,9 @@ class CallCompiler:
             spec["within"] = rules
         self._input(call, callee, given, view)
         self.modifiers.write(call, callee, view)
+        if mark.on_crash:
+            spec["effect"], spec["on_crash"] = "once", mark.on_crash
+            spec["opaque"] = True
 
     def _flow(
         self,
@@ -148,6 +151,7 @@ class CallCompiler:
             message = f"{call.name} takes no 'needs': it runs a flow of several steps"
             hint = "write it in the tools of the agent, or in the steps of the flow"
             self.report.at("E103", message, (*call.loc, "needs"), hint, key=True)
+        refuse_crash_keys(self.report, call.model, call.loc, call.name)
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
         detached = bool(call.model.detach or callee.background)

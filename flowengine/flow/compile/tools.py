@@ -24,7 +24,7 @@ from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema, VisibleNames
 from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
-from flowengine.flow.models import AskBeforeCall, Loc, Tool
+from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Step, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
@@ -77,8 +77,7 @@ BOUND_SECRET = (
     "url, headers, query or auth of http"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
-_OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "on_crash",
-              "needs")  # fmt: skip
+_OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "needs")
 """Keys that are only valid for a tool with a single call."""
 
 
@@ -254,6 +253,7 @@ class Tools:
             hint = "its arguments and result are those of its target"
             keys = ("environments", *_OF_A_CALL)
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
+            refuse_crash_keys(self.report, model, model.loc, f"a tool that is an {kind}")
             self._describe(callee, model)
             return callee
         if model.returns is not None:
@@ -298,6 +298,7 @@ class Tools:
             return None
         hint = "its arguments and result are the inputs and outputs of the flow"
         self._has_none(model, "a tool that is a flow", _OF_A_CALL, hint)
+        refuse_crash_keys(self.report, model, model.loc, "a tool that is a flow")
         self._describe(callee, model)
         for argument, typed in (callee.bind or {}).items():
             loc = (*model.loc, "bind", argument)
@@ -456,6 +457,29 @@ def repeating(kind: str | None, where: str = "") -> str:
     hint = f"set 'effect: idempotent'{where} if it may be repeated"
     condition = idempotent_if(kind or "")
     return f"{hint}; {condition}" if condition else hint
+
+
+def refuse_crash_keys(
+    report: DiagnosticReporter, model: Step | Compensation | Tool, loc: Loc, what: str
+) -> None:
+    """Refuse keys about a crash where a flow or an agent runs, which continues after it.
+
+    Args:
+        report: Reports them.
+        model: The step or tool.
+        loc: Its place.
+        what: Its name in messages.
+    """
+    for key in ("effect", "on_crash"):
+        if model.has(key) and (key == "on_crash" or model.effect == "once"):
+            words = key if key == "on_crash" else "effect: once"
+            message = (
+                f"{what} takes no {words!r}: it continues after a crash, without starting over"
+            )
+            hint = (
+                "declare it in its steps and tools, and 'on_crash' in an agent, for its model calls"
+            )
+            report.at("E103", message, (*loc, key), hint, key=True)
 
 
 def _version(callee: Callee, model: Tool) -> str:

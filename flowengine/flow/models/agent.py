@@ -13,6 +13,7 @@ from flowengine.flow.models.types import (
     CheckedType,
     EnvironmentUses,
     NotNegative,
+    OnCrash,
     Positive,
     Template,
     Text,
@@ -334,6 +335,9 @@ class Agent(Part):
     """Fallback models, tried in order."""
     retry: Retry | None = Field(default=None, examples=[5])
     """Retries of one model call. Default: 3 attempts with pauses of 4 to 10 seconds."""
+    on_crash: OnCrash = Field(default="retry", examples=["ask"])
+    """The treatment of a model call that a crash interrupted: `retry` requests it again, `ask` asks
+    an operator, `fail` fails the step."""
     tool_choice: Text | None = Field(default=None, examples=["required"])
     """`auto`, `none`, `required`, or the name of a tool that must be called."""
     parallel_tool_calls: bool = Field(default=True, examples=[False])

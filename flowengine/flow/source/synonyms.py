@@ -155,6 +155,10 @@ _NEXT = {
              "first"),
     **_words("parallel split fork both", "write 'all: [a, b]'", "all"),
 }  # fmt: skip
+_REPLIES = _words(
+    "text calls raise crash never after with return reasoning finish usage provider_parts",
+    "write a list, with one entry for each request: [{…}]", "in_order",
+)  # fmt: skip
 _TOOL = {
     **_words("params parameters arguments input inputs schema input_schema inputSchema",
              "write 'args: {type: object, properties: {…}}'", "args"),
@@ -202,6 +206,7 @@ _OF: dict[str, dict[str, Meant]] = {
     "Alternative": _WAIT,
     "Next": _NEXT,
     "Tool": _TOOL,
+    "Replies": _REPLIES,
 }
 
 

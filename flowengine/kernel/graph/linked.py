@@ -57,7 +57,8 @@ ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit"
                         "reads"})  # fmt: skip
 """Keys that are read when an attempt of a task begins."""
 ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
-                    "effect", "on_crash", "named", "forgets", "carries", "adapter"})  # fmt: skip
+                    "effect", "on_crash", "opaque", "named", "forgets", "carries",
+                    "adapter"})  # fmt: skip
 """Keys that are read only after an attempt has ended."""
 TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
@@ -130,6 +131,7 @@ class Node:
     raises: dict[str, str] | None = None
     effect = "once"
     on_crash = "ask"
+    opaque = False
     named: list[str] | None = None
     forgets: list[int] = []  # noqa: RUF012 - nothing changes it
     carries = False

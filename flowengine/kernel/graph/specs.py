@@ -354,6 +354,9 @@ class StepSpec(TypedDict, total=False):
     """Outcome → error type, for outcomes that raise unless `split.outcomes` routes them."""
     effect: Literal["pure", "idempotent", "once"]
     on_crash: Literal["ask", "retry", "fail"]
+    opaque: bool
+    """Its result has an internal form, so no operator can supply it in place of an interrupted
+    attempt."""
     named: list[str]
     """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ... Other
     fields are not stored in the state."""

@@ -6,7 +6,8 @@
 | cannot begin because its environment has ended | its unit                              |
 | cut off in a scope that compensates            | the scope: is there a step to undo?   |
 
-The choices are the same for all: run again, use the given result, or fail.
+The choices are the same for all: run again, use the given result, or fail. No result can be given
+for a step whose results have an internal form.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
             f"{tx.address(unit)} cannot continue: {error['message']}",
             f"Attempt {unit['attempt']} has not started: {when}",
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
+            tx.node(tx.act_of(unit)),
         )
     )
     wait["record"].update({"ran": "no", "error": error, **_returns(tx.node(tx.act_of(unit)))})
@@ -122,6 +124,7 @@ def _uncertain(
         f"{address} {what}. Did it take effect?",
         f"Attempt {attempt} was running when {when}. Whether it took effect is unknown.{more}",
         ("Run it again", "It took effect: use this result", "It failed"),
+        node,
     )
     asked |= {"ran": "maybe", **_returns(node)}
     return asked if error is None else {**asked, "error": error}
@@ -137,13 +140,14 @@ def _returns(node: Node) -> dict[str, Plain]:
     return {"returns": node.task["returns"]}
 
 
-def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:
+def _question(title: str, body: str, labels: tuple[str, str, str], node: Node) -> dict[str, Plain]:
     return {
         "title": title,
         "body": body,
         "choices": [
             {"id": id, "label": label, "counts_as": "other", "comment": "optional"}
             for id, label in zip(("retry", "result", "fail"), labels, strict=True)
+            if not (node.opaque and id == "result")
         ],
         "votes": [],
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.sdk.extras import install_command
 from tests.agents.models.wire import Wire, failed, replied, streamed
 
 BLOCKED = """
@@ -127,4 +128,4 @@ except ModelError as error:
     done = run(program, tmp_path)
 
     assert done.stdout.startswith("False models and search services need litellm"), done.stderr
-    assert done.stdout.endswith('Install it: pip install "flowengine[agents]"\n')
+    assert done.stdout.endswith(f"Install it: {install_command('agents')}\n")

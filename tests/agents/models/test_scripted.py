@@ -118,6 +118,22 @@ def test_an_exception_and_a_function_are_entries_too() -> None:
     assert ask(model, request(agent="ada"))[0].message["content"] == "to ada"
 
 
+def test_an_entry_is_chosen_by_the_instructions_or_by_the_last_message() -> None:
+    said = {"role": "user", "content": "Was it sent?"}
+    script: list[Any] = [
+        {"text": "brief", "when": {"instructions": "briefly"}},
+        {"text": "sent", "when": {"contains": "sent"}, "repeat": True},
+        {"text": "never", "when": {"contains": "briefly"}},
+        {"text": "never", "when": {"instructions": "sent"}},
+    ]
+    messages = [{"role": "system", "content": "Answer briefly."}, said]
+    instructed, other = request(messages=messages), request(messages=[said])
+
+    replies = ask(ScriptedModel(script), instructed, instructed, other)
+
+    assert [reply.message["content"] for reply in replies] == ["brief", "sent", "sent"]
+
+
 def test_a_script_that_has_ended_says_who_asked_what() -> None:
     model = ScriptedModel([{"text": "only"}], name="short")
     ask(model, request())
@@ -130,7 +146,10 @@ def test_a_script_that_has_ended_says_who_asked_what() -> None:
     ("entry", "message"),
     [
         ({"txt": "a"}, r"s\[0\]\.txt: unknown key: known are text, .*, raise, "),
-        ({"when": {"turns": 1}}, r"s\[0\]\.when\.turns: .*known are agent, model, contains, turn$"),
+        (
+            {"when": {"turns": 1}},
+            r"s\[0\]\.when\.turns: .*known are agent, model, instructions, contains, turn$",
+        ),
         (3, r"s\[0\]: must be a mapping"),
         ({"text": 1}, r"s\[0\]\.text: must be text"),
         ({"calls": [{"arguments": {}}]}, r"s\[0\]\.calls\.0\.name: field required"),

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
+from flowengine.sdk.extras import install_command
 from flowengine_envs.sandboxes.mounts import host
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def connect() -> DockerClient:
         load()
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(
-            'the docker sandbox needs the package docker: pip install "flowengine[docker]"'
+            f"the docker sandbox needs the package docker: {install_command('docker')}"
         ) from error
     import docker
 
