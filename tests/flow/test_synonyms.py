@@ -10,7 +10,7 @@ from flowengine import registry
 from flowengine.errors import FlowFileError
 from flowengine.flow import models
 from flowengine.flow.compile import compile_text
-from flowengine.flow.models import flow, modifiers, step
+from flowengine.flow.models import cases, flow, modifiers, step
 from flowengine.flow.models.kinds import kind_names
 from flowengine.flow.source.synonyms import _OF, NAMES
 from flowengine.sdk.near_words import nearest
@@ -21,7 +21,7 @@ WORDS = [(where, word) for where, words in _OF.items() for word in words]
 
 def known(where: str) -> set[str]:
     """Return the keys of a model or a step kind."""
-    for module in (models, modifiers, step, flow):
+    for module in (models, modifiers, step, flow, cases):
         found: Any = getattr(module, where, None)
         if found is not None:
             more = kind_names("step") if where in {"Step", "ParallelStep"} else []
