@@ -21,6 +21,7 @@ from tests.language.stage import Stage
 HELD = {
     ("A cut-off attempt", "ask", "open"),
     ("A cut-off attempt", "ask", "settled"),
+    ("A cut-off attempt", "run", "ask"),
     ("A join", "unknown", "waiting"),
     ("A scope", "held", "gone"),
     ("A scope", "held", "over"),
@@ -37,6 +38,7 @@ def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
         _hold_a_join(stage)
         _let_a_result_come_late(stage)
         _ask_before_compensating(stage)
+        _lose_what_finds_out(stage)
 
     assert HELD <= seen <= ALLOWED
 
@@ -108,6 +110,24 @@ steps:
             _cancel(played, {})
         else:
             played.decide("g/a", "fail")
+
+
+def _lose_what_finds_out(stage: Stage) -> None:
+    """The environment ends of an attempt that runs again to find out whether it took effect."""
+    text = """
+steps:
+  - id: g
+    parallel:
+      - {id: a, run: ls, effect: idempotent, compensate: {run: ls}}
+      - {id: b, run: ls}
+    on_error: [{compensate: true, next: end}]
+"""
+    played = stage.simulator(text, {"b": Fails("Broken", retryable=False)}).start()
+    played.finish("g/b")
+    [(unit, attempt)] = played.running
+    error = {"type": "EnvironmentLost", "message": "gone"}
+    lost = {"type": "lost", "unit": unit, "attempt": attempt, "ran": "maybe", "error": error}
+    _happen(played, lost)
 
 
 def _happen(played: Simulator, event: Any, **more: Any) -> None:
