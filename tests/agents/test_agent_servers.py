@@ -376,11 +376,15 @@ def test_one_bad_tool_is_left_out_by_name_and_the_server_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = [{"calls": [call("github.get_issue", n=1), call("github.text")]}, {"text": "so"}]
-    case = served(tmp_path, "['github.*']", script, listed=[*_ODD, tool("get_issue")])
+    either = {"name": "either", "inputSchema": {"type": ["object", "null"]}}
+    nullable = {"name": "nullable", "inputSchema": {"type": "object", "nullable": True}}
+    listed = [*_ODD, either, tool("get_issue"), nullable]
+    case = served(tmp_path, "['github.*']", script, listed=listed)
 
     assert case.run().status == "succeeded"
 
-    assert case.offered(0) == ["github.bare", "github.get_issue"]
+    names = ["github.bare", "github.either", "github.get_issue", "github.nullable"]
+    assert case.offered(0) == names
     got, refused = case.results(1)
     assert got == 'get_issue was given {"n": 1}'
     assert "github.text" in refused

@@ -56,6 +56,7 @@ RAISED = {
     "many": lambda: ExceptionGroup("many", [ValueError(n) for n in range(12)]),
     "no text": lambda: ExceptionGroup("silent", [noted(Silent(), "still")]),
     "broken": lambda: Broken("a"),
+    "stop": lambda: StopIteration("no more"),
     "deep": lambda: deep(ValueError("a"), 9),
 }
 
@@ -81,6 +82,7 @@ REASONS = {
     + "; and 2 more",
     "no text": "ExceptionGroup: silent (1 sub-exception): Silent: still",
     "broken": "Broken: a",
+    "stop": "StopIteration: no more",
     "deep": "ExceptionGroup: level 9 (1 sub-exception): "
     + "".join(f"ExceptionGroup: level {level} (1 sub-exception) [" for level in range(8, 3, -1))
     + "ValueError: a]]]]]",

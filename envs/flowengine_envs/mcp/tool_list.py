@@ -133,6 +133,8 @@ def _completed(schema: Any) -> Any:
         del given["required"]
     with suppress(AttributeError, TypeError, RecursionError):  # it is not a JSON Schema
         given = _modern(given)
+    if isinstance(kinds := given.get("type"), list) and "object" in kinds:
+        given["type"] = "object"  # arguments are never null
     return {"type": "object", **given}
 
 

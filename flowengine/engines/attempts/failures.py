@@ -48,6 +48,7 @@ def evidence_of(error: BaseException, mask: Mask) -> Evidence:
         error: The exception that an attempt raised.
         mask: Replaces the values of secrets.
     """
+    error = _raised(error)
     evidence: Evidence = {}
     lines = list(_chain(error, mask))
     if lines:
@@ -184,8 +185,15 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
     Returns:
         The error, without `step` and `attempt`.
     """
-    data: ErrorData = mask(_as_data(error, mask, _CAUSES))
+    data: ErrorData = mask(_as_data(_raised(error), mask, _CAUSES))
     return data
+
+
+def _raised(error: BaseException) -> BaseException:
+    """Return the exception that code raised: no coroutine can raise `StopIteration` as it is."""
+    cause = attribute_of(error, "__cause__", (StopIteration, StopAsyncIteration))
+    is_replaced = type(error) is RuntimeError and " raised Stop" in message_of(error)
+    return cause if cause is not None and is_replaced else error
 
 
 def not_undone(error: ErrorData | None) -> list[str]:

@@ -254,6 +254,8 @@ class Composer:
         if not isinstance(name, str):
             written = self.text[key.start : key.end].strip()
             hint = f'write "{written}" in quotes' if key.style == "" and written else None
+            if isinstance(name, dict) and self.text[key.start - 1 : key.start + 1] == "{{":
+                hint = f"an expression has a dollar sign: ${{{written}}}"
             self._refuse(key.start, key.end, "a key must be text", hint)
         elif name == "<<" and key.style == "":
             hint = "'defaults' holds for all steps, and an anchor can hold a whole value"
