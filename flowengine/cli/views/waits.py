@@ -449,21 +449,38 @@ def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]
     for address, fork in failed.get("undone_by", {}).items():
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     after = ""
-    for budget in _shared_budgets(failed.get("error")):
+    error = failed.get("error")
+    for budget in _shared_budgets(error) or _refused_calls(session, failed["execution"], error):
         yield f"usage       {session.command('budgets', budget['key'])}"
         after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
         yield f"try again   {failed['command']}{after}"
 
 
-def _shared_budgets(error: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the shared budget that a call has exceeded, if that has led to an error."""
+def _shared_budgets(error: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the shared budget that a call has exceeded, if that has led to an error."""
     while error:
         data = error.get("data")
         if error["type"] == "BudgetExceeded" and isinstance(data, Mapping) and data.get("key"):
-            yield data
-            return
+            return [data]
         error = error.get("cause")
+    return []
+
+
+def _refused_calls(
+    session: CliSession, execution: str, error: Mapping[str, Any] | None
+) -> list[Mapping[str, Any]]:
+    """Return the shared budget that the last turn or call of an agent has exceeded.
+
+    The error of the agent's step does not name it.
+    """
+    if error is None or error["type"] != "BudgetExceeded" or not error.get("step"):
+        return []
+    inside = f"{error['step']}/"
+    steps = session.engine.executions.show(execution)["steps"]
+    errors = [one for step in steps if (one := step.get("error")) is not None]
+    within = [one for one in errors if str(one.get("step", "")).startswith(inside)]
+    return _shared_budgets(within[-1]) if within else []
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:
