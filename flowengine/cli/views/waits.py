@@ -94,7 +94,7 @@ def described(session: CliSession, execution: str, waits: Sequence[WaitInfo]) ->
     reasons: dict[str, Reason] = {}
     if any(wait["kind"] == "state" for wait in waits):
         whys = session.engine.executions.why(execution)
-        reasons = {reason["wait"]: reason for reason in whys if "wait" in reason}
+        reasons = {one["wait"]: one for one in whys if "wait" in one and "signals" in one}
     for wait in waits:
         if wait["kind"] == "state" and wait["id"] in reasons:
             yield from _condition(session, wait, reasons[wait["id"]])
@@ -110,8 +110,9 @@ def _condition(session: CliSession, wait: WaitInfo, reason: Reason) -> Iterator[
     what = first_line(f"{reason['address']}: {reason['what']}", 400)
     yield f"  {paint(short, 'bold')}  {what}"
     indent = " " * (len(short) + 4)
-    if "since" in reason:
-        yield f"{indent}{'since':10} {when(reason['since'])}"
+    for name, at in (("since", reason.get("since")), ("due", reason.get("due"))):
+        if at:
+            yield f"{indent}{name:10} {when(at)}"
     if "command" in reason:
         name, *words = split(reason["command"])[1:]
         yield f"{indent}{DOES.get(name, name):10} {session.command(name, *words)}"
