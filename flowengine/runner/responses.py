@@ -253,6 +253,14 @@ class AgentRunFailed(FlowEngineError):
         self.execution = execution
 
 
+_REASONS = {
+    "max_turns": "its turns are used up: give it more with max_turns",
+    "budget": "its budget is used up: give it a larger one",
+    "tools_not_executed": "the model called tools, and execute_tools is false",
+}
+"""Reasons of ends that the flow of a run does not explain itself."""
+
+
 def response(
     engine: Engine,
     result: ExecutionResult,
@@ -290,7 +298,7 @@ def response(
         context_variables=run["context"],
         termination=ended,
         output=agent.answer(run["result"]) if agent and ended == "resolved" else run["result"],
-        reason=run["reason"] or "",
+        reason=run["reason"] or _REASONS.get(ended, ""),
         execution=result.execution,
         usage=_usage(engine, result.execution),
     )
@@ -328,7 +336,7 @@ def _answer(reply: Response, conversation: Conversation) -> None:
     """Set how the work on the newest message ended."""
     end: Any = conversation.end
     reply.termination = end["outcome"] or "max_turns"
-    reply.reason = end["reason"] or ""
+    reply.reason = end["reason"] or _REASONS.get(reply.termination, "")
     reply.output = conversation.text if end["value"] is None else end["value"]
     if reply.agent is not None and reply.termination == "resolved":
         reply.output = reply.agent.answer(reply.output)

@@ -12,7 +12,7 @@ from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.crashes import crashed, gone_on
-from tests.agents.flows import HEAD, NAME, Case, call, flow, told
+from tests.agents.flows import HEAD, NAME, TOOLS, Case, call, flow, told
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 AGENT = "first: {instructions: You add., tools: [add, boom]}"
@@ -293,9 +293,11 @@ first:
 """
 
 
-def interrupted(folder: Path, on_crash: str, *, more: str = "") -> tuple[Case, FaultyStore]:
+def interrupted(
+    folder: Path, on_crash: str, *, head: str = HEAD, more: str = ""
+) -> tuple[Case, FaultyStore]:
     """Return an agent whose process died after the model was asked, before its reply was saved."""
-    text = flow(AN_INTERRUPTED_TURN.format(on_crash=on_crash, more=more))
+    text = flow(AN_INTERRUPTED_TURN.format(on_crash=on_crash, more=more), head=head)
     case = Case(folder, text, [{"text": "3"}], by_turn=True)
     register(NAME, case.model)
 
@@ -359,3 +361,26 @@ def test_a_turn_that_asks_after_a_crash_is_still_retried_after_an_error(tmp_path
 
     assert case.run().outputs == {"answer": "3", "agent": "first"}
     assert len(case.model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "requests", "ended"),
+    [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
+)
+def test_an_interrupted_request_beside_a_check_is_a_question_too(
+    tmp_path: Path, choice: str, requests: int, ended: Any
+) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS + "\ndef calm(prompt: str) -> None: ...\n")
+    head = HEAD + '  calm: {python: "tools:calm", effect: pure}\n'
+    more = "checks: [{before: calm, beside: true}]"
+    case, store = interrupted(tmp_path, "ask", head=head, more=more)
+
+    with Engine(store, workdir=tmp_path) as engine:
+        [wait] = engine.resume("it").waits
+        asked = len(case.model.requests)
+        done = engine.approvals.decide(wait["id"], choice).result
+
+    assert (wait["kind"], asked) == ("question", 1)
+    assert done is not None
+    assert len(case.model.requests) == requests
+    assert ended in (done.outputs, (done.error or {}).get("type"))

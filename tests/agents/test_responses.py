@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from flowengine import Agent, Runner, StreamPart
+from flowengine import Agent, Engine, Runner, StreamPart
 from flowengine.agents import case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
@@ -103,3 +103,20 @@ def test_responses_and_parts_are_json() -> None:
     told = [json.loads(TypeAdapter(StreamPart).dump_json(part)) for part in parts]
     assert [part["kind"] for part in told] == [part.kind for part in parts]
     assert told[-1]["response"]["agent"] == "A"
+
+
+def test_a_run_that_was_not_resolved_says_why() -> None:
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent(name="Clerk", model="scripted/x", functions=[look])
+    looks = {"calls": [call("look")]}
+    model = ScriptedModel([looks, looks, {"text": "Done."}])
+    with using(model), Engine(None) as engine:
+        used_up = agent.run("Go", id="r1", engine=engine, max_turns=1)
+        resolved = agent.run("Go", id="r2", engine=engine, max_turns=2)
+
+    assert (used_up.termination, resolved.termination) == ("max_turns", "resolved")
+    assert "max_turns" in used_up.reason
+    assert resolved.reason == ""

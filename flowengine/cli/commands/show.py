@@ -6,8 +6,12 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+<<<<<<< HEAD
 from flowengine.agents.actions import text_in, usage_of
 from flowengine.cli.parsing.declared import arg, command, flag
+=======
+from flowengine.agents.actions import answering_message, text_in, usage_of
+>>>>>>> mends
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -32,6 +36,7 @@ from flowengine.cli.views.waits import (
     undelivered,
 )
 from flowengine.flow.export.yaml_text import entry, inline
+from flowengine.sdk.untrusted import unmarked
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -190,7 +195,10 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             if step.get(name):
                 yield f"{name.removesuffix('_at'):11} {printable(step[name])}"
         for name in ("input", "output", "subject", "decision"):
-            if step.get(name) is not None:
+            if name == "output" and (told := _told(step.get(name))):
+                first, *more = marked_lines(told)
+                yield from (f"{name:11} {first}", *more)
+            elif step.get(name) is not None:
                 yield f"{name:11} {printable(inline(step[name]))}"  # type: ignore[literal-required]
         if "request" in step:
             yield from _request_lines(step["request"])
@@ -209,6 +217,17 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             yield from evidence_lines(attempt.get("evidence", {}))
             if "log" in attempt:
                 yield from log_lines(attempt["log"])
+
+
+def _told(output: Any) -> str:
+    """Return what a model received as the result of a call, without marks.
+
+    The output of such a step repeats the result in several forms. JSON has all of it. Empty: it is
+    the output of another step.
+    """
+    message = answering_message(output)
+    is_call = message.get("role") == "tool" and {"context", "handoff", "value"} <= output.keys()
+    return unmarked(text_in(message)) if is_call else ""
 
 
 def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:

@@ -94,7 +94,7 @@ def described(session: CliSession, execution: str, waits: Sequence[WaitInfo]) ->
     reasons: dict[str, Reason] = {}
     if any(wait["kind"] == "state" for wait in waits):
         whys = session.engine.executions.why(execution)
-        reasons = {reason["wait"]: reason for reason in whys if "wait" in reason}
+        reasons = {one["wait"]: one for one in whys if "wait" in one and "signals" in one}
     for wait in waits:
         if wait["kind"] == "state" and wait["id"] in reasons:
             yield from _condition(session, wait, reasons[wait["id"]])
@@ -110,8 +110,9 @@ def _condition(session: CliSession, wait: WaitInfo, reason: Reason) -> Iterator[
     what = first_line(f"{reason['address']}: {reason['what']}", 400)
     yield f"  {paint(short, 'bold')}  {what}"
     indent = " " * (len(short) + 4)
-    if "since" in reason:
-        yield f"{indent}{'since':10} {when(reason['since'])}"
+    for name, at in (("since", reason.get("since")), ("due", reason.get("due"))):
+        if at:
+            yield f"{indent}{name:10} {when(at)}"
     if "command" in reason:
         name, *words = split(reason["command"])[1:]
         yield f"{indent}{DOES.get(name, name):10} {session.command(name, *words)}"
@@ -449,21 +450,38 @@ def again_lines(session: CliSession, failed: Mapping[str, Any]) -> Iterator[str]
     for address, fork in failed.get("undone_by", {}).items():
         yield f"undone      {printable(address)}, by the fork {printable(fork)}"
     after = ""
-    for budget in _shared_budgets(failed.get("error")):
+    error = failed.get("error")
+    for budget in _shared_budgets(error) or _refused_calls(session, failed["execution"], error):
         yield f"usage       {session.command('budgets', budget['key'])}"
         after = f", after {when(budget['resets'])}" if budget.get("resets") else ""
     if "command" in failed:
         yield f"try again   {failed['command']}{after}"
 
 
-def _shared_budgets(error: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the shared budget that a call has exceeded, if that has led to an error."""
+def _shared_budgets(error: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return the shared budget that a call has exceeded, if that has led to an error."""
     while error:
         data = error.get("data")
         if error["type"] == "BudgetExceeded" and isinstance(data, Mapping) and data.get("key"):
-            yield data
-            return
+            return [data]
         error = error.get("cause")
+    return []
+
+
+def _refused_calls(
+    session: CliSession, execution: str, error: Mapping[str, Any] | None
+) -> list[Mapping[str, Any]]:
+    """Return the shared budget that the last turn or call of an agent has exceeded.
+
+    The error of the agent's step does not name it.
+    """
+    if error is None or error["type"] != "BudgetExceeded" or not error.get("step"):
+        return []
+    inside = f"{error['step']}/"
+    steps = session.engine.executions.show(execution)["steps"]
+    errors = [one for step in steps if (one := step.get("error")) is not None]
+    within = [one for one in errors if str(one.get("step", "")).startswith(inside)]
+    return _shared_budgets(within[-1]) if within else []
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:
