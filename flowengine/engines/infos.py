@@ -408,6 +408,9 @@ class Difference(TypedDict):
     """The fork, if one was forked from the other."""
     parting: Parting | None
     steps: list[StepPair]
+    """The first 200 steps that differ."""
+    more_steps: NotRequired[int]
+    """How many other steps have results or inputs that are not the same, byte for byte."""
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
     errors: list[dict[str, Any]]

@@ -138,3 +138,52 @@ def approved(engine: Engine, result: Any) -> str:
         result = engine.executions.result(result.execution)
     assert result.status == "succeeded"
     return str(result.execution)
+
+
+def test_of_many_steps_that_differ_the_first_are_listed_and_the_others_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = world.make(
+        tmp_path,
+        """
+inputs: {same: {type: integer}}
+steps:
+  - id: each
+    map: 12
+    output: "${{ item < inputs.same ? -1 : item + inputs.same }}"
+""",
+    )
+    monkeypatch.setattr(diff, "MOST_STEPS", 3)
+    with Engine(tmp_path / "store") as engine:
+        left, right = (
+            engine.run(flow, {"same": same}, id=f"same-{same}").execution for same in (1, 2)
+        )
+        found = engine.executions.diff(left, right)
+
+    assert found["parting"] is not None
+    assert found["parting"]["what"] == "inputs"
+    assert [pair["address"] for pair in found["steps"]] == ["each[1]", "each[2]", "each[3]"]
+    assert found["steps"][0]["differ"] == [{"path": "output", "left": 2, "right": -1}]
+    assert found["more_steps"] == 9
+
+
+def test_ids_of_waits_and_times_inside_of_texts_are_no_differences(tmp_path: Path) -> None:
+    """Most contents contain none, and are compared as they are stored."""
+    flow = world.make(
+        tmp_path,
+        """
+steps:
+  - {id: ask, approval: {title: "Go on?"}}
+  - {id: told, output: "by ${{ execution.id }} (0123456789abcdef)"}
+""",
+    )
+    with Engine(tmp_path / "store") as engine:
+        runs = []
+        for _ in range(2):
+            (wait,) = engine.run(flow).waits
+            engine.approvals.decide(wait["id"], "approve", comment=f"as {wait['id']} says")
+            runs.append(wait["execution"])
+        found = engine.executions.diff(*runs)
+
+    assert found["same"]
+    assert found["steps"] == []

@@ -64,7 +64,7 @@ def _lines(session: CliSession, difference: Difference) -> Iterator[str]:
     further = [
         pair for pair in difference["steps"] if point is None or point["address"] != pair["address"]
     ]
-    yield from _further(further)
+    yield from _further(further, difference.get("more_steps", 0))
     for name in ("inputs", "outputs", "errors"):
         if difference[name]:
             yield name
@@ -173,8 +173,8 @@ def _cut(text: str, part: int) -> str:
     return head + (shown[:-1] + "…" if begin + len(shown) < len(text) else shown)
 
 
-def _further(pairs: list[StepPair]) -> Iterator[str]:
-    """Yield the other steps that differ, one line each."""
+def _further(pairs: list[StepPair], more: int) -> Iterator[str]:
+    """Yield the other steps that differ, one line each. More are not among them."""
     if not pairs:
         return
     yield "other steps that differ"
@@ -190,7 +190,8 @@ def _further(pairs: list[StepPair]) -> Iterator[str]:
             address = f"{address[: width - 1]}…"
         yield f"  {address:{width}}  {a:11} {b:11}{why}"[:WIDTH].rstrip()
     if len(pairs) > MOST:
-        yield f"  … and {len(pairs) - MOST} more: --json shows all"
+        shows = "--json shows the first of them" if more else "--json shows all"
+        yield f"  … and {len(pairs) - MOST + more} more: {shows}"
 
 
 def _standing(step: dict[str, Any] | None) -> str:

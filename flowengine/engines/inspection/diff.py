@@ -8,7 +8,6 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,7 +16,8 @@ from flowengine.engines.executions.linked_flows import line, read, walk, walk_on
 from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.executions.step_index import AT_WORK
 from flowengine.engines.inspection.steps import OVER
-from flowengine.journal.encoding import pack
+from flowengine.errors import InputError
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50
 """Maximum number of differing paths to list for two values."""
-_DIGEST = 16
-"""Bytes of the digest of a content."""
+MOST_STEPS = 200
+"""Maximum number of differing steps to list. Others are counted."""
 _WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
+_TIME_IN_BYTES = re.compile(rb"-\d\dT\d\d:\d\d:\d\d")
+_AS_HEX = bytes(ord("h") if byte in b"0123456789abcdef" else 0 for byte in range(256))
+_SIXTEEN = b"h" * 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
@@ -51,14 +54,20 @@ class Fact(NamedTuple):
     """The kind of fact: `input`, `end`, `signal paid`."""
     number: int
     """How many facts of this kind there are of this address, up to this one."""
-    digest: bytes
-    """Of its content. Equal: the content is the same, in the same order of keys."""
+    packed: bytes
+    """Its content. Equal: the content is the same, in the same order of keys."""
     seq: int
 
     @property
     def key(self) -> tuple[Any, ...]:
         """The subject of the fact, which is the same in both executions."""
         return self[:3]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Its content, without ids and times."""
+        content: dict[str, Any] = unpack(self.packed)
+        return content
 
 
 class History(NamedTuple):
@@ -73,8 +82,6 @@ class History(NamedTuple):
     earlier: int
     """Number of facts in the past that a fork shares, which are not among the others."""
     facts: list[Fact]
-    contents: list[dict[str, Any]]
-    """The content of each fact."""
     places: dict[tuple[Any, ...], int]
     """Key → position in `facts`, without those that both begin with."""
 
@@ -113,10 +120,10 @@ def diff(host: Host, left: str, right: str) -> Difference:
         history.places.update((fact.key, place) for place, fact in facts)
     shared, shared_by_other = _shared(first, other, begin), _shared(other, first, begin)
     point = _parting(first, other, shared, shared_by_other)
-    steps = _pairs(first, other, begin)
+    steps, more = _pairs(first, other, begin, point)
     outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
     alike = first.record.status == other.record.status and not outputs
-    return {
+    difference: Difference = {
         "same": point is None and alike,
         "same_flow": first.record.hash == other.record.hash,
         "left": _side(first),
@@ -129,6 +136,9 @@ def diff(host: Host, left: str, right: str) -> Difference:
         "outputs": outputs,
         "errors": _places(first.own.plain(first.error), other.own.plain(other.error)),
     }
+    if more:
+        difference["more_steps"] = more
+    return difference
 
 
 class _SharedPast(NamedTuple):
@@ -226,7 +236,7 @@ def _history(
         seen.clear()
     return History(
         *(record, len(straight), own.plain(first["inputs"]), _forked_at(straight), own),
-        *(0 if past is None else past.facts, facts.found, facts.contents, {}),
+        *(0 if past is None else past.facts, facts.found, {}),
     )
 
 
@@ -242,10 +252,32 @@ class _Own:
 
     def __init__(self, *ids: str) -> None:
         self._ids = ids
+        self._in_bytes = [id.encode() for id in ids]
         self._word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ids))})(?!\w)")
         self.last = 0
         self._numbered = 0
         self._waits: set[str] = set()
+
+    def packed(self, content: dict[str, Any]) -> bytes:
+        """Return what `plain` returns of a content, packed. Most have no ids and no times."""
+        try:
+            packed = pack(content)
+        except InputError:  # it names secrets
+            return pack(self.plain(content))
+        if (
+            any(id in packed for id in self._in_bytes)
+            or _TIME_IN_BYTES.search(packed)
+            or self._names_a_wait(packed)
+        ):
+            return pack(self.plain(content))
+        return packed
+
+    def _names_a_wait(self, packed: bytes) -> bool:
+        digits, at = packed.translate(_AS_HEX), -1
+        while (at := digits.find(_SIXTEEN, at + 1)) >= 0:
+            if packed[at : at + len(_SIXTEEN)].decode() in self._all_waits():
+                return True
+        return False
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution, and with secrets masked."""
@@ -263,11 +295,14 @@ class _Own:
         return "***" if isinstance(value, SecretText) else value
 
     def _without_wait(self, found: re.Match[str]) -> str:
-        """Replace the id of a wait. A fork has different ids for the waits of its past."""
+        return "(id)" if found[0] in self._all_waits() else found[0]
+
+    def _all_waits(self) -> set[str]:
+        """Return the ids of the waits. A fork has different ids for the waits of its past."""
         for number in range(self._numbered, self.last + 1):
             self._waits.update(wait_id(id, number) for id in self._ids)
         self._numbered = self.last + 1
-        return "(id)" if found[0] in self._waits else found[0]
+        return self._waits
 
 
 class _Facts:
@@ -282,8 +317,6 @@ class _Facts:
 
     def __init__(self, own: _Own) -> None:
         self.found: list[Fact] = []
-        self.contents: list[dict[str, Any]] = []
-        """The content of each."""
         self._own = own
         self._counts: dict[tuple[str, str], int] = {}
         self._open: dict[str, int] = {}
@@ -293,9 +326,7 @@ class _Facts:
         """Begin before an event, with steps that contain others and have not ended."""
         for address in steps:
             self._open[address] = len(self.found)
-            fact, content = self._fact(address, "input", {"input": None}, number - 1)
-            self.found.append(fact)
-            self.contents.append(content)
+            self.found.append(self._fact(address, "input", {"input": None}, number - 1))
 
     def see(self, moment: Moment, seen: list[Observation]) -> None:
         """Add the facts of an event."""
@@ -304,33 +335,25 @@ class _Facts:
         for observation in seen:
             if observation.status == "running":
                 before = self._open.get(observation.address)
-                fact, content = self._fact(
+                fact = self._fact(
                     observation.address, "input", {"input": observation.input}, moment.number
                 )
                 if before is None:
                     self._open[observation.address] = len(self.found)
                     self.found.append(fact)
-                    self.contents.append(content)
                 else:
-                    self.found[before] = self.found[before]._replace(digest=fact.digest)
-                    self.contents[before] = content
+                    self.found[before] = self.found[before]._replace(packed=fact.packed)
             elif observation.status in ENDS:
                 self._open.pop(observation.address, None)
                 self._add(observation.address, "end", _end(observation), moment.number)
 
     def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
-        fact, plain = self._fact(address, what, content, seq)
-        self.found.append(fact)
-        self.contents.append(plain)
+        self.found.append(self._fact(address, what, content, seq))
         self._counts[address, what] = self._counts.get((address, what), 0) + 1
 
-    def _fact(
-        self, address: str, what: str, content: dict[str, Any], seq: int
-    ) -> tuple[Fact, dict[str, Any]]:
+    def _fact(self, address: str, what: str, content: dict[str, Any], seq: int) -> Fact:
         number = self._counts.get((address, "end" if address else what), 0) + 1
-        plain = self._own.plain(content)
-        digest = blake2b(pack(plain), digest_size=_DIGEST).digest()
-        return Fact(address, what, number, digest, seq), plain
+        return Fact(address, what, number, self._own.packed(content), seq)
 
 
 def _end(seen: Observation) -> dict[str, Any]:
@@ -372,10 +395,10 @@ def _parting(left: History, right: History, shared: int, shared_by_right: int) -
     fact = a or b
     if fact is None:
         return None
-    one, another = _shown(left, a), _shown(right, b)
+    one, another = _shown(a), _shown(b)
     differ = []
     if a is not None and b is not None:
-        differ = _places(_content(left, a), _content(right, b))
+        differ = _places(a.content, b.content)
     return {
         "address": fact.address,
         "what": fact.what,
@@ -385,14 +408,8 @@ def _parting(left: History, right: History, shared: int, shared_by_right: int) -
     }
 
 
-def _content(history: History, fact: Fact) -> dict[str, Any]:
-    return history.contents[history.places[fact.key]]
-
-
-def _shown(history: History, fact: Fact | None) -> dict[str, Any] | None:
-    if fact is None:
-        return None
-    return {"seq": fact.seq, "address": fact.address, **_content(history, fact)}
+def _shown(fact: Fact | None) -> dict[str, Any] | None:
+    return None if fact is None else {"seq": fact.seq, "address": fact.address, **fact.content}
 
 
 def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
@@ -442,8 +459,8 @@ def _shared(left: History, right: History, begin: int) -> int:
     for number, fact in enumerate(islice(left.facts, begin, None), begin):
         place = right.places.get(fact.key)
         if place is None or (
-            right.facts[place].digest != fact.digest
-            and not _are_same(right.contents[place], left.contents[number])
+            right.facts[place].packed != fact.packed
+            and not _are_same(right.facts[place].content, fact.content)
         ):
             return number
     return len(left.facts)
@@ -467,30 +484,46 @@ def _step(history: History, last: Mapping[str, int]) -> dict[str, Any]:
     """Return the last run of a step: status, outcome, output, error, input."""
     step: dict[str, Any] = {"status": "open"}
     for place in sorted(last.values()):
-        step |= history.contents[place]
+        step |= history.facts[place].content
     return step
 
 
-def _pairs(left: History, right: History, begin: int) -> list[StepPair]:
-    """Return the steps that ended differently on the other side, or ran on one side only."""
+def _pairs(
+    left: History, right: History, begin: int, point: Parting | None
+) -> tuple[list[StepPair], int]:
+    """Return the steps that ended differently on the other side, or ran on one side only.
+
+    Args:
+        left: One side.
+        right: The other side.
+        begin: The number of facts with which both begin.
+        point: Where they differ first. Its step is returned in any case.
+
+    Returns:
+        The first `MOST_STEPS` of them, and how many others there are.
+    """
     pairs: list[StepPair] = []
+    more = 0
     later = (islice(history.facts, begin, None) for history in (left, right))
     addresses = {fact.address for fact in chain(*later) if fact.address}
     of_left, of_right = _last_facts(left, addresses), _last_facts(right, addresses)
     for address in dict.fromkeys([*of_left, *of_right]):
         one, other = of_left.get(address), of_right.get(address)
-        if one is not None and other is not None and _digests(left, one) == _digests(right, other):
+        if one is not None and other is not None and _packed(left, one) == _packed(right, other):
+            continue
+        if len(pairs) >= MOST_STEPS and (point is None or address != point["address"]):
+            more += 1
             continue
         a = None if one is None else _step(left, one)
         b = None if other is None else _step(right, other)
         differ = _places(a, b) if a is not None and b is not None else []
         if a is None or b is None or differ:
             pairs.append({"address": address, "left": a, "right": b, "differ": differ})
-    return pairs
+    return pairs, more
 
 
-def _digests(history: History, last: Mapping[str, int]) -> dict[str, bytes]:
-    return {what: history.facts[place].digest for what, place in last.items()}
+def _packed(history: History, last: Mapping[str, int]) -> dict[str, bytes]:
+    return {what: history.facts[place].packed for what, place in last.items()}
 
 
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:
