@@ -6,12 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
-from flowengine.agents.actions import text_in, usage_of
-from flowengine.cli.parsing.declared import arg, command, flag
-=======
 from flowengine.agents.actions import answering_message, text_in, usage_of
->>>>>>> mends
+from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
