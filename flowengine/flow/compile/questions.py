@@ -48,7 +48,7 @@ def asked(
             [_escalation(expressions, escalation, view) for escalation in given.escalate]
         )
     choices = given.choices
-    if given.need != 1 and not given.has("choices"):  # nobody gives the result alone
+    if given.need != 1 and not given.has("choices"):  # several people decide
         choices = [choice for choice in choices if choice.id != RESPOND]
     parts["choices"] = _together_list([_choice(expressions, choice, view) for choice in choices])
     if given.form is not None:
