@@ -17,6 +17,7 @@ flowengine: 1
 id: a
 agents: {clerk: {model: MODEL, instructions: Answer.}}
 steps: [{id: answer, agent: clerk, with: {prompt: hi}}]
+finally: [{id: over, output: 1}]
 """
 
 

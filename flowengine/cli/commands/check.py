@@ -132,7 +132,7 @@ def _expanded(path: str) -> str:
 
 def _missing_for_models(compiled: CompiledFlow) -> list[str]:
     """Return why the models that a flow names cannot be called on this machine."""
-    offers: Any = [step["task"] for step in compiled["steps"] if step["kind"] == "agent_offer"]
+    offers: Any = [step["task"] for step in compiled["steps"] if step.get("kind") == "agent_offer"]
     if not offers:
         return []
     from flowengine.agents.models.registry import SCRIPTED
