@@ -10,11 +10,10 @@ from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, many, section, together
 from flowengine.cli.session import CliSession, NoStore
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
 from flowengine.engines.results import LISTED
-from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import WaitInfo
@@ -310,12 +309,8 @@ def grants_list_command(arguments: Namespace) -> int:
             args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
             holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
             row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
-            rows.append(
-                [printable(cell) for cell in (*row, grant.get("until", "-"), grant["by"], args)]
-            )
-        heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
-        for line in table(rows, heads):
-            out(when(line))
+            rows.append([*row, when(grant.get("until", "-")), grant["by"], args])
+        out_table(rows, "ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS")
     return 0
 
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.kernel.notation.accounts import UNITS
-from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,10 +38,8 @@ def budgets_command(arguments: Namespace) -> int:
             for meter, amounts in budget["amounts"].items():
                 numbers = [f"{amounts[which]:g}" for which in ("used", "reserved")]
                 limit = f"{amounts['limit']:g}" if "limit" in amounts else "-"
-                of = [budget["key"], budget.get("start", budget["period"])]
-                resets = budget.get("resets", "-")
-                row = [*of, UNITS[meter], *numbers, limit, resets]
-                rows.append([printable(cell) for cell in row])
-        for line in table(rows, ["KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN"]):
-            out(when(line))
+                of = [budget["key"], when(budget.get("start", budget["period"]))]
+                resets = when(budget.get("resets", "-"))
+                rows.append([*of, UNITS[meter], *numbers, limit, resets])
+        out_table(rows, "KEY", "PERIOD", "OF", "USED", "RESERVED", "LIMIT", "FREE AGAIN")
     return 0

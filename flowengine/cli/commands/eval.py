@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, paint, table
+from flowengine.cli.terminal.output import err, out, out_json, out_table, paint
 from flowengine.cli.views.case_results import write_trials
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import NotFound, UsageError
@@ -171,9 +171,8 @@ def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
     from flowengine.testing.eval_report import table_of
 
     rows = table_of(report)
-    cells = [[printable(cell) for cell in row.values()] for row in rows]
-    for line in table(cells, [printable(name.upper()) for name in rows[0]]) if rows else []:
-        out(line)
+    if rows:
+        out_table([[*row.values()] for row in rows], *(printable(name.upper()) for name in rows[0]))
     for each in report.comparisons:
         pair = each.row()
         numbers = ", ".join(f"{pair[name]} {name}" for name in ("better", "worse", "the same"))

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import NEWEST, CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table, writing
+from flowengine.cli.terminal.output import err, out, out_json, out_table, writing
 from flowengine.cli.views.environments import SHORTEST, KeptFile, chosen, kept_files
 from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.sdk.visible_text import printable
@@ -39,9 +39,7 @@ def files_list_command(arguments: Namespace) -> int:
             err(f"execution {session.short(execution)} keeps no files")
             return 0
         rows = [[file.name, str(file.size), file.sha256[:SHORTEST], file.where] for file in files]
-        cells = [[printable(cell) for cell in row] for row in rows]
-        for line in table(cells, ["NAME", "BYTES", "SHA-256", "FROM"]):
-            out(line)
+        out_table(rows, "NAME", "BYTES", "SHA-256", "FROM")
         command = session.command("files", "save", session.short(execution))
         err(f"to save them in the current directory: {command}")
     return 0

@@ -15,7 +15,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.arguments import is_deployed
 from flowengine.cli.parsing.declared import Added, arg, command, exits, flag
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, flush, out, out_json, table, when
+from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
 from flowengine.errors import InputError
@@ -75,10 +75,9 @@ def show(session: CliSession, flows: Sequence[DeployedInfo]) -> int:
         starts = session.engine.flows.starts(flow["flow"]) if flow["current"] else []
         for by in [_started_by(start) for start in starts] or ["-"]:
             row = [flow["flow"], flow["version"], flow["hash"][:_HASH_SHOWN]]
-            rows.append([*map(printable, row), when(flow["deployed_at"]), by])
+            rows.append([*row, when(flow["deployed_at"]), by])
     if rows:
-        for line in table(rows, ["FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY"]):
-            out(line)
+        out_table(rows, "FLOW", "VERSION", "HASH", "DEPLOYED", "STARTED BY")
     return 0
 
 

@@ -12,6 +12,7 @@ from flowengine.cli.terminal.output import (
     err,
     out,
     out_json,
+    out_table,
     paint,
     results,
     table,
@@ -20,7 +21,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import told_by
 from flowengine.errors import UsageError
-from flowengine.sdk.visible_text import one_line, printable
+from flowengine.sdk.visible_text import one_line
 
 STATUSES = [
     "recorded",
@@ -116,24 +117,17 @@ def _print_counts(session: CliSession, arguments: Namespace) -> int:
     if arguments.json:
         out_json(counts)
         return 0
-    for line in table([[name, str(count)] for name, count in counts.items()], ["STATUS", "COUNT"]):
-        out(line)
+    out_table([[name, str(count)] for name, count in counts.items()], "STATUS", "COUNT")
     return 0
 
 
 def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:
     rows = [
-        [
-            session.short(item["execution"]),
-            printable(item["flow"]),
-            _titled(item),
-            item["status"],
-            when(item["started_at"]),
-            when(item.get("ended_at", "-")),
-            printable(" ".join(f"{name}={value}" for name, value in item["labels"].items())),
-        ]
+        [session.short(item["execution"]), item["flow"], one_line(", ".join(told_by(item)), _TITLE),
+         item["status"], when(item["started_at"]), when(item.get("ended_at", "-")),
+         " ".join(f"{name}={value}" for name, value in item["labels"].items())]
         for item in items
-    ]
+    ]  # fmt: skip
     columns = ["ID", "FLOW", "TITLE", "STATUS", "STARTED", "ENDED", "LABELS"]
     if not any(row[2] for row in rows):
         columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
@@ -142,10 +136,6 @@ def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:
     for line, row in zip(lines, rows, strict=True):
         before, status, after = line.rpartition(f"  {row[-4]}  ")
         out(before + status.replace(row[-4], _painted(row[-4])) + after)
-
-
-def _titled(item: ExecutionInfo) -> str:
-    return printable(one_line(", ".join(told_by(item)), _TITLE))
 
 
 def _painted(status: str) -> str:

@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 
 from flowengine.cli.parsing.declared import arg, command, many
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
@@ -67,17 +67,12 @@ def logins_list_command(arguments: Namespace) -> int:
         err("there are no logins: a flow asks for one when it needs it")
         return 0
     rows = [
-        [
-            printable(login.url),
-            printable(login.user),
-            printable(" ".join(login.requested)) or "-",
-            when(format_time(int(login.created * 1000))),
-            _until(login.expires, renewed="refresh_token" in (login.token or {})),
-        ]
+        [login.url, login.user, " ".join(login.requested) or "-",
+         when(format_time(int(login.created * 1000))),
+         _until(login.expires, renewed="refresh_token" in (login.token or {}))]
         for login in kept
-    ]
-    for line in table(rows, ["SERVER", "USER", "SCOPES", "SINCE", "EXPIRES"]):
-        out(line)
+    ]  # fmt: skip
+    out_table(rows, "SERVER", "USER", "SCOPES", "SINCE", "EXPIRES")
     return 0
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import Added, arg, command
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, out_text, table, when
+from flowengine.cli.terminal.output import err, out, out_json, out_table, out_text, when
 from flowengine.sdk.visible_text import printable
 
 _NAME = arg("name", "NAME", "name of the session")
@@ -43,11 +43,7 @@ def sessions_list_command(arguments: Namespace) -> int:
         [item["labels"]["session"], item["title"], item["status"], when(item["started_at"])]
         for item in page.items
     ]
-    for line in table(
-        [[printable(cell) for cell in row] for row in rows],
-        ["SESSION", "AGENT", "STATUS", "STARTED"],
-    ):
-        out(line)
+    out_table(rows, "SESSION", "AGENT", "STATUS", "STARTED")
     if page.next is not None:
         err(read.more(arguments.limit))
     return 0

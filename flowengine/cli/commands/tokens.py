@@ -10,9 +10,8 @@ from typing import Any
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
-from flowengine.cli.terminal.output import err, out, out_json, table, when
+from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.errors import UsageError
-from flowengine.sdk.visible_text import printable
 from flowengine.server_settings import ROLES
 
 
@@ -122,19 +121,11 @@ def tokens_list_command(arguments: Namespace) -> int:
         err("no tokens exist: flowengine tokens create NAME")
         return 0
     rows = [
-        [
-            printable(view["name"]),
-            printable(view["user"]),
-            view["status"],
-            view.get("role", "-"),
-            printable(" ".join(view["flows"])),
-            when(view.get("expires_at", "-")),
-            when(view.get("used_at", "-")),
-        ]
+        [view["name"], view["user"], view["status"], view.get("role", "-"), " ".join(view["flows"]),
+         when(view.get("expires_at", "-")), when(view.get("used_at", "-"))]
         for view in views
-    ]
-    for line in table(rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]):
-        out(line)
+    ]  # fmt: skip
+    out_table(rows, "NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED")
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -325,13 +325,20 @@ def marked_lines(text: object, indent: str = "  ") -> Iterator[str]:
     yield from (f"{indent}| {printable(line)}".rstrip() for line in more)
 
 
-def table(rows: list[list[str]], head: list[str]) -> list[str]:
-    """Return rows as lines with columns below a header."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+def table(rows: Iterable[Sequence[str]], head: Sequence[str]) -> list[str]:
+    """Return rows as lines with columns below a header. Cells may contain any text."""
+    cells = [head, *([*map(printable, row)] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [head, *rows]
+        for row in cells
     ]
+
+
+def out_table(rows: Iterable[Sequence[str]], *head: str) -> None:
+    """Write rows below a header."""
+    for line in table(rows, head):
+        out(line)
 
 
 def when(text: str) -> str:

@@ -58,10 +58,10 @@ def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
             [
                 session.short_wait(wait["id"]),
                 session.short(wait["execution"]),
-                printable(wait["flow"]),
+                wait["flow"],
                 when(wait["since"]),
                 standing(wait) if decided else _due(wait),
-                *([printable(wait.get("claimed_by", "-"))] if claimed else []),
+                *([wait.get("claimed_by", "-")] if claimed else []),
                 first_line(wait.get("title", wait["address"]), 80),
             ]
             for wait in waits

@@ -33,11 +33,8 @@ def rows(environments: list[dict[str, Any]]) -> list[str]:
     return table(
         [
             [
-                printable(environment["id"]),
-                first_line(environment["resource_key"], 40),
-                printable(environment["kind"]),
-                printable(environment["provider"]),
-                printable(environment["scope"]),
+                *(environment["id"], first_line(environment["resource_key"], 40)),
+                *(environment["kind"], environment["provider"], environment["scope"]),
                 first_line(environment["owner_id"], 40) or "-",
                 state(environment),
                 "-" if environment["process"] is None else str(environment["process"]),
@@ -90,16 +87,12 @@ def examined(probes: list[dict[str, Any]]) -> Iterator[str]:
     """
     yield from table(
         [
-            [
-                printable(kind["kind"]),
-                printable(kind["provider"]),
-                "yes" if kind["available"] else "no",
-                printable(kind["isolation"] or "-"),
-            ]
+            [kind["kind"], kind["provider"], "yes" if kind["available"] else "no",
+             kind["isolation"] or "-"]
             for kind in probes
         ],
         ["KIND", "BY", "HERE", "ISOLATION"],
-    )
+    )  # fmt: skip
     missing: dict[str, list[str]] = {}
     for kind in probes:
         if not kind["available"]:

@@ -18,8 +18,9 @@ import pytest
 
 from flowengine import Engine, ExecutionResult
 from flowengine.errors import Conflict
-from flowengine.sdk import StepError
-from flowengine.sdk.logins import LoginKey, all_logins, logins_folder, read_login
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import NeedsApproval, StepError
+from flowengine.sdk.logins import LoginKey, all_logins, forget_tokens, logins_folder, read_login
 from tests.envs.mcp.notes import FLOW, Browser, NotesServer, notes_server
 
 ANA, BEN = "user:ana", "user:ben"
@@ -433,3 +434,17 @@ def test_a_server_without_tls_gets_no_token() -> None:
 
     assert result.error is not None
     assert "must begin with https://" in result.error["message"]
+
+
+def test_an_open_session_notices_that_its_login_is_removed(server: NotesServer) -> None:
+    """It keeps what it has read while no login changes."""
+    who = who_of(log_in(run(server)))
+    os.utime(logins_folder(), (1e9, 1e9))  # long ago: later requests do not read it again
+    config = {"url": f"{server.url}/mcp", "auth": "oauth"}
+    with EnvironmentManager("environments") as manager:
+        session = manager.ensure({"kind": "mcp", "config": config, "user": ANA}).resource
+        assert [session.call_tool("whoami").text for _ in range(2)] == [who, who]
+        forget_tokens(LoginKey(ANA, f"{server.url}/mcp"))
+
+        with pytest.raises(NeedsApproval):
+            session.call_tool("whoami")
