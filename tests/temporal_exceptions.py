@@ -68,12 +68,16 @@ VARIES = "what is concurrent comes in any order, and takes longer"
 AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
 LATER = "workers and the server do this later: detached executions, releases, grants, deletions"
 POLLED = "subscribers learn what is in the journal, and nothing else"
-SOMETIMES = (VARIES, AT_ONCE, LATER, POLLED)
+WORKERS = "the test changes limits of the engine in its process, not in that of a worker"
+SOMETIMES = (VARIES, AT_ONCE, LATER, POLLED, WORKERS)
 """The reasons of tests that hold in some runs, because they depend on what comes first."""
 
 TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
         "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
+    },
+    WORKERS: {
+        "engines/test_diff": ("test_the_past_of_a_fork_is_compared_without_a_replay",),
     },
     POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),

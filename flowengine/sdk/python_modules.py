@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from flowengine.errors import UsageError
+from flowengine.sdk.exception_text import attribute_of
 from flowengine.util.files import digest_of
 from flowengine.util.garbage import CollectedLater
 from flowengine.util.named_tuples import NamedTuple
@@ -53,10 +54,9 @@ def is_missing(error: BaseException) -> bool:
     Another process may have its module, or what that imports. The function has not been called.
     """
     if not isinstance(error, ImportError):
-        return isinstance(error, FunctionNotFound) or isinstance(
-            error.__context__, FunctionNotFound
-        )
-    entry = error.__traceback__
+        before = attribute_of(error, "__context__", FunctionNotFound)
+        return before is not None or isinstance(error, FunctionNotFound)
+    entry = attribute_of(error, "__traceback__", TracebackType)
     while entry is not None and entry.tb_frame.f_code is not _import.__code__:
         entry = entry.tb_next
     return entry is not None

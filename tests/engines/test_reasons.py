@@ -97,6 +97,7 @@ steps:
 REDUCER = """
 flowengine: 1
 id: it
+inputs: {case: {type: string}}
 state: {sum: {type: integer, default: 0, reducer: {python: "tools:reduce"}}}
 steps:
   - {id: act, output: 1, set: {sum: 1}}
@@ -109,18 +110,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def failed(folder: Path, text: str, **inputs: Any) -> dict[str, Any]:
+def failed(folder: Path, text: str, *cases: str) -> list[dict[str, Any]]:
+    """Return the error with which a flow fails in each case."""
     (folder / "it.yaml").write_text(text)
     with Engine(None) as engine:
-        error: Any = engine.run(folder / "it.yaml", inputs).error
-    return dict(error)
+        ends: Any = [engine.run(folder / "it.yaml", {"case": case}) for case in cases]
+    return [dict(end.error) for end in ends]
 
 
 def test_a_step_tells_them(folder: Path) -> None:
-    for case, reason in REASONS.items():
-        error = failed(folder, STEP, case=case)
-        assert f"{error['type']}: {error['message']}" == reason, case
-    group = failed(folder, STEP, case="task")
+    errors = dict(zip(REASONS, failed(folder, STEP, *REASONS), strict=True))
+    assert {case: f"{one['type']}: {one['message']}" for case, one in errors.items()} == REASONS
+    group = errors["task"]
     assert [each["message"] for each in group["data"]["errors"]] == ["first", "second"]
     assert "tasks" in str(group["data"]["traceback"])
 
@@ -138,7 +139,8 @@ def test_a_group_is_not_retried_if_one_of_its_errors_is_not() -> None:
 
 
 def test_a_reducer_tells_them(folder: Path) -> None:
-    assert REASONS["group"] in failed(folder, REDUCER)["message"]
+    [error] = failed(folder, REDUCER, "group")
+    assert REASONS["group"] in error["message"]
 
 
 def test_the_tool_of_an_agent_tells_the_model(folder: Path) -> None:

@@ -9,7 +9,6 @@ from flowengine.engines.attempts.runtime_resources import needs_program
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
-from flowengine.engines.inspection.conditions import condition
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.notifications import last_sent
@@ -279,6 +278,8 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
     if record["kind"] == "state":
+        from flowengine.engines.inspection.conditions import condition  # it loads agents
+
         reason.update(condition(host, execution, record, id))
         return reason
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
