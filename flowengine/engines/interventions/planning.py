@@ -14,8 +14,9 @@ from flowengine.engines.executions.linked_flows import (
 )
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
+from flowengine.engines.interventions.repeated_calls import acts, effect_of, repeated_calls
 from flowengine.engines.interventions.retracing import being_undone, event_of, within
-from flowengine.engines.interventions.retrying import acts, effect_of, held_failures, repeated_calls
+from flowengine.engines.interventions.retrying import held_failures
 from flowengine.engines.results import InterventionPlan
 from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import (
     failed_compensations,
     is_over_call_limit,
 )
-from flowengine.engines.executions.linked_flows import read, unit_at, unpacked, walk
+from flowengine.engines.executions.linked_flows import read, unpacked
 from flowengine.engines.executions.snapshots import read_index, read_snapshot
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
+from flowengine.engines.interventions.repeated_calls import repeated_calls
 from flowengine.engines.interventions.retracing import (
     Held,
     Line,
@@ -24,7 +25,6 @@ from flowengine.engines.interventions.retracing import (
 from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 from flowengine.kernel.notation.addresses import COMPENSATION
-from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from flowengine.engines.running.driving import Driving
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.moving.obstacles import Obstacle
 
 
@@ -154,50 +152,6 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
     except NotFound as refused:
         hint = Hint(f"see its steps: flowengine show {short}")
         raise NotFound(f"{refused.message} in execution {execution}", hint=hint) from None
-
-
-class RepeatedCalls(NamedTuple):
-    """What a retry repeats because it begins a flow or an agent anew.
-
-    One begins anew that has ended with an outcome which its step does not route, such as an agent
-    whose turns are used up. Otherwise, all that has succeeded is kept.
-    """
-
-    succeeded: Mapping[str, str]
-    """Address of a step that has succeeded in one of them → the effect of its call."""
-    refused: str | None
-    """The last call in one of them that an exhausted budget refused."""
-
-
-def repeated_calls(host: Host, hash: str, journal: Sequence[Any], held: Held) -> RepeatedCalls:
-    """Return what a retry would repeat.
-
-    Args:
-        host: Provides the flows.
-        hash: Of the flow at the beginning of the execution.
-        journal: Of the execution.
-        held: The state in which the retry begins.
-    """
-    view = View(held.graph, held.state)
-    anew, succeeded, refused = [], dict[str, str](), None
-    for address in held.addresses:
-        number = unit_at(held.graph, held.state, address)
-        unit = {} if number is None else held.state["units"][number]
-        begins = unit.get("then", [""])[0] == "attempt"
-        if begins and view.node(view.act_of(unit)).child >= 0:
-            anew.append(f"{address}/")
-    seen: list[Observation] = []
-    for moment in walk(host.flows, hash, journal, seen) if anew else ():
-        for step in seen:
-            if not step.address.startswith(tuple(anew)):
-                continue
-            node = moment.graph.node(step.step)
-            if step.error is not None and step.error["type"] == "BudgetExceeded":
-                refused = step.address
-            elif step.status == "succeeded" and acts(node):
-                succeeded[step.address] = effect_of(node)
-        seen.clear()
-    return RepeatedCalls(succeeded, refused)
 
 
 def _check_nothing_repeated(host: Host, execution: Execution, held: Held, file: str) -> None:
@@ -406,16 +360,6 @@ def _is_about_values(error: ErrorData) -> bool:
     data = error.get("data")
     is_named = isinstance(data, dict) and data.get("field") is not None
     return is_named and error["type"] in ("ValidationError", "Refused")
-
-
-def acts(node: Node) -> bool:
-    """Return whether a step calls something, asks a person or waits."""
-    return not node.plumbing and node.action in ("task", "approval", "wait")
-
-
-def effect_of(node: Node) -> str:
-    """Return the effect of a step's call. Empty: it calls nothing."""
-    return node.effect if node.action == "task" else ""
 
 
 def fork_at(id: str, where: str | None) -> str:
