@@ -20,7 +20,7 @@ GUIDES = [
     "models", "sandboxes", "server", "sizing", "temporal", "testing", "tool-environment",
     "language/approvals", "language/budgets", "language/control-flow", "language/environments",
     "language/errors", "language/locks", "language/subflows", "language/tools", "server/api",
-    "server/users",
+    "server/protocols", "server/users",
 ]  # fmt: skip
 SELDOM = {"browser", "temporal"}
 """Those that cost much, because they start servers. They are played in every twentieth commit."""
