@@ -17,7 +17,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "browser", "documents", "durability", "environments", "evals", "extending",
-    "models", "sandboxes", "server", "sizing", "temporal", "testing", "tool-environment",
+    "models", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
+    "tool-environment", "upgrading",
     "language/approvals", "language/budgets", "language/control-flow", "language/environments",
     "language/errors", "language/locks", "language/subflows", "language/tools", "server/api",
     "server/protocols", "server/users",
