@@ -20,9 +20,9 @@ GUIDES = [
     "models", "operating", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
     "tool-environment", "upgrading",
     "language", "language/approvals", "language/budgets", "language/control-flow",
-    "language/environments", "language/errors", "language/locks", "language/signals",
-    "language/subflows", "language/tools", "server/api", "server/operation", "server/protocols",
-    "server/users",
+    "language/environments", "language/errors", "language/expressions", "language/locks",
+    "language/signals", "language/subflows", "language/tools", "server/api", "server/operation",
+    "server/protocols", "server/users",
 ]  # fmt: skip
 SELDOM = {"browser", "temporal"}
 """Those that cost much, because they start servers. They are played in every twentieth commit."""
