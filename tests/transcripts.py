@@ -29,7 +29,7 @@ from tests.command_line import Done, flowengine, python
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:#|//|<!--) ([\w./-]+)(?: -->)?\n")
-WAIT = re.compile(r'(?:(?:approval|question) |"id": ?")([0-9a-f]{4,})\b')
+WAIT = re.compile(r'(?:(?:approval|question) |/approvals/|"id": ?")([0-9a-f]{4,})\b')
 """The ID of a wait at its first appearance in a transcript of the docs."""
 PORT = re.compile(r"\b(?:7233|8000|8383)\b")
 """A port that a page of the docs names."""
@@ -39,7 +39,7 @@ CODES = {
 }  # fmt: skip
 """What a transcript has for an exit code."""
 UNITS = ((1440, "d"), (60, "h"), (1, "m"))
-NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(|\bmanager\(\)")
+NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(|\bmanager\(\)|\bStdioServer")
 """Marks programs that rely on the end of their process for cleanup, or on their own manager."""
 
 
