@@ -191,6 +191,9 @@ def test_a_name_without_end_is_told_in_short() -> None:
         ('{"a": True, "b": None}', {"a": True, "b": None}),
         ('{"a": "one\ntwo"}', {"a": "one\ntwo"}),
         ('{"a": {"b": 1}', {"a": {"b": 1}}),
+        ("{“a”: “it’s”, „b“: ‟”}", {"a": "it’s", "b": ""}),
+        ("{‘a’: ‘say “x”’, ’b’: [‚c‛]}", {"a": "say “x”", "b": ["c"]}),
+        ("{“a”: “x \\” y \\n”, ＂b＂: 1}", {"a": "x ” y \n", "b": 1}),
     ],
 )
 def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: object) -> None:
@@ -215,6 +218,10 @@ def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: obj
         "",
         '{"a": 007}',
         '{"a": 1; "b": 2}',
+        "{“a”: “say “x””}",
+        '{“a”: “x", "b": "y”}',
+        '{"a”: 1}',
+        "{‘a’: ‘it’s’}",
     ],
 )
 def test_json_with_more_readings_is_refused(written: str) -> None:

@@ -247,6 +247,26 @@ def test_other_forms_are_told_wherever_they_stand(calling: FunctionCalling) -> N
 
 
 @each_row("calling", ["native", "text"])
+@each_row("marks", ["“”‘’", "„“‚‘", "””’’", "‟”‛’", "＂＂＇＇"])
+def test_typographic_quotation_marks_hide_no_call(calling: FunctionCalling, marks: str) -> None:
+    def curled(text: str, plain: str, begin: str, end: str) -> str:
+        parts = text.split(plain)
+        return "".join(
+            map("".join, zip(parts, [*[begin, end] * len(parts)][: len(parts) - 1] + [""]))
+        )
+
+    calls = [*objects(), *(call for call in OTHERS.values() if '"' in call)]
+    missed = []
+    for call in calls:
+        written = curled(curled(call, '"', *marks[:2]), "'", *marks[2:])
+        for place in PLACES.values():
+            text = place.replace("{}", written)
+            if len(faults(text, calling)) != 1:
+                missed.append(text)
+    assert missed == []
+
+
+@each_row("calling", ["native", "text"])
 def test_what_mentions_a_tool_and_calls_nothing_stays_the_answer(calling: FunctionCalling) -> None:
     told = {how: told for how, text in STAYS.items() if (told := faults(text, calling))}
     assert told == {}
