@@ -73,9 +73,7 @@ class RepeatedKey(ValueError):
     """An object in JSON has a key twice. The message names the key and its position."""
 
 
-def received_json(
-    received: str | bytes, *, lenient: bool = False, distinct: bool = False
-) -> Any:
+def received_json(received: str | bytes, *, lenient: bool = False, distinct: bool = False) -> Any:
     """Return the data of received JSON.
 
     A byte order mark is skipped. Half a surrogate pair, for example of an emoji that was cut,
@@ -121,8 +119,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    seen: set[str] = set()
-    key = next(key for key, _ in pairs if key in seen or seen.add(key))
+    names = [key for key, _ in pairs]
+    key = next(key for at, key in enumerate(names) if key in names[:at])
     raise RepeatedKey(f"the key {json.dumps(_shown(key), ensure_ascii=False)} is given twice")
 
 

@@ -247,12 +247,21 @@ def test_other_forms_are_told_wherever_they_stand(calling: FunctionCalling) -> N
 
 
 @each_row("calling", ["native", "text"])
-@each_row("marks", ["“”‘’", "„“‚‘", "””’’", "‟”‛’", "＂＂＇＇"])
+@each_row(
+    "marks",
+    [
+        "\u201c\u201d\u2018\u2019",
+        "\u201e\u201c\u201a\u2018",
+        "\u201d\u201d\u2019\u2019",
+        "\u201f\u201d\u201b\u2019",
+        "\uff02\uff02\uff07\uff07",
+    ],
+)
 def test_typographic_quotation_marks_hide_no_call(calling: FunctionCalling, marks: str) -> None:
     def curled(text: str, plain: str, begin: str, end: str) -> str:
         parts = text.split(plain)
-        return "".join(
-            map("".join, zip(parts, [*[begin, end] * len(parts)][: len(parts) - 1] + [""]))
+        return parts[0] + "".join(
+            f"{end if at % 2 else begin}{part}" for at, part in enumerate(parts[1:])
         )
 
     calls = [*objects(), *(call for call in OTHERS.values() if '"' in call)]

@@ -252,7 +252,7 @@ class Declarations:
         if isinstance(node, ast.List):  # the parameters of `Callable`
             return [self.hint(part, module) for part in node.elts]
         if isinstance(node, ast.Starred):
-            return typing.Unpack[self.hint(node.value, module)]  # type: ignore[misc]
+            return typing.Unpack[self.hint(node.value, module)]
         return self.hint(node, module)
 
     def _annotated(self, items: Sequence[ast.expr], module: Module) -> Any:
