@@ -17,11 +17,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 GUIDES = [
     "agents", "browser", "documents", "durability", "environments", "evals", "extending",
-    "models", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
+    "models", "operating", "sandboxes", "server", "sizing", "telemetry", "temporal", "testing",
     "tool-environment", "upgrading",
     "language", "language/approvals", "language/budgets", "language/control-flow",
-    "language/environments", "language/errors", "language/locks", "language/subflows",
-    "language/tools", "server/api", "server/operation", "server/protocols", "server/users",
+    "language/environments", "language/errors", "language/locks", "language/signals",
+    "language/subflows", "language/tools", "server/api", "server/operation", "server/protocols",
+    "server/users",
 ]  # fmt: skip
 SELDOM = {"browser", "temporal"}
 """Those that cost much, because they start servers. They are played in every twentieth commit."""
