@@ -286,9 +286,9 @@ def read_rows(items: Iterable[Any]) -> Iterator[Row]:
             yield Row(number, source, at, where, of, status, outcome, attempt, output, error)
 
 
-def has_remarks(items: Iterable[Any]) -> bool:
+def has_remarks(items: Sequence[Any]) -> bool:
     """Return whether there are remarks among the rows of an index."""
-    return any(len(row) == _OF_REMARK for row in items if type(row) is list)
+    return list in map(type, items) and any(len(r) == _OF_REMARK for r in items if type(r) is list)
 
 
 def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:

@@ -145,8 +145,8 @@ class Replayed:
         wait_with_what_is_inside(is_open.values())
         stop_with(is_open.values(), status)
         states = (
-            (address, id, is_open[address]["status"] if address in is_open else of)
-            for address, id, of in log.states(None if self._folds is None else changed)
+            (address, (state[0], is_open[address]["status"]) if address in is_open else state)
+            for address, state in log.states(None if self._folds is None else changed)
         )
         if self._folds is None:
             with CollectedLater():
