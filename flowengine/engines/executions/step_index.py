@@ -250,11 +250,12 @@ def at_work(graph: Graph, state: State) -> Iterator[tuple[str, int, str]]:
         yield view.address(unit), state["acts"][unit["act"]]["step"], status
 
 
-def read_rows(items: Iterable[Any]) -> Iterator[Row]:
+def read_rows(items: Iterable[Any], until: int | None = None) -> Iterator[Row]:
     """Yield the rows of an index, in order.
 
     Args:
         items: The rows as stored, not trusted.
+        until: Number of the first event to leave out. None: all are included.
     """
     rows = iter(items)
     number, at, address, step = -1, 0, "", 0
@@ -264,6 +265,8 @@ def read_rows(items: Iterable[Any]) -> Iterator[Row]:
         kind = type(row)
         if kind is int:
             number, at = number + 1, row
+            if number == until:
+                return
         elif row is None:
             yield _row((number, GAVE, at, address, step, "succeeded", "ok", 0, None, None))
         elif kind is str:
