@@ -38,5 +38,10 @@ RECEIVED = {
     "many_digits": Received(f'{{"v": -{"7" * 5000}}}', "-" + "7" * 5000, "more than 64 bits"),
     "nan": Received('{"v": [NaN, 1]}', [None, 1], "NaN is not a number in JSON"),
     "infinity": Received('{"v": -Infinity}', None, "-Infinity is not a number in JSON"),
+    "key_twice": Received(
+        '{"v": [{"a": {"a": 1, "b": "\\\\\\""}, "\\u0061": 2}]}',
+        [{"a": 2}],
+        'the key "a" is given twice (line 1, column ',
+    ),
     "large_float": Received('{"v": 1e999}', "1e999", "1e999 is too large for a number"),
 }

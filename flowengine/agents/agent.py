@@ -35,6 +35,7 @@ from flowengine.agents.agent_tools import (
     takes_deps,
 )
 from flowengine.agents.function_schemas import check_name, read_tool
+from flowengine.agents.termination import TURNS
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 from flowengine.sdk.argument_checks import in_words
@@ -54,7 +55,6 @@ Out = TypeVar("Out", default=Any)
 Deps = TypeVar("Deps", default=Any)
 """The class of the object that its functions take."""
 
-TURNS = 30
 LAST = ("fail", "answer")
 _DATA = (str, int, float, bool, bytes, list, dict, tuple, set)
 

@@ -6,7 +6,7 @@ They cover entries of `agents` and the tools, environments and secrets that thes
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,14 +26,14 @@ from flowengine.agents.handoff_discovery import all_agents, reachable, targets
 from flowengine.agents.termination import is_case_tool
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
-from flowengine.sdk import Plain, StepContext, ToolError, import_function
+from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.step_kind import BuiltFlow
 from flowengine.sdk.visible_text import literal_text
 
 if TYPE_CHECKING:
-    from flowengine.sdk.user_code import PreviewContext
+    pass
 
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.
@@ -430,49 +430,3 @@ def _ids(names: Iterable[str], case: bool) -> dict[str, str]:
     """Return names of entries: the names of the agents, converted to valid ids."""
     taken: dict[str, Plain] = {}
     return {name: declare(taken, name, name, case) for name in names}
-
-
-# Functions of Python agents, found by import or, in the program that created them, by key.
-
-LIVE = "_agent_functions"
-"""Name of the execution's resource that contains them: key → function."""
-
-
-def converter(context: StepContext, named: Mapping[str, Plain]) -> Callable[[Plain], object] | None:
-    """Return the function that converts an answer to a type, or None in another program.
-
-    There, answers are only checked against the schema of the type.
-
-    Args:
-        context: Provides the resources of the program.
-        named: Where the type is, as for `function_of`.
-    """
-    if "name" not in named and named["live"] not in context.resources.get(LIVE, {}):
-        return None
-    from flowengine.agents.agent import typed_answer
-
-    return lambda value: typed_answer(function_of(context, named), value)
-
-
-def function_of(
-    context: StepContext | PreviewContext, named: Mapping[str, Plain]
-) -> Callable[..., Any]:
-    """Return a function that a flow refers to.
-
-    Args:
-        context: Provides the resources of the program.
-        named: Its `name` and `folder`, or its key as `live`.
-
-    Raises:
-        ToolError: The function exists only in another program.
-    """
-    if "name" in named:
-        return import_function(named["name"], named["folder"])
-    function = context.resources.get(LIVE, {}).get(named["live"])
-    if function is None:
-        raise ToolError(
-            f"the function {named['live']} is in the program that began this execution, and not "
-            "in this one: resume it there",
-            retryable=False,
-        )
-    return function  # type: ignore[no-any-return]

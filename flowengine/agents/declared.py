@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from flowengine.agents import MODEL_VARIABLE
-from flowengine.agents.agent import TURNS
 from flowengine.agents.context_window import READ_RESULT
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.generated_chat import ANSWER
@@ -27,7 +26,7 @@ from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.programs import RUN
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS
 from flowengine.agents.skills import offered, place_of, skill_tools, skills_of
-from flowengine.agents.termination import CASE_TOOLS, REPEATS
+from flowengine.agents.termination import CASE_TOOLS, REPEATS, TURNS
 from flowengine.agents.tool_search import FIND
 from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
 from flowengine.agents.turns import HANDOFF

@@ -267,7 +267,7 @@ def _read_answer(text: str, schema: Any) -> Plain:
     """
     validator = Validator(schema)
     try:
-        return cast(Plain, validator.check(received_json(text), "the answer"))
+        return cast(Plain, validator.check(received_json(text, distinct=True), "the answer"))
     except (ValueError, FlowEngineError) as error:
         if text.startswith(("{", "[")):
             raise

@@ -15,6 +15,8 @@ from flowengine.sdk.call_answers import ERROR
 from flowengine.sdk.hook_results import NO_END
 from flowengine.sdk.untrusted import unmarked
 
+TURNS = 30
+"""Default of `max_turns`."""
 RESOLVED = "case_resolved"
 NOT_RESOLVED = "case_not_resolved"
 CASE_TOOLS = {RESOLVED: "resolved", NOT_RESOLVED: "not_resolved"}

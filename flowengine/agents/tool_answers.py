@@ -19,6 +19,7 @@ from flowengine.agents.models.conversations import parted
 from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
 from flowengine.sdk.call_answers import ERROR, address, image_message, said_by_people
 from flowengine.sdk.read_only import Joined, plain, unwrapped
+from flowengine.sdk.received import received_json
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 from flowengine.sdk.visible_text import Ends, ends_in_bytes, ends_in_characters
 
@@ -165,7 +166,10 @@ def envelope(
     elif all(hasattr(result, name) for name in ("name", "instructions", "functions")):
         to, result = result, ""
     # A result that is marked as a whole has no inner marks, such as those of a page.
-    value = all_unmarked(result) if "source" in task else result
+    try:
+        value = all_unmarked(result) if "source" in task else result
+    except RecursionError:  # it contains itself
+        value = result = as_text(result)
     room = _room(task)
     content = text(value, room[0])
     if content is None:
@@ -183,7 +187,7 @@ def envelope(
     whole, content = content, _cut(context, content, room)
     if people or content is not whole or not isinstance(value, str):
         made["value"] = _kept(context, value)
-    if to is None and has_text(result) and "source" in task:
+    if to is None and "source" in task and has_text(result):
         content = marked(content, str(task["source"]))
     parts = [_cut(context, people, room), content]
     made["content"] = "\n\n".join(filter(None, parts))
@@ -199,7 +203,7 @@ def _kept(context: StepContext, value: Any) -> Plain:
     else:
         text, name = as_text(value), "result.json"
         try:
-            data = json.loads(text)
+            data = received_json(text, lenient=True)  # the call was made
         except ValueError:
             data = text
     if len(text) <= _LARGEST_VALUE and len(text.encode(errors="replace")) <= _LARGEST_VALUE:
@@ -216,10 +220,11 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
     try:
-        return json.dumps(value, ensure_ascii=False, default=_as_data)
+        text = json.dumps(value, ensure_ascii=False, default=_as_data)
     except (TypeError, ValueError, RecursionError):  # such as a map with other keys
         made = _as_data(value)
-    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False, default=_as_data)
+        text = made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def _as_data(value: Any) -> Any:
@@ -230,7 +235,11 @@ def _as_data(value: Any) -> Any:
     try:
         return to_plain(value, number_keys=True)
     except ValidationError:
+        pass
+    try:
         return str(value)
+    except Exception as error:  # such as of a value that is nested too deeply
+        return f"{type(value).__name__} without a text: {type(error).__name__}"
 
 
 def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:

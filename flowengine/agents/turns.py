@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 
 from flowengine.agents import programs, termination, tool_search
 from flowengine.agents.actions import Reply, display_name
-from flowengine.agents.agent_declarations import converter
 from flowengine.agents.arriving import ArrivingText, Judges
 from flowengine.agents.context_window import (
     READ_RESULT,
@@ -18,6 +17,7 @@ from flowengine.agents.context_window import (
     size_of,
     window,
 )
+from flowengine.agents.live_functions import converter
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded

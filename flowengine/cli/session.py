@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from flowengine.cli.parsing.arguments import flow_named, is_deployed
 from flowengine.cli.parsing.command_table import works_there
 from flowengine.cli.process import ProcessEnd
+from flowengine.cli.terminal.output import err, out_json
 from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.records import ENDED
@@ -175,6 +176,17 @@ class CliSession:
             execution: Full id.
         """
         return self.engine.executions.flow_of(execution)
+
+
+def session_for_list(arguments: Namespace) -> CliSession | None:
+    """Return the session of a command that lists. None: no store exists yet, and it has said so."""
+    try:
+        return CliSession(arguments)
+    except NoStore as error:
+        if arguments.store:  # a named store is expected to exist
+            raise
+        out_json([]) if arguments.json else err(error.message)
+        return None
 
 
 def _is_news(record: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -60,8 +61,14 @@ class FoldLevel(NamedTuple):
     """Where the next page starts."""
 
 
-_Entry = tuple[int, int, str]
-"""Urgency, number and address of something inside a fold."""
+State = tuple[str, str]
+"""Step id and status of a step."""
+_NOT_BEGUN: State = "", ""
+"""Of a fold of which only the contents are known."""
+_BITS = 40
+_NUMBER = (1 << _BITS) - 1
+"""An entry of a fold's order is the urgency of something inside it, and then its number in these
+bits: one int, because large folds have many."""
 
 
 class _Fold:
@@ -70,7 +77,7 @@ class _Fold:
     __slots__ = ("below", "inside", "order", "signs")
 
     def __init__(self) -> None:
-        self.order: list[_Entry] = []
+        self.order: list[int] = []
         self.inside: dict[str, int] = {}
         """Their statuses. Empty: a fold that has not ended."""
         self.below: dict[str, int] = {}
@@ -83,21 +90,22 @@ class Folds:
     """The tree of an execution's steps.
 
     Args:
-        states: Address, step id and status of each step, in order of beginning.
+        states: Address and state of each step, in order of beginning.
         read: Returns the step at an address as `show` does. Not to be changed.
     """
 
     def __init__(
-        self, states: Iterable[tuple[str, str, str]], read: Callable[[str], Mapping[str, Any]]
+        self, states: Iterable[tuple[str, State]], read: Callable[[str], Mapping[str, Any]]
     ) -> None:
-        self._states: dict[str, tuple[int, str, str]] = {}
-        """Number in order of beginning, step id and status of each step."""
+        self._states = dict(states)
         self._read = read
         self._folds = {"": _Fold()}
-        self._places: dict[str, tuple[str, int]] = {}
-        """Address → the fold that it is in, and its number there."""
-        self._failed: dict[str, int] = {}
-        """Failed step → its number, in order of beginning."""
+        self._addresses: list[str] = []
+        """By number: of all steps, and of the folds around them."""
+        self._numbers: dict[str, int] = {}
+        self._begun: dict[str, int] = {}
+        """Address → number in order of beginning, of the folds that began after their contents."""
+        self._failed: set[str] = set()
         self._activations: dict[str, dict[str, int]] = {}
         """Step id → statuses of its activations that have no items or rounds."""
         self._wholes: dict[str, dict[str, int]] = {}
@@ -105,119 +113,158 @@ class Folds:
         self._loops: dict[str, str] = {}
         """Address → step id of the loops that have not ended."""
         self._left = _MOST_ROWS
-        self._place(states)
+        self._place(self._states)
         for fold in reversed(self._folds.values()):  # those inside come after those around them
+            self._count_inside(fold)
             self._rank(fold)
-        for address in self._states:
-            self._count(address, 1)
+        self._count_steps()
 
     @classmethod
     def of(cls, steps: Iterable[Mapping[str, Any]]) -> Folds:
         """Return the tree of steps as `show` returns them."""
         known = {step["address"]: step for step in steps}
-        states = ((step["address"], step["step"], step["status"]) for step in known.values())
+        states = ((step["address"], (step["step"], step["status"])) for step in known.values())
         return cls(states, known.__getitem__)
 
-    def _place(self, states: Iterable[tuple[str, str, str]]) -> None:
+    def _place(self, addresses: Iterable[str]) -> None:
         """Put each step into the fold around it, in order of beginning."""
-        found, folds, places = self._states, self._folds, self._places
-        for address, id, status in states:
-            found[address] = len(found), id, status
-            if address in places:
+        folds, numbers, known = self._folds, self._numbers, self._addresses
+        # Most steps are items or rounds with a number, in the same fold as the one before.
+        beginning, length, add = None, 0, folds[""].order.append
+        for address in addresses:
+            number = len(known)
+            if address in numbers:
+                self._begun[address] = number
+                known.append(address)
                 continue
-            end = max(address.rfind("/"), address.rfind("["), address.rfind("@"))
-            parent = address[:end] if end > 0 else ""
-            fold = folds.get(parent)
-            if fold is None:  # a new fold, or the key of an item that contains such a sign
-                self._place_around(address)
-                continue
-            places[address] = parent, len(fold.order)
-            fold.signs[address[end] if parent else address[0]] = None
-            fold.order.append((_LAST, len(fold.order), address))
+            if address[:length] != beginning or not address[length:-1].isdecimal():
+                end = max(address.rfind("/"), address.rfind("["), address.rfind("@"))
+                fold = folds.get(address[:end] if end > 0 else "")
+                if fold is None and address[:end] in numbers:
+                    fold = folds[address[:end]] = _Fold()
+                if fold is None:  # nothing is placed there, or it is in the key of an item
+                    self._place_around(address)
+                    continue
+                length = max(end, 0) + 1
+                beginning = address[:length] if end > 0 else None
+                fold.signs[address[max(end, 0)]] = None
+                add = fold.order.append
+            numbers[address] = number
+            known.append(address)
+            add(_LAST << _BITS | number)
 
     def _place_around(self, address: str) -> None:
         """Place an address, and the folds around it that are new."""
         parent = ""
         for place in around(address):
-            if place not in self._places:
+            if place not in self._numbers:
+                self._numbers[place] = number = len(self._addresses)
+                self._addresses.append(place)
                 fold = self._folds.setdefault(parent, _Fold())
-                self._places[place] = parent, len(fold.order)
                 fold.signs[place[len(parent)]] = None
-                fold.order.append((_LAST, len(fold.order), place))
+                fold.order.append(_LAST << _BITS | number)
             parent = place
 
-    def _rank(self, fold: _Fold) -> None:
-        """Order the children of a fold, after the folds inside it, and count its descendants."""
-        states, folds, below = self._states, self._folds, fold.below
-        order: list[_Entry] = []
-        for _, number, address in fold.order:
-            state, inner = states.get(address), folds.get(address)
-            status = "" if state is None else state[2]
-            rank = _RANKS.get(status, _LAST)
-            if state is None:
-                fold.inside[""] = fold.inside.get("", 0) + 1
-            if inner is None:
-                below[status] = below.get(status, 0) + 1
+    def _count_steps(self) -> None:
+        """Count the activations of each step. Most of a step are in the same state."""
+        states, folds = self._states, self._folds
+        for (id, status), count in Counter(states.values()).items():
+            self._activations.setdefault(id, {})[status] = count
+            if status == "failed":
+                self._failed.update(address for address in states if self.status(address) == status)
+        ends = (address for address in states if address.endswith((COMPENSATION, CLEANUP)))
+        for address in dict.fromkeys([*folds, *ends]):
+            if address in states:  # perhaps it counts in another way
+                id, status = states[address]
+                _add(self._activations[id], status, -1)
+                self._count(address, 1)
             else:
-                for each, count in inner.below.items():
-                    below[each] = below.get(each, 0) + count
-                rank = min([rank, *map(_rank, inner.below)])
-            order.append((rank, number, address))
-        fold.order = sorted(order)
+                inside = map(self._at, reversed(folds[address].order))
+                self._note_loop(next((child for child in inside if child in states), ""))
+
+    def _count_inside(self, fold: _Fold) -> None:
+        """Count the statuses inside a fold, after the folds in it."""
+        states, folds, inside, below = self._states, self._folds, fold.inside, fold.below
+        children = [*map(self._at, fold.order)]
+        for _, status in [states.get(child, _NOT_BEGUN) for child in children]:
+            inside[status] = inside.get(status, 0) + 1
+        if folds.keys().isdisjoint(children):
+            below.update(inside)
+            return
+        for child in children:
+            inner = folds.get(child)
+            for status, count in (inner.below if inner else {self.status(child): 1}).items():
+                _add(below, status, count)
+
+    def _rank(self, fold: _Fold) -> None:
+        """Order the children of a fold, after the folds inside it."""
+        if _RANKS.keys().isdisjoint(fold.below) and _RANKS.keys().isdisjoint(fold.inside):
+            return
+        states, folds, order = self._states, self._folds, fold.order
+        for place, entry in enumerate(order):
+            child = self._at(entry)
+            if child in folds or states[child][1] in _RANKS:
+                order[place] = self._urgency(child) << _BITS | entry & _NUMBER
+        order.sort()
 
     def _count(self, address: str, by: int) -> None:
-        """Add a step to the counts around it and of its activations, or take it out of them."""
-        number, id, status = self._states[address]
-        _add(self._folds[self._places[address][0]].inside, status, by)
-        fold = self._folds.get(address)
+        """Add an activation to those of its step, or remove it from them."""
+        id, status = self._states[address]
         if not address.endswith((COMPENSATION, CLEANUP)):
-            is_whole = fold is not None and not _NOUNS.keys().isdisjoint(fold.signs)
+            signs = self._folds[address].signs if address in self._folds else {}
+            is_whole = not _NOUNS.keys().isdisjoint(signs)
             _add((self._wholes if is_whole else self._activations).setdefault(id, {}), status, by)
         if status == "failed":
-            self._failed[address] = number
+            self._failed.add(address)
+        self._note_loop(address)
+
+    def _at(self, entry: int) -> str:
+        return self._addresses[entry & _NUMBER]
+
+    def _note_loop(self, address: str) -> None:
+        """Note the loop of a round, if it has not ended."""
         loop, _, round = address.rpartition("@")
         if round.isdecimal() and loop not in self._states:
-            self._loops[loop] = id
+            self._loops[loop] = self._states[address][0]
 
-    def update(self, states: Iterable[tuple[str, str, str]]) -> None:
-        """Add steps, or change their statuses. The cost depends on these steps only.
+    def update(self, states: Iterable[tuple[str, State]]) -> None:
+        """Add steps, or change their states. The cost depends on these steps only.
 
         Args:
-            states: Address, step id and status of each, in order of beginning.
+            states: Address and state of each, in order of beginning.
         """
-        for address, id, status in states:
-            number, *before = self._states.get(address, (len(self._states),))
-            if before == [id, status]:
+        for address, state in states:
+            if self._states.get(address) == state:
                 continue
             places = around(address)
-            ranks = {place: self._urgency(place) for place in places if place in self._places}
+            ranks = {place: self._urgency(place) for place in places if place in self._numbers}
             changed = places[max(len(ranks) - 1, 0) :]
             if ranks:  # the first one is known: perhaps it was no fold yet, or no map
                 self._weigh(changed[0], -1)
-            self._place([(address, id, status)])
-            self._states[address] = number, id, status
+            if address not in self._states:
+                self._place([address])
+            self._states[address] = state
             self._loops.pop(address, None)
-            if status != "failed":
-                self._failed.pop(address, None)
+            if state[1] != "failed":
+                self._failed.discard(address)
             for place in changed:
                 self._weigh(place, 1)
-            for place in places:
-                fold, at = self._places[place]
+            for place, parent in zip(places, ("", *places), strict=False):
                 rank, now = ranks.get(place, _LAST), self._urgency(place)
                 if now != rank:
-                    order = self._folds[fold].order
-                    del order[bisect_left(order, (rank, at, place))]
-                    insort(order, (now, at, place))
+                    order, number = self._folds[parent].order, self._numbers[place]
+                    del order[bisect_left(order, rank << _BITS | number)]
+                    insort(order, now << _BITS | number)
 
     def _weigh(self, address: str, by: int) -> None:
         """Add an address to the counts of the folds around it, or remove it from them."""
+        outer, status = ["", *around(address)[:-1]], self.status(address)
+        _add(self._folds[outer[-1]].inside, status, by)
         if address in self._states:
             self._count(address, by)
-        else:
-            _add(self._folds[self._places[address][0]].inside, "", by)
         if address not in self._folds:
-            for place in ("", *around(address)[:-1]):
-                _add(self._folds[place].below, self.status(address), by)
+            for place in outer:
+                _add(self._folds[place].below, status, by)
 
     def _urgency(self, address: str) -> int:
         below = self._folds[address].below if address in self._folds else ()
@@ -231,7 +278,7 @@ class Folds:
             start: Number of the first row.
         """
         if address not in self._folds:
-            address, _ = self._places.get(address, ("", 0))
+            address = ["", *around(address)][-2] if address in self._numbers else ""
         total = len(self._folds[address].order)
         start = start if 0 < start < total else 0
         self._left = _MOST_ROWS
@@ -249,8 +296,12 @@ class Folds:
         A fold whose error is that of a failed step inside it is left out.
         """
         failed = [address for address in self._failed if not self._failed_inside(address)]
-        first = nsmallest(_MOST_FAILURES, failed, key=self._failed.__getitem__)
+        first = nsmallest(_MOST_FAILURES, failed, key=self._order)
         return [self._read(address) for address in first], len(failed)
+
+    def _order(self, address: str) -> int:
+        """Return the number of a step in order of beginning."""
+        return self._begun.get(address, self._numbers[address])
 
     def statuses(self) -> dict[str, dict[str, int]]:
         """Return how many activations of each step have each status, the most urgent first.
@@ -281,9 +332,10 @@ class Folds:
                 urgent. The cost depends on the others only.
         """
         fold = self._folds[address]
-        for rank, _, inner in fold.order:
-            if only_urgent and rank == _LAST:
+        for entry in fold.order:
+            if only_urgent and entry >> _BITS == _LAST:
                 return
+            inner = self._at(entry)
             if inner in self._folds:
                 yield from self.steps_inside(inner, only_urgent=only_urgent)
             elif not only_urgent or self.status(inner) in _RANKS:
@@ -292,17 +344,16 @@ class Folds:
     def first(self, address: str) -> Mapping[str, Any]:
         """Return the step inside a fold that began first."""
         while address not in self._states:
-            address = min(self._folds[address].order, key=lambda ranked: ranked[1])[2]
+            address = self._at(min(self._folds[address].order, key=_NUMBER.__and__))
         return self._read(address)
 
     def __contains__(self, address: str) -> bool:
         """Return whether a step or a fold has an address."""
-        return address in self._places
+        return address in self._numbers
 
     def status(self, address: str) -> str:
         """Return the status of a step. Empty: there is none, or a fold that has not ended."""
-        state = self._states.get(address)
-        return "" if state is None else state[2]
+        return self._states.get(address, _NOT_BEGUN)[1]
 
     def _row(self, address: str, parent: str) -> FoldRow:
         fold = self._folds.get(address) or _Fold()
@@ -338,8 +389,8 @@ class Folds:
         """
         order = self._folds[address].order
         if not address and len(order) <= PAGE:
-            order = sorted(order, key=lambda ranked: ranked[1])
-        return [inner for *_, inner in order[start : start + PAGE]]
+            order = sorted(order, key=_NUMBER.__and__)
+        return [*map(self._at, order[start : start + PAGE])]
 
     def _failed_inside(self, address: str) -> bool:
         origin = (self._read(address).get("error") or {}).get("step", "")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import InputError
-from flowengine.sdk.json_values import read_json
+from flowengine.sdk.json_values import RepeatedKeyError, read_json
 
 _JSON_TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -51,6 +51,8 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
         return text
     try:
         value = read_json(text, what, field)
+    except RepeatedKeyError:
+        raise
     except InputError:
         if not types or "string" in types:
             return text

@@ -21,9 +21,10 @@ from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from flowengine.agents.agent import TURNS, Agent, Response
+from flowengine.agents.agent import Agent, Response
 from flowengine.agents.agent_mistakes import RUN, check_names
 from flowengine.agents.loggers import LoggerManager
+from flowengine.agents.termination import TURNS
 from flowengine.engines.inspection.updates import UpdateBacklog
 from flowengine.engines.stream_parts import (
     AgentEnded,

@@ -11,10 +11,10 @@ from json import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.agents.actions import UsageTotals, outputs_in, usage_of
-from flowengine.agents.agent import TURNS, Agent, Response, turn_limit
+from flowengine.agents.agent import Agent, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.first_messages import unmarked_message
-from flowengine.agents.termination import CASE_TOOLS, ended_by_word, is_case_tool
+from flowengine.agents.termination import CASE_TOOLS, TURNS, ended_by_word, is_case_tool
 from flowengine.agents.tool_answers import with_data
 from flowengine.engines.agent_events import Conversation, conversations
 from flowengine.engines.host import KeptFiles

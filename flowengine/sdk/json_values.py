@@ -12,8 +12,14 @@ SAME_KEYS = "two keys of a map are the same as text"
 # JSON as this project reads and writes it: without `NaN`, and with bytes as base64 text.
 
 
+class RepeatedKeyError(InputError):
+    """An object in JSON has a key twice."""
+
+
 def read_json(received: str | bytes, what: str, field: str) -> Any:
-    """Read JSON, as `received_json` does.
+    """Read JSON that a person or a client has written, as `received_json` does.
+
+    An object that has a key twice is refused, since only one of its values could count.
 
     Args:
         received: JSON.
@@ -24,14 +30,17 @@ def read_json(received: str | bytes, what: str, field: str) -> Any:
         Plain data.
 
     Raises:
+        RepeatedKeyError: An object has a key twice.
         InputError: It is not JSON.
     """
-    from flowengine.sdk.received import received_json
+    from flowengine.sdk.received import RepeatedKey, received_json
 
     try:
-        return received_json(received)
+        return received_json(received, distinct=True)
     except UnicodeDecodeError as error:
         raise InputError(f"{what} is not UTF-8: {error}", field=field) from None
+    except RepeatedKey as error:
+        raise RepeatedKeyError(f"{what} cannot be read: {error}", field=field) from None
     except ValueError as error:
         raise InputError(f"{what} cannot be read as JSON: {error}", field=field) from None
 

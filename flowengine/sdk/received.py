@@ -34,6 +34,9 @@ _DECLARED = re.compile(
 )
 _HEAD = 4_096
 """Bytes that are searched for a declared encoding."""
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TOKEN = re.compile(rf"(?P<key>{_TEXT})(?=\s*:)|{_TEXT}|[{{}}\[\]]", re.DOTALL)
+"""A key, another text or a bracket of JSON."""
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
@@ -66,7 +69,11 @@ def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") 
     return data.decode(marked_encoding(data) or encoding, errors).removeprefix(_MARK)
 
 
-def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
+class RepeatedKey(ValueError):
+    """An object in JSON has a key twice. The message names the key and its position."""
+
+
+def received_json(received: str | bytes, *, lenient: bool = False, distinct: bool = False) -> Any:
     """Return the data of received JSON.
 
     A byte order mark is skipped. Half a surrogate pair, for example of an emoji that was cut,
@@ -77,11 +84,13 @@ def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
         lenient: Accept control characters in texts, and numbers that cannot be kept: `NaN` and
             infinities become null, and numbers beyond 64 bits the text of their digits. This is for
             answers: the effect that they report has happened, so they must not be lost.
+        distinct: Refuse objects that have a key twice. Otherwise, its last value counts.
 
     Returns:
         Plain data that can be kept.
 
     Raises:
+        RepeatedKey: An object has a key twice, and `distinct` is set.
         ValueError: It is not JSON, cannot be decoded, or contains a value that cannot be kept. The
             message states the reason.
     """
@@ -89,9 +98,13 @@ def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
     text = text.removeprefix(_MARK)
 
     # Functions take time for each number.
-    numbers: dict[str, Any] = _number_readers(lenient) if is_unusual(text) else {}
+    readers: dict[str, Any] = _number_readers(lenient) if is_unusual(text) else {}
+    if distinct:
+        readers["object_pairs_hook"] = _distinct
     try:
-        value = json.loads(text, strict=not lenient, **numbers)
+        value = json.loads(text, strict=not lenient, **readers)
+    except RepeatedKey as error:
+        raise RepeatedKey(f"{error} ({_place_of_repeated(text)})") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"{error.msg} ({place})") from None
@@ -100,6 +113,38 @@ def received_json(received: str | bytes, *, lenient: bool = False) -> Any:
     if text.count("[") + text.count("{") > _DEEPEST_RECEIVED:
         _check_depth(value)
     return whole_texts(value) if "\\ud" in text.lower() or not _is_whole(text) else value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    names = [key for key, _ in pairs]
+    key = next(key for at, key in enumerate(names) if key in names[:at])
+    raise RepeatedKey(f"the key {json.dumps(_shown(key), ensure_ascii=False)} is given twice")
+
+
+def _place_of_repeated(text: str) -> str:
+    """Return the position of the first key that an object of valid JSON has twice.
+
+    Objects are compared in the order of their ends, as `json` reads them.
+    """
+    open_objects: list[dict[str, int] | None] = []
+    repeated: list[int] = []
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            open_objects.append({} if token[0] == "{" else None)
+            repeated.append(-1)
+        elif token[0] in "}]":
+            open_objects.pop()
+            if (at := repeated.pop()) >= 0:
+                line = text.count("\n", 0, at) + 1
+                return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
+        elif token["key"] is not None and (members := open_objects[-1]) is not None:
+            key = json.loads(token["key"], strict=False)
+            if members.setdefault(key, token.start()) != token.start() and repeated[-1] < 0:
+                repeated[-1] = token.start()
+    return "its position is unknown"
 
 
 def _number_readers(lenient: bool) -> dict[str, Callable[[str], Any]]:
@@ -164,8 +209,8 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _shown(digits: str) -> str:
-    return digits if len(digits) <= 40 else f"{digits[:40]}…"
+def _shown(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _check_depth(value: Any) -> None:

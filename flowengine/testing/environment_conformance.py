@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -279,11 +280,14 @@ def loop_stays_responsive(case: ProviderCase) -> None:
 class _Pulse:
     """Measures the longest time for which the background loop is blocked.
 
-    Time in which the machine runs other processes, although the loop is ready, does not count.
+    Time in which the machine runs other processes, although the loop is ready, does not count. So
+    a second thread looks whether the one of the loop sleeps. What the kernel measures as waiting
+    (`schedstat`) is not usable: Linux 6.18 now and then takes a whole sleep for it.
     """
 
     def __enter__(self) -> _Pulse:
         self.seconds = 0.0
+        self._asleep = 0.0
         self._stop = threading.Event()
         self._future = background().submit(self._beat())
         return self
@@ -293,20 +297,31 @@ class _Pulse:
         self._future.result(BOUND)
 
     async def _beat(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, thread = asyncio.get_running_loop(), threading.get_native_id()
+        threading.Thread(target=self._watch, args=(thread,), daemon=True).start()
         while not self._stop.is_set():
-            began, waited = loop.time(), _waited()
+            began, worked, slept = loop.time(), time.thread_time(), self._asleep
             await asyncio.sleep(0.01)
-            others = _waited() - waited  # read first, so that it is a part of the time
-            self.seconds = max(self.seconds, loop.time() - began - 0.01 - others)
+            blocked = time.thread_time() - worked + self._asleep - slept
+            self.seconds = max(self.seconds, min(loop.time() - began, blocked))
+
+    def _watch(self, thread: int) -> None:
+        last, slept = time.monotonic(), False
+        while not self._stop.wait(0.02):
+            now, sleeps = time.monotonic(), _sleeps(thread)
+            if slept and sleeps:
+                self._asleep += now - last
+            last, slept = now, sleeps
 
 
-def _waited() -> float:
-    """Return the seconds for which this thread was ready but did not run, since it began."""
+def _sleeps(thread: int) -> bool:
+    """Return whether a thread of this process neither runs nor waits for a processor."""
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):  # this kernel does not measure them
-        return 0.0
+        return (
+            Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] in "SD"
+        )
+    except OSError:  # not Linux: time of other processes counts, too
+        return True
 
 
 _KILLED = """

@@ -72,6 +72,9 @@ def _rows(path: str, *, is_csv: bool) -> Iterator[tuple[int, dict[str, Any]]]:
         with open(path, encoding="utf-8-sig", newline="" if is_csv else None) as file:
             if is_csv:
                 reader = csv.DictReader(file, restval="")
+                names = list(reader.fieldnames or ())
+                if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+                    raise InputError(f"{path} has the column {repeated[0]!r} twice")
                 for row in reader:
                     yield reader.line_num, {key: row[key] for key in row if key is not None}
                 return

@@ -473,7 +473,8 @@ class Simulator:
         """Return the state that the journal gives when it is applied from the start."""
         from flowengine.engines.executions.linked_flows import line, replayed
 
-        return replayed(self._flows, "0", line(unpacked(self.journal), len(self.journal)))[1]
+        journal = line(unpacked(self.journal), len(self.journal))
+        return replayed(self._flows, self._flows.by_hash("0").graph, new_state(), journal)[1]
 
     def story(self) -> list[str]:
         """Return `address status` of all observations, for tests to compare."""

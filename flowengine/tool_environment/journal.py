@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.agent_declarations import LIVE
+from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import AdmittedCall, digest_of

@@ -448,7 +448,7 @@ async def _judge(
     context: StepContext, check: Mapping[str, Any], arguments: Mapping[str, Plain]
 ) -> object:
     """Call the function of a check of arriving text."""
-    from flowengine.agents.agent_declarations import function_of
+    from flowengine.agents.live_functions import function_of
     from flowengine_nodes.python import Python, look_at
 
     function = look_at(await context.on_thread(lambda: function_of(context, check["function"])))
@@ -465,7 +465,7 @@ async def _with_instructions(
     if written is None:
         return input
     from flowengine.agents.agent import instructions_of
-    from flowengine.agents.agent_declarations import function_of
+    from flowengine.agents.live_functions import function_of
     from flowengine_nodes.python import context_variables
 
     name, variables = agent.get("called", agent["name"]), context_variables(context)

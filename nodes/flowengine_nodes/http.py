@@ -37,7 +37,7 @@ from flowengine_nodes.http_bodies import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.sdk.web.responses import ResponseHead, WebRequest
+    from flowengine.sdk.web.responses import BadAnswer, ResponseHead, WebRequest
     from flowengine.sdk.web.urls import Url
 
 LARGEST_TEXT = 8 * 1024 * 1024
@@ -211,8 +211,9 @@ class Http(StepKind):
             message = f"{place}: {_without_query(chain[-1])} redirects to an invalid URL"
             raise HttpError(message, data={"status": None}, retryable=False) from None
         except (OSError, BadAnswer) as error:
+            to = f"redirected to {chain[-1].origin}: " if len(chain) > 1 else ""
             raise HttpError(
-                f"{place}: {failure_reason(error)}",
+                f"{place}: {to}{failure_reason(error)}",
                 data={"status": None},
                 retryable=isinstance(error, OSError),
             ) from None
@@ -357,17 +358,33 @@ async def _answer(
                     data={"status": head.status},
                     retryable=False,
                 ) from None
-            except BadAnswer as error:  # the request was made: the received part is kept
-                file.seek(0)
-                text = decoded(file.read(), head.headers.get("content-type", ""))
-                data = {"status": head.status, "headers": dict(head.headers)}
-                data["body"] = beginning(text, context.mask)
-                raise HttpError(f"{place}: {error}", data=data, retryable=False) from None
+            except (BadAnswer, OSError) as error:  # the request was made
+                raise _incomplete(error, head, file, context, place) from None
         return {
             "status": head.status,
             "headers": dict(head.headers),
             "body": await _body(file, head, _form(head, form), chain[-1], context, place),
         }
+
+
+def _incomplete(
+    error: BadAnswer | OSError,
+    head: ResponseHead,
+    file: IO[bytes],
+    context: StepContext,
+    place: str,
+) -> HttpError | Timeout:
+    """Return the error for a response whose body broke off. It contains the received part."""
+    from flowengine.sdk.web.responses import body_failure
+
+    file.seek(0)
+    text = decoded(file.read(), head.headers.get("content-type", ""))
+    data: dict[str, Plain] = {"status": head.status, "headers": dict(head.headers)}
+    data["body"] = beginning(text, context.mask)
+    message = f"{place}: {body_failure(head, error)}"
+    if isinstance(error, TimeoutError):
+        return Timeout(message, data=data)
+    return HttpError(message, data=data, retryable=isinstance(error, OSError))
 
 
 async def _body(

@@ -46,7 +46,8 @@ def encoding(charset: str | None) -> str:
 def decoded(data: bytes, content_type: str) -> str:
     """Return a body as text, with undecodable bytes replaced.
 
-    JSON is decoded as Unicode, unless that fails. A declared encoding comes second.
+    JSON is decoded as Unicode, unless that fails. A declared encoding comes second. Text that is
+    not in the declared encoding may be UTF-8.
     """
     from email.message import Message
 
@@ -54,7 +55,7 @@ def decoded(data: bytes, content_type: str) -> str:
     message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
     charset = message.get_content_charset()
     own = json.detect_encoding(data) if is_json(content_type) else charset or "utf-8"
-    for name in (own, charset or declared_in(data)):
+    for name in (own, charset or declared_in(data), "utf-8"):
         try:
             return received_text(data, encoding(name))
         except UnicodeDecodeError:

@@ -88,7 +88,7 @@ class Function(NamedTuple):
 
 def context_variables(context: StepContext) -> dict[str, Any]:
     """Return the context variables of an agent's call: plain data, and live objects by name."""
-    from flowengine.agents.agent_declarations import LIVE
+    from flowengine.agents.live_functions import LIVE
     from flowengine.sdk.read_only import plain
 
     kept = plain(context.state.get("context", {}))

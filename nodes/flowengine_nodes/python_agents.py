@@ -110,7 +110,7 @@ class AgentFunction(Python):
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
         """Return the result of the function's own preview."""
-        from flowengine.agents.agent_declarations import function_of
+        from flowengine.agents.live_functions import function_of
         from flowengine.sdk.user_code import call_preview
 
         return call_preview(function_of(context, task["function"]["preview"]), args)  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ class AgentFunction(Python):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the function and return its result."""
-        from flowengine.agents.agent_declarations import function_of
+        from flowengine.agents.live_functions import function_of
 
         named = task["function"]
         if "live" in named:

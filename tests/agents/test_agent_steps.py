@@ -448,8 +448,8 @@ def test_an_answer_as_json_is_no_call(tmp_path: Path) -> None:
     assert case.run().outputs["answer"] == {"name": "add", "arguments": {"a": 1}}
 
 
-@pytest.mark.parametrize("name", ["nan", "more_bits", "large_float"])
-def test_an_answer_with_a_number_that_cannot_be_kept_goes_back(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["nan", "more_bits", "large_float", "key_twice"])
+def test_an_answer_with_a_value_that_cannot_be_kept_goes_back(tmp_path: Path, name: str) -> None:
     agent = ADDER + "  returns: {type: object, properties: {v: {}}}\n"
     half = RECEIVED["half_a_pair"]
     script = [{"text": RECEIVED[name].text}, {"text": f"\ufeff{half.text}"}]

@@ -188,7 +188,8 @@ def test_a_crash_at_any_write_changes_nothing(wire: Wire, tmp_path: Path) -> Non
         assert gone_on(one, there).outputs["answer"] == "Kind.", write
         # a request that was cut off may be repeated, one with a known outcome may not
         assert len(wire.requests) - before <= 3, write
-    assert died >= store.writes - 3  # how many writes are joined to one depends on time
+    # how many writes are joined to one depends on time
+    assert died >= store.writes / 2, (died, store.writes)
 
 
 @each_row(

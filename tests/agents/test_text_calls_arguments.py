@@ -191,6 +191,18 @@ def test_a_name_without_end_is_told_in_short() -> None:
         ('{"a": True, "b": None}', {"a": True, "b": None}),
         ('{"a": "one\ntwo"}', {"a": "one\ntwo"}),
         ('{"a": {"b": 1}', {"a": {"b": 1}}),
+        (
+            "{\u201ca\u201d: \u201cit\u2019s\u201d, \u201eb\u201c: \u201f\u201d}",
+            {"a": "it\u2019s", "b": ""},
+        ),
+        (
+            "{\u2018a\u2019: \u2018say \u201cx\u201d\u2019, \u2019b\u2019: [\u201ac\u201b]}",
+            {"a": "say \u201cx\u201d", "b": ["c"]},
+        ),
+        (
+            "{\u201ca\u201d: \u201cx \\\u201d y \\n\u201d, \uff02b\uff02: 1}",
+            {"a": "x \u201d y \n", "b": 1},
+        ),
     ],
 )
 def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: object) -> None:
@@ -215,6 +227,10 @@ def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: obj
         "",
         '{"a": 007}',
         '{"a": 1; "b": 2}',
+        "{\u201ca\u201d: \u201csay \u201cx\u201d\u201d}",
+        '{\u201ca\u201d: \u201cx", "b": "y\u201d}',
+        '{"a\u201d: 1}',
+        "{\u2018a\u2019: \u2018it\u2019s\u2019}",
     ],
 )
 def test_json_with_more_readings_is_refused(written: str) -> None:

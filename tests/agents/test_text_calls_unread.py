@@ -247,6 +247,35 @@ def test_other_forms_are_told_wherever_they_stand(calling: FunctionCalling) -> N
 
 
 @each_row("calling", ["native", "text"])
+@each_row(
+    "marks",
+    [
+        "\u201c\u201d\u2018\u2019",
+        "\u201e\u201c\u201a\u2018",
+        "\u201d\u201d\u2019\u2019",
+        "\u201f\u201d\u201b\u2019",
+        "\uff02\uff02\uff07\uff07",
+    ],
+)
+def test_typographic_quotation_marks_hide_no_call(calling: FunctionCalling, marks: str) -> None:
+    def curled(text: str, plain: str, begin: str, end: str) -> str:
+        parts = text.split(plain)
+        return parts[0] + "".join(
+            f"{end if at % 2 else begin}{part}" for at, part in enumerate(parts[1:])
+        )
+
+    calls = [*objects(), *(call for call in OTHERS.values() if '"' in call)]
+    missed = []
+    for call in calls:
+        written = curled(curled(call, '"', *marks[:2]), "'", *marks[2:])
+        for place in PLACES.values():
+            text = place.replace("{}", written)
+            if len(faults(text, calling)) != 1:
+                missed.append(text)
+    assert missed == []
+
+
+@each_row("calling", ["native", "text"])
 def test_what_mentions_a_tool_and_calls_nothing_stays_the_answer(calling: FunctionCalling) -> None:
     told = {how: told for how, text in STAYS.items() if (told := faults(text, calling))}
     assert told == {}

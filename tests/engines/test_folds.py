@@ -15,9 +15,9 @@ from flowengine.kernel.notation.addresses import around
 OPEN = frozenset({"running", "waiting", "retrying", "uncertain"})
 STATUSES = (*URGENT, "succeeded", "skipped")
 NAMES = (
-    *("a", "a[0]", "a[0]/x", "a[0]/y", "a[b]/x", "a[1]", "b", "b@1/x", "b@2/x", "b@2"),
+    *("a", "a[0]", "a[0]/x", "a[0]/y", "a[b]/x", "a[1]", "a[10]", "b", "b@1/x", "b@2/x", "b@2"),
     *("c", "c/x", "c/x[0]", "c/x[1]/y@1/z", "d#2", "d#2/x"),
-    *("e[a/b@c]", "e[a/b@c]/y", "e[[0]]"),
+    *("e[a/b@c]", "e[a/b@c]/y", "e[[0]]", "e[1]", "e[2]/b]", "e[2]", "f@3", "f@13", "f@23"),
 )
 
 
@@ -34,7 +34,7 @@ def test_it_has_what_the_steps_alone_say(monkeypatch: pytest.MonkeyPatch) -> Non
         for address in draw.choices(NAMES, k=10):
             steps[address] = steps.get(address, {}) | one(draw, address)
             folds._read = steps.__getitem__
-            folds.update([(address, address[-1], steps[address]["status"])])
+            folds.update([(address, (address[-1], steps[address]["status"]))])
             check(folds, steps)
 
 
@@ -98,7 +98,11 @@ def statuses(steps: dict[str, Any]) -> dict[str, Counter[str]]:
         counts = found.setdefault(step["step"], Counter())
         if address not in whole or not counts[step["status"]]:
             counts[step["status"]] += 1
-    rounds = {address: address.rpartition("@")[0] for address in steps if address[-2:-1] == "@"}
+    rounds = {
+        address: address.rpartition("@")[0]
+        for address in steps
+        if address.rpartition("@")[2].isdecimal()
+    }
     for loop in {*rounds.values()} - steps.keys():
         inside = [one for one in steps if loop in around(one)[:-1]]
         bodies = {place for one in inside for place in around(one)} - steps.keys() - {*around(loop)}

@@ -57,6 +57,8 @@ RAISED = {
     "no text": lambda: ExceptionGroup("silent", [noted(Silent(), "still")]),
     "broken": lambda: Broken("a"),
     "stop": lambda: StopIteration("no more"),
+    "empty": lambda: AssertionError(),
+    "blank": lambda: ValueError(" "),
     "deep": lambda: deep(ValueError("a"), 9),
 }
 
@@ -83,6 +85,8 @@ REASONS = {
     "no text": "ExceptionGroup: silent (1 sub-exception): Silent: still",
     "broken": "Broken: a",
     "stop": "StopIteration: no more",
+    "empty": "AssertionError: raised without a message",
+    "blank": "ValueError: raised without a message",
     "deep": "ExceptionGroup: level 9 (1 sub-exception): "
     + "".join(f"ExceptionGroup: level {level} (1 sub-exception) [" for level in range(8, 3, -1))
     + "ValueError: a]]]]]",

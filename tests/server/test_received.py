@@ -51,6 +51,10 @@ def test_inputs_and_signals_of_the_command_line(
         assert (refused.code, case.refusal in refused.err) == (3, True), refused.err
     refused = flowengine("signal", "e1", "arrived", "--data", REFUSED["nan"].text)
     assert "NaN is not a number" in refused.err
+    Path("twice.json").write_text('{"v": [{"k": {"k": 1}, "l": "\\"k\\": {"}],\n  "w": {}, "v": 2}')
+    for words in (["-i", "@twice.json"], ["-i", "v=" + Path("twice.json").read_text()]):
+        refused = flowengine("run", "kept.yaml", *words)
+        assert 'the key "v" is given twice (line 2, column 12)' in refused.err, refused.err
 
 
 @pytest.mark.parametrize("flows", [(FLOW,)])

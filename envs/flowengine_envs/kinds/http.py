@@ -127,7 +127,13 @@ class WebClient(Resource):
 
     async def _response(self, chain: list[Url], request: WebRequest) -> HttpResponse:
         async with responses.followed(self._client, chain, request) as (head, pieces):
-            body = b"" if request.method == "HEAD" else b"".join([piece async for piece in pieces])
+            try:
+                is_empty = request.method == "HEAD"
+                body = b"" if is_empty else b"".join([piece async for piece in pieces])
+            except TimeoutError:
+                raise
+            except (OSError, BadAnswer) as error:
+                raise responses.failed(chain, error, head) from None
             return HttpResponse(head.status, head.headers, str(chain[-1]), body)
 
 

@@ -73,6 +73,8 @@ _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "RecursionError", "ValidationError")
 """Errors that the library raises for an unreadable response."""
+_UNREADABLE_TEXTS = ("Invalid response object", "provider returned 'choices' that is not a list")
+"""Parts of its messages for a response that has another form than a reply."""
 _NOT_BEGUN = (
     *("ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "gaierror"),
     "HTTPStatusError",
@@ -177,7 +179,10 @@ def _unreadable(error: BaseException) -> bool:
     """Return whether the response was unreadable. The library may report it as a bad request."""
     chain = list(_chain(error))
     refused = any(_named(cause, "HTTPStatusError") for cause in chain)
-    return not refused and any(_named(cause, *_UNREADABLE) for cause in chain)
+    return not refused and any(
+        _named(cause, *_UNREADABLE) or any(text in str(cause) for text in _UNREADABLE_TEXTS)
+        for cause in chain
+    )
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from json import dumps
 from secrets import token_hex
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from flowengine.agents.models.conversations import ids_in
@@ -47,6 +48,7 @@ UNREAD = (
     "The call of {0} in the text of your reply was not made. Write calls {1}. If you only quoted "
     "it, give your answer again, with a sentence around it and the call in a code fence."
 )
+_SINGLE_CALL = "single"
 _ID_DIGITS = 9
 """The strictest provider accepts exactly this many letters and digits."""
 
@@ -411,6 +413,7 @@ class ArrivingReply:
                 self._think(block)
             for call in getattr(delta, "tool_calls", None) or ():
                 self._call(call, getattr(call, "index", None))
+            self._take_single_call(delta)
             self._take_texts(delta)
 
     def take_whole(self, response: Any) -> None:
@@ -420,10 +423,18 @@ class ArrivingReply:
             self.thinking_blocks += getattr(choice.message, "thinking_blocks", None) or ()
             for place, call in enumerate(getattr(choice.message, "tool_calls", None) or ()):
                 self._call(call, place)
+            self._take_single_call(choice.message)
             self._take_texts(choice.message)
 
+    def _take_single_call(self, delta: Any) -> None:
+        """Take a call in the form that OpenAI had before a reply could contain several."""
+        function = getattr(delta, "function_call", None)
+        if function is not None and not getattr(delta, "tool_calls", None):
+            self._call(SimpleNamespace(function=function), _SINGLE_CALL)
+
     def _take_texts(self, delta: Any) -> None:
-        if text := getattr(delta, "content", None):
+        refusal = (getattr(delta, "provider_specific_fields", None) or {}).get("refusal")
+        if text := getattr(delta, "content", None) or refusal:  # it stands in place of an answer
             self.content.append(text)
             if self._parts:
                 self._parts.text(text)

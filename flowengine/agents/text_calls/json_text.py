@@ -13,13 +13,22 @@ from typing import Any, NamedTuple, NoReturn
 
 MAX_DEPTH = 100
 _LONGEST_NUMBER = 400
+_DOUBLE, _SINGLE = "\u201c\u201d\u201e\u201f\uff02", "\u2018\u2019\u201a\u201b\uff07"
+"""Typographic quotation marks."""
+QUOTES = f"\"'{_DOUBLE}{_SINGLE}"
+"""Marks around texts and names, as models write them."""
 _TOKEN = re.compile(
     r'"[^"\\]*(?:\\.[^"\\]*)*"'
     r"|'[^'\\]*(?:\\.[^'\\]*)*'"
-    r"|[\"'\[\]{}]|,(?=[ \t\r\n]*[\]}])|[A-Za-z]\w*",
+    rf"|[{_DOUBLE}][^{_DOUBLE}\"\\]*(?:\\.[^{_DOUBLE}\"\\]*)*[{_DOUBLE}]"
+    rf"|[{_SINGLE}][^{_SINGLE}'\\]*(?:\\.[^{_SINGLE}'\\]*)*[{_SINGLE}]"
+    rf"|[{QUOTES}\[\]{{}}]|,(?=[ \t\r\n]*[\]}}])|[A-Za-z]\w*",
     re.DOTALL,
 )
 """Everything that may have to be repaired. A single quotation mark begins a text without an end."""
+STRAIGHT = {ord(mark): plain for marks, plain in ((_DOUBLE, '"'), (_SINGLE, "'")) for mark in marks}
+"""Typographic quotation marks → those of JSON and Python, for `str.translate`."""
+_ESCAPABLE = frozenset(QUOTES) - {'"'}
 _ESCAPE = re.compile(r"\\.|\"", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _OF_PYTHON = {"True": "true", "False": "false", "None": "null"}
@@ -99,9 +108,9 @@ class _Writer:
         elif token == ",":
             self.repairs.append("a comma before a closing bracket was left out")
             return ""
-        elif token in ("'", '"'):
+        elif len(token) == 1 and token in QUOTES:
             raise BrokenJson("a text in quotes has no end")
-        elif token[0] in "'\"":
+        elif token[0] in QUOTES:
             return self._string(token)
         elif token in _OF_PYTHON:
             self.repairs.append("True, False and None were read as true, false and null")
@@ -112,6 +121,8 @@ class _Writer:
         inner = token[1:-1]
         if token[0] == "'":
             self.repairs.append("single quotes were read as double quotes")
+        elif token[0] != '"':
+            self.repairs.append("typographic quotation marks were read as double quotes")
         elif "\\'" in _ESCAPE.findall(inner):
             self.repairs.append("\\' was read as '")
         if _CONTROL.search(inner):
@@ -132,7 +143,9 @@ class _Writer:
 
 def _as_in_json(match: re.Match[str]) -> str:
     """Return an escape sequence or quote in the form required between double quotes."""
-    return {"\\'": "'", '"': '\\"'}.get(match[0], match[0])
+    if match[0][1:] in _ESCAPABLE:
+        return match[0][1:]
+    return '\\"' if match[0] == '"' else match[0]
 
 
 def _reason(error: JSONDecodeError) -> str:

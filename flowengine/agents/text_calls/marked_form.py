@@ -16,6 +16,7 @@ from json import dumps, loads
 from secrets import token_bytes
 from typing import Any, Literal
 
+from flowengine.agents.text_calls.json_text import QUOTES
 from flowengine.sdk.call_answers import text_of
 
 Ended = Literal["stop", "length"]
@@ -90,12 +91,12 @@ _SECRET = token_bytes(32)
 """Key of this process. Another process uses different marks for the whole of a conversation."""
 _DIGITS = 8
 _END = "</parameter>"
-_NAME = r"""["']?(?P<name>[\w.-]{1,128})["']?\s*>"""
+_NAME = rf"[{QUOTES}]?(?P<name>[\w.-]{{1,128}})[{QUOTES}]?\s*>"
 _PARAMETER = re.compile(rf"<parameter(?:\s+name)?\s*=\s*{_NAME}")
 _VALUE_END = re.compile(rf"{_END}(?=\s*(?:<parameter[\s=]|\Z))")
 _SHOWN = 300
 _SPACE = re.compile(r"\s*")
-_STARTED_NAME = re.compile(r"""[\s\w=]{0,40}["'](?P<name>[\w.-]{1,128})""")
+_STARTED_NAME = re.compile(rf"[\s\w=]{{0,40}}[{QUOTES}](?P<name>[\w.-]{{1,128}})")
 
 
 def mark_of(conversation: str, messages: Iterable[Mapping[str, Any]] = ()) -> str:

@@ -25,7 +25,7 @@ from flowengine.agents.text_calls.call_syntax import (
     patterns_of,
     skipped_token,
 )
-from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.json_text import STRAIGHT, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import ToolOffer, skipped
 from flowengine.agents.text_calls.reading import FENCE, INDENT, closing_of
 
@@ -51,7 +51,7 @@ _SHOWN = re.compile(r"[ \t]*(?:>|\||[-*+][ \t]|\d{1,9}[.)][ \t])")
 """Start of a line in a quotation, a table or a list."""
 _TICKS = re.compile("`+")
 _MARKS = "\"'`\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a"
-_PAIRS = (("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"), ("\u00bb", "\u00ab"))
+_PAIRS = {"\u201c": "\u201d", "\u201e": "\u201c", "\u00ab": "\u00bb", "\u00bb": "\u00ab"}
 _ARGUMENTS = re.compile(
     r"(?:[\"']|(?<=[{,\s]))(?:(?:tool|function|action)_?)?"
     r"(?:arguments|parameters|args|input|params|kwargs)[\"']?\s*:(?P<object>\s*\"?\s*\{)?",
@@ -126,6 +126,11 @@ class _Search:
 
     @cached_property
     def text(self) -> str:
+        """The reply with straight quotation marks, so that calls between others are found."""
+        return self.written.translate(STRAIGHT)
+
+    @cached_property
+    def written(self) -> str:
         """The reply, in which code fences that only show something are blank."""
         text, parts, at = self.whole, [], 0
         for fence in _FENCE.finditer(text):
@@ -143,7 +148,7 @@ class _Search:
         """Return the text that takes the place of a fence, of the same length."""
         text, begin = self.whole, fence.start()
         if OF_CALLS.fullmatch(fence["info"]):
-            if match := self._call(text, inside):
+            if match := self._call(text.translate(STRAIGHT), inside):
                 self._fenced.append(match)
         elif BEFORE_FENCE.search(text[max(0, begin - _LONGEST) : begin]) or (
             self._is_all(begin, end) and PLAIN_FENCE.fullmatch(fence["info"])
@@ -162,7 +167,7 @@ class _Search:
         """Yield calls after a tag or a word that begins calls."""
         for begun in self._places(self.patterns.begins):
             at = begun.start() if begun["tag"] else begun.end()
-            if not _is_shown(self.text, begun.start()) and (match := self._call(self.text, at)):
+            if not _is_shown(self.written, begun.start()) and (match := self._call(self.text, at)):
                 yield match
 
     def _call(self, text: str, at: int) -> re.Match[str] | None:
@@ -228,7 +233,9 @@ class _Search:
         for match in self._places(self.patterns.bracket):
             is_link = text.find("](", match.end(), match.end() + INDENT) >= 0
             is_call = match["keyword"] is not None and not is_link
-            if self._begins_line(match.start()) or (is_call and not _is_shown(text, match.start())):
+            if self._begins_line(match.start()) or (
+                is_call and not _is_shown(self.written, match.start())
+            ):
                 yield match
 
     def _json(self) -> Iterator[re.Match[str]]:
@@ -237,7 +244,7 @@ class _Search:
             return
         for match in self._places(self.patterns.naming):
             place = self._object_around(match.start())
-            if place is None or _is_shown(self.text, place[0]):
+            if place is None or _is_shown(self.written, place[0]):
                 continue
             is_line = self._begins_line(place[0])
             key = match[0].partition(":")[0].strip("\"' ")
@@ -319,7 +326,7 @@ class _Search:
         if self._tries < 0:
             return False
         try:
-            value = read_json(self.text[at : at + _AROUND]).value
+            value = read_json(self.written[at : at + _AROUND]).value
         except BrokenJson:
             return False
         if beside and not (isinstance(value, dict) and value.pop(beside, None) and value):
@@ -346,6 +353,15 @@ def _opens_code(before: str) -> bool:
     return bool(opened)
 
 
+def _opens_quotation(before: str) -> bool:
+    """Return whether typographic quotation marks are open at the end of a text."""
+    closing = ""
+    for mark in before:
+        if mark in _PAIRS or mark == closing:
+            closing = "" if mark == closing else closing or _PAIRS[mark]
+    return bool(closing)
+
+
 def _is_shown(text: str, at: int) -> bool:
     """Return whether a place is in a quotation, in inline code, in a list or in a table."""
     line = max(0, at - INDENT)
@@ -357,5 +373,5 @@ def _is_shown(text: str, at: int) -> bool:
         or before[-1] in _MARKS
         or before.count('"') % 2
         or _opens_code(before)
-        or any(before.rfind(begin) > before.rfind(end) for begin, end in _PAIRS)
+        or _opens_quotation(before)
     )

@@ -9,7 +9,7 @@ from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, fixed, many, section, together
-from flowengine.cli.session import CliSession, NoStore
+from flowengine.cli.session import CliSession, session_for_list
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
@@ -117,12 +117,8 @@ def approvals_list_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    try:
-        session = CliSession(arguments)
-    except NoStore as error:
-        if arguments.store:  # a named store is expected to exist
-            raise
-        out_json([]) if arguments.json else err(error.message)
+    session = session_for_list(arguments)
+    if session is None:
         return 0
     with session:
         engine = session.engine

@@ -113,24 +113,15 @@ def _mapping(path: str) -> dict[str, Any]:
         Its content, which the engine checks.
 
     Raises:
-        InputError: The file is not a mapping.
-        NotFound: The file does not exist.
+        FlowFileError: The file is not YAML, or has a key twice.
+        InputError: It is not a mapping.
+        NotFound: It does not exist.
     """
-    import yaml
-
     try:
-        text = read.read_file(path)
+        mapping = read.yaml_file(path)
     except NotFound as error:
         hint = f"--map takes a file that holds, for example: {_MAPPING}"
         raise NotFound(error.message, hint=hint) from None
-    try:
-        mapping = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = path if mark is None else f"{path}:{mark.line + 1}:{mark.column + 1}"
-        raise InputError(f"{place}: not YAML: {error.problem}", hint=_MAPPING) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {error}", hint=_MAPPING) from None
     if mapping is not None and not isinstance(mapping, dict):
         raise InputError(f"{path} is not a mapping", hint=_MAPPING)
     return mapping or {}

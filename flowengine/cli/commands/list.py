@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
-from flowengine.cli.session import CliSession, NoStore
+from flowengine.cli.session import CliSession, session_for_list
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     err,
@@ -66,12 +66,8 @@ def list_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    try:
-        session = CliSession(arguments)
-    except NoStore as error:
-        if arguments.store:  # a named store is expected to exist
-            raise
-        out_json([]) if arguments.json else err(error.message)
+    session = session_for_list(arguments)
+    if session is None:
         return 0
     with session:
         if arguments.counts:

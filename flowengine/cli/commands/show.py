@@ -22,6 +22,7 @@ from flowengine.cli.terminal.output import (
     when,
 )
 from flowengine.cli.views.approvals import expiry, standing, with_tool
+from flowengine.cli.views.outcome import output_entry
 from flowengine.cli.views.waits import (
     again_lines,
     described,
@@ -77,7 +78,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
     yield from _head(session, info)
     if info.get("inputs"):
         yield "inputs"
-        yield from (f"  {_value(name, value)}" for name, value in info["inputs"].items())
+        yield from (
+            f"  {first_line(entry(name, value), 500)}" for name, value in info["inputs"].items()
+        )
     if info["steps"]:
         yield "steps"
         width = max(14, *(len(step["address"]) for step in info["steps"]))
@@ -96,7 +99,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield from (f"  {first_line(warning['message'], 500)}" for warning in info["warnings"])
     if outputs := info.get("outputs"):
         yield "outputs"
-        yield from (f"  {_value(name, value)}" for name, value in outputs.items())
+        yield from (
+            f"  {first_line(output_entry(name, value), 500)}" for name, value in outputs.items()
+        )
     error: Any = info.get("error")
     if error is not None and "message" in error:
         first, *more = marked_lines(error_text(error, error.get("step")))
@@ -238,10 +243,6 @@ def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
     for name in ("returns", "settings"):
         if name in request:
             yield f"  {name:10}{printable(inline(request[name]))}"
-
-
-def _value(name: str, value: Any) -> str:
-    return first_line(entry(name, value), 500)
 
 
 def _time(text: str) -> int:

@@ -226,7 +226,7 @@ def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
             path = text[1:]
             is_yaml = path.endswith((".yaml", ".yml"))
             what = f"the inputs in {path}"
-            values |= _as_map(_yaml(path) if is_yaml else _json(read_file(path), what), what)
+            values |= _as_map(yaml_file(path) if is_yaml else _json(read_file(path), what), what)
         else:
             singles.append(assignment(text))
     return values | assigned(schemas, singles, "input")
@@ -291,7 +291,7 @@ def _bounded(file: BinaryIO, name: str) -> str:
         raise InputError(f"{name} is not UTF-8: {error}") from None
 
 
-def _yaml(path: str) -> Any:
+def yaml_file(path: str) -> Any:
     """Return the data of a YAML file, read like flow files: no duplicate keys.
 
     Raises:

@@ -61,9 +61,20 @@ def as_object(session: CliSession, result: ExecutionResult) -> dict[str, Any]:
     return data
 
 
-def _show_end(session: CliSession, result: ExecutionResult) -> None:
+def output_entry(name: str, value: Any) -> str:
+    """Return an output as YAML.
+
+    A run of an agent in Python has its answer, its messages and more in one output. Of these, only
+    the answer is shown here: `--json` has all of them.
+    """
     from flowengine.flow.export.yaml_text import entry
 
+    if isinstance(value, dict) and {"result", "messages", "no_progress"} <= value.keys():
+        value = value["result"]
+    return entry(name, value)
+
+
+def _show_end(session: CliSession, result: ExecutionResult) -> None:
     if session.is_served and not session.arguments.quiet:
         err(paint(result.status, STATUS_COLOURS.get(result.status)))
     elif not session.arguments.quiet:
@@ -73,7 +84,7 @@ def _show_end(session: CliSession, result: ExecutionResult) -> None:
     if result.error is not None:
         _show_error(session, result)
     for name, value in (result.outputs or {}).items():
-        out(entry(name, value))
+        out(output_entry(name, value))
 
 
 def _show_error(session: CliSession, result: ExecutionResult) -> None:

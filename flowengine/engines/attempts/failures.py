@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TAIL = 4000
 """Characters to keep of the end of an attempt's output."""
 STREAMS = ("stdout", "stderr")
+_NO_MESSAGE = "raised without a message"
 _FRAMES = 10
 _LINE = 300
 _CHAIN = 5
@@ -262,7 +263,8 @@ def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
 def _message_of(error: BaseException, mask: Mask) -> str:
 
     text = error.with_hint if isinstance(error, FlowEngineError) else None
-    return cut(public_name(message_of(error, text)) or type(error).__name__, _LONGEST, mask)
+    message = public_name(message_of(error, text))
+    return cut(message if message.strip() else _NO_MESSAGE, _LONGEST, mask)
 
 
 def _data_of(error: BaseException, mask: Mask) -> Plain:

@@ -34,7 +34,7 @@ class ResourceMissing(StepError):
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution misses objects of the caller in this process."""
-    from flowengine.agents.agent_declarations import LIVE
+    from flowengine.agents.live_functions import LIVE
 
     id, names = execution.id, [name for name in execution.missing if name != LIVE]
     listed = ", ".join(f"'{name}'" for name in names)

@@ -351,25 +351,29 @@ def state_at(
         journal: All events.
         count: Number of events.
     """
-    return replayed(flows, first_form(journal, hash), line(journal, count - 1))
+    graph = flows.by_hash(first_form(journal, hash)).graph
+    return replayed(flows, graph, new_state(), line(journal, count - 1))
 
 
 def state_before_retry(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], number: int
 ) -> tuple[Graph, State]:
     """Return the flow and the state from which the `retry` with this number continues."""
-    return replayed(flows, first_form(journal, hash), line(journal, number)[:-1])
+    graph = flows.by_hash(first_form(journal, hash)).graph
+    return replayed(flows, graph, new_state(), line(journal, number)[:-1])
 
 
-def replayed(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
+def replayed(
+    flows: LinkedFlows, graph: Graph, state: State, events: Iterable[Event]
+) -> tuple[Graph, State]:
     """Return the flow and the state after a linear sequence of events.
 
     Args:
         flows: The flows under which they were written.
-        hash: Hash of the flow at their start.
+        graph: The flow before them.
+        state: The state before them, changed in place.
         events: As `line` returns them.
     """
-    state, graph = new_state(), flows.by_hash(hash).graph
     for event in events:
         graph = apply(flows, graph, state, event)
     return graph, state

@@ -101,11 +101,13 @@ class Indexed(NamedTuple):
     """The events before that have further information, such as warnings."""
     first_form: str
     """Hash of the flow of the first rows."""
+    end: int
+    """Number of the first event without rows: of the tail, or after it."""
 
     @property
     def rows(self) -> Iterator[Row]:
         """The rows of the index."""
-        return read_rows(self.items)
+        return read_rows(self.items, self.end)
 
 
 def read_index(
@@ -115,6 +117,7 @@ def read_index(
     *,
     values: bool,
     until: int | None = None,
+    ahead: bool = False,
 ) -> Indexed | None:
     """Return an execution from the index of its steps. None: no index is stored.
 
@@ -125,21 +128,26 @@ def read_index(
         values: Whether to read the outputs of steps. If some are not stored, or the execution was
             upgraded, the result is None.
         until: Number of the first event to leave out. None: all are included.
+        ahead: Whether to read the rows of the tail, too, if a later snapshot has them.
     """
     if not flows.by_hash(record.hash).indexed:
         return None
     near = read_snapshot(store, flows, record.id, until)
     if near.rows is None:
         return None
-    items = near.lists.items(step_index.parts_of(near.parts))[: near.rows]
-    if len(items) != near.rows:
+    items, end = near.lists.items(step_index.parts_of(near.parts)), near.number
+    if len(items) < near.rows:
         raise ValueError(f"the index of steps has {len(items)} rows in place of {near.rows}")
+    if ahead and len(items) > near.rows:
+        end += len(near.tail)
+    else:
+        del items[near.rows :]
     remarks = []
     if has_remarks(items):
-        remarks = [row.number for row in read_rows(items) if row.source == REMARK]
+        remarks = [row.number for row in read_rows(items, end) if row.source == REMARK]
     wanted = set(remarks)
     if values or flows.by_hash(near.hash).tells:
-        for row in read_rows(items):
+        for row in read_rows(items, end):
             if row.source == COMPUTED:
                 return None
             if row.source == GAVE:
@@ -151,7 +159,8 @@ def read_index(
     first = first_form(remarked, near.hash)
     if values and first != near.hash:
         return None
-    return Indexed(near.graph, near.state, near.number, items, near.tail, events, remarked, first)
+    at = near.graph, near.state, near.number, items, near.tail
+    return Indexed(*at, events, remarked, first, end)
 
 
 class _ReadOnce:

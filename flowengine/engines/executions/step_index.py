@@ -250,11 +250,12 @@ def at_work(graph: Graph, state: State) -> Iterator[tuple[str, int, str]]:
         yield view.address(unit), state["acts"][unit["act"]]["step"], status
 
 
-def read_rows(items: Iterable[Any]) -> Iterator[Row]:
+def read_rows(items: Iterable[Any], until: int | None = None) -> Iterator[Row]:
     """Yield the rows of an index, in order.
 
     Args:
         items: The rows as stored, not trusted.
+        until: Number of the first event to leave out. None: all are included.
     """
     rows = iter(items)
     number, at, address, step = -1, 0, "", 0
@@ -264,6 +265,8 @@ def read_rows(items: Iterable[Any]) -> Iterator[Row]:
         kind = type(row)
         if kind is int:
             number, at = number + 1, row
+            if number == until:
+                return
         elif row is None:
             yield _row((number, GAVE, at, address, step, "succeeded", "ok", 0, None, None))
         elif kind is str:
@@ -286,9 +289,9 @@ def read_rows(items: Iterable[Any]) -> Iterator[Row]:
             yield Row(number, source, at, where, of, status, outcome, attempt, output, error)
 
 
-def has_remarks(items: Iterable[Any]) -> bool:
+def has_remarks(items: Sequence[Any]) -> bool:
     """Return whether there are remarks among the rows of an index."""
-    return any(len(row) == _OF_REMARK for row in items if type(row) is list)
+    return list in map(type, items) and any(len(r) == _OF_REMARK for r in items if type(r) is list)
 
 
 def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:

@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from flowengine.engines.executions.linked_flows import Moment, first_form, unpacked, walk_on
+from flowengine.engines.executions.linked_flows import (
+    Moment,
+    first_form,
+    replayed,
+    unpacked,
+    walk_on,
+)
 from flowengine.engines.executions.snapshots import read_index, state_at_retry
 from flowengine.engines.folds import Folds
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
@@ -90,7 +96,7 @@ class Replayed:
     def _restore(self, until: int | None) -> bool:
         """Begin with the index of the steps, if there is one, and the events since."""
         store, flows, values = self._store, self._flows, self.values == "outputs"
-        found = read_index(store, flows, self._record, values=values, until=until)
+        found = read_index(store, flows, self._record, values=values, until=until, ahead=not values)
         if found is None:
             return False
         self._log.load(flows, found.first_form, found.rows, found.events)
@@ -98,7 +104,14 @@ class Replayed:
         self.warnings = [event for event in found.remarked if event["type"] == "warning"]
         before: Any = {"type": "", "at": found.state["now"]}
         self.last = Moment(found.number - 1, before, None, None, found.state, found.graph)
-        self._add(found.tail)
+        if found.end == found.number:
+            self._add(found.tail)
+        else:  # the rows show the steps
+            *earlier, last = found.tail
+            graph, state = replayed(flows, found.graph, found.state, earlier)
+            at = graph, state, found.end - 1, [last]
+            (self.last,) = walk_on(flows, self._record.hash, *at)
+            self.length = found.end
         return True
 
     def _add(
@@ -145,8 +158,8 @@ class Replayed:
         wait_with_what_is_inside(is_open.values())
         stop_with(is_open.values(), status)
         states = (
-            (address, id, is_open[address]["status"] if address in is_open else of)
-            for address, id, of in log.states(None if self._folds is None else changed)
+            (address, (state[0], is_open[address]["status"]) if address in is_open else state)
+            for address, state in log.states(None if self._folds is None else changed)
         )
         if self._folds is None:
             with CollectedLater():

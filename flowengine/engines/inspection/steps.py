@@ -15,10 +15,11 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Set
+    from collections.abc import Iterable, Iterator, Mapping
 
     from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
     from flowengine.engines.executions.step_index import Row
+    from flowengine.engines.folds import State
     from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Log
@@ -28,9 +29,10 @@ _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting
 """Status of an execution without a process → that of its steps that were running."""
 
 
-_Once = tuple[int, int, int | None, str | None, Any]
-"""Step, times, outcome and output of an activation of an index that has begun once, and has
-succeeded unless it is open."""
+_ENDED_WELL = frozenset({"succeeded", "skipped"})
+_Once = tuple[int, int | None, int | None, str, str | None, Any]
+"""Step, times, status, outcome and output of an activation of an index that has begun once at most,
+and has succeeded or was skipped unless it is open."""
 
 
 class ActivationLog:
@@ -57,18 +59,16 @@ class ActivationLog:
         form: str,
         rows: Iterable[Row],
         events: Mapping[int, Event],
-        hidden: Set[str] = frozenset(),
     ) -> None:
         """Put the activations of an index into an empty log.
 
-        Most have begun once and succeeded. Their details are made when they are read.
+        Most have begun once at most and succeeded. Their details are made when they are read.
 
         Args:
             flows: The flows of the store.
             form: Hash of the flow of the first rows.
             rows: The rows of the index.
             events: Those with the remarks, and those with outputs if these are wanted.
-            hidden: Addresses of activations to leave out.
         """
         graph = flows.by_hash(form).graph
         steps, opened, begun = self.steps, self.open, self._begun
@@ -80,36 +80,44 @@ class ActivationLog:
             if source == GAVE and number in events:
                 event: Any = events[number]
                 output = event["value"]
-            if status == "running" and attempt and address not in steps:
-                if plain[step] and address not in begun and address not in hidden:
-                    end = max(address.rfind("["), address.rfind("@"))
+            known = steps.get(address)
+            is_over = error is None and status in _ENDED_WELL
+            if known is None:
+                is_first = not attempt if is_over else attempt and status == "running"
+                if is_first and plain[step] and address not in begun:
+                    end = address.rfind("[")
+                    if "@" in address:
+                        end = max(end, address.rfind("@"))
                     if end > 0 and address[:end] not in inside:
                         self._begin_wholes(address, at)
                         inside.add(address[:end])
-                    steps[address] = step, at, None, None, None
-                    opened[address] = None
+                    if is_over:
+                        steps[address] = step, None, at, status, outcome, output
+                    else:
+                        steps[address] = step, at, None, status, None, None
+                        opened[address] = None
                     continue
-            elif status == "succeeded" and error is None and address in opened:
-                known = steps[address]
-                if isinstance(known, tuple):
-                    steps[address] = step, known[1], at, outcome, output
-                    del opened[address]
-                    continue
+            elif status == "succeeded" and is_over and type(known) is tuple and address in opened:
+                steps[address] = step, known[1], at, status, outcome, output
+                del opened[address]
+                continue
             inside.clear()
-            if source == REMARK:
+            if source == REMARK and events[number]["type"] == "upgraded":
                 event = events[number]
-                if event["type"] == "upgraded":
-                    graph = flows.by_hash(event["after"]).graph
-                    plain = self._begin_form(graph)
-                self._end_before_fork(address, event)
-                self.add(address, event)
-            elif source == AT_WORK:
-                self._reopen(address, status)
-            elif address in hidden:
-                self._begin_wholes(address, at)
-            else:
-                seen = (at, address, step, status, outcome, attempt, output, error, None)
-                self.fold(graph, Observation(*seen))
+                graph = flows.by_hash(event["after"]).graph
+                plain = self._begin_form(graph)
+            self._load_other(graph, row._replace(output=output), events)
+
+    def _load_other(self, graph: Graph, row: Row, events: Mapping[int, Event]) -> None:
+        """Put a row into the log that does not just begin or end an activation once."""
+        if row.source == REMARK:
+            event = events[row.number]
+            self._end_before_fork(row.address, event)
+            self.add(row.address, event)
+        elif row.source == AT_WORK:
+            self._reopen(row.address, row.status)
+        else:
+            self.fold(graph, row.observation)
 
     def _begin_form(self, graph: Graph) -> list[bool]:
         """Begin a form of the flow for the next events. Return which of its steps are plain."""
@@ -118,16 +126,18 @@ class ActivationLog:
         self._graph = graph
         return ["teller" not in step and "caller" not in step for step in graph.flow["steps"]]
 
-    def states(self, only: Iterable[str] | None = None) -> Iterator[tuple[str, str, str]]:
-        """Yield address, step id and status of each activation, or of those at some addresses."""
+    def states(self, only: Iterable[str] | None = None) -> Iterator[tuple[str, State]]:
+        """Yield address and state of each activation, or of those at some addresses."""
+        steps = [] if self._graph is None else self._graph.flow["steps"]
+        pairs = {
+            status: [(step["id"], status) for step in steps] for status in ("running", *_ENDED_WELL)
+        }
         for address in self.steps if only is None else only:
             step = self.steps[address]
             if isinstance(step, tuple):
-                assert self._graph is not None
-                status = "running" if step[2] is None else "succeeded"
-                yield address, self._graph.nodes[step[0]].id, status
+                yield address, pairs[step[3]][step[0]]
             else:
-                yield address, step["step"], step["status"]
+                yield address, (step["step"], step["status"])
 
     def read(self, address: str) -> StepInfo:
         """Return an activation, not to be changed.
@@ -139,13 +149,13 @@ class ActivationLog:
         if not isinstance(known, tuple):
             return known
         assert self._graph is not None
-        step, started, ended, outcome, output = known
+        step, started, ended, status, outcome, output = known
         log = ActivationLog()
-        log.fold(
-            self._graph, Observation(started, address, step, "running", None, 1, None, None, None)
-        )
+        if started is not None:
+            begun = (started, address, step, "running", None, 1, None, None, None)
+            log.fold(self._graph, Observation(*begun))
         if ended is not None:
-            seen = (ended, address, step, "succeeded", outcome, 0, output, None, None)
+            seen = (ended, address, step, status, outcome, 0, output, None, None)
             log.fold(self._graph, Observation(*seen))
         return log.read(address)
 

@@ -427,22 +427,31 @@ class _Comparison:
     def _add_unrun(self, read: Read, running: _RunningScope) -> None:
         """Add an obstacle about a step that does not run before its result is read.
 
-        An ended step without a counterpart may be the same one under its old name.
+        An ended step without a counterpart may be the same one under its old name. Among several,
+        it is the one at the same position among such steps.
         """
         p = self.pairing
         new = p.new.node(read.step)
         old_body = next(old for old, body in p.bodies.items() if body == running.body)
         why = f"{self._name(read)} reads '{read.shown}'"
-        for number in p.old.body(old_body).steps:
-            old = p.old.node(number)
-            ended = self._has_ended(number, running)
-            if number not in p.steps and ended and not other_type(old, new):
-                name = p.step_name(number)
-                why = f"it is over, the new flow has no such step, and {why}, which has not run"
-                self.found.setdefault(
-                    name, Obstacle("step", name, why, {"steps": {name: "NEW"}}, [new.id])
-                )
-                return
+        renamed = [
+            number
+            for number in p.old.body(old_body).steps
+            if number not in p.steps
+            and self._has_ended(number, running)
+            and not other_type(p.old.node(number), new)
+        ]
+        if renamed:
+            added = [step for step in p.new.body(running.body).steps if step not in self._olds]
+            position = sum(
+                not other_type(p.new.node(step), new) for step in added if step < read.step
+            )
+            name = p.step_name(renamed[min(position, len(renamed) - 1)])
+            why = f"it is over, the new flow has no such step, and {why}, which has not run"
+            self.found.setdefault(
+                name, Obstacle("step", name, why, {"steps": {name: "NEW"}}, [new.id])
+            )
+            return
         self._add(read, f"{why}, and '{new.id}' has not run and does not run before that")
 
     def _add(self, read: Read, why: str) -> None:

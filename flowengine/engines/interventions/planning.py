@@ -14,7 +14,7 @@ from flowengine.engines.executions.linked_flows import (
 )
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
-from flowengine.engines.interventions.repeated_calls import acts, effect_of, repeated_calls
+from flowengine.engines.interventions.repeated_calls import acts, begun_anew, effect_of, past_calls
 from flowengine.engines.interventions.retracing import being_undone, event_of, within
 from flowengine.engines.interventions.retrying import held_failures
 from flowengine.engines.results import InterventionPlan
@@ -57,30 +57,18 @@ def planned_retry(host: Host, execution: str, steps: Sequence[str]) -> Intervent
         step = None if unit is None else view.act_of(held.state["units"][unit])
         again[address] = "" if step is None else effect_of(view.node(step))
     past = read(host.store, execution)
-    again |= repeated_calls(host, record.hash, past, held).succeeded
+    calls = past_calls(host, record.hash, past)
+    again |= calls.within(begun_anew(held)).succeeded
     # Steps that succeeded after the failure, as those of `finally`, are discarded and run again.
     event = event_of(held, held.state["now"], 0, "")
     valid: list[Observation] = []
     for _ in walk(host.flows, record.hash, line([*past, event], len(past))[:-1], valid):
         pass
     done = {step.address for step in valid if step.status == "succeeded"}
-    for address, effect in _succeeded(host, record.hash, past).items():
+    for address, effect in calls.succeeded.items():
         if address not in done and not address.endswith(COMPENSATION):
             again.setdefault(address, effect)
     return InterventionPlan(again, len(done))
-
-
-def _succeeded(host: Host, hash: str, journal: Sequence[Any]) -> dict[str, str]:
-    """Return the steps of a journal that have succeeded → the effect of their calls."""
-    found: dict[str, str] = {}
-    seen: list[Observation] = []
-    for moment in walk(host.flows, hash, journal, seen):
-        for step in seen:
-            node = moment.graph.node(step.step)
-            if step.status == "succeeded" and acts(node):
-                found[step.address] = effect_of(node)
-        seen.clear()
-    return found
 
 
 def planned_fork(host: Host, execution: str, at: str) -> InterventionPlan:

@@ -8,7 +8,7 @@ from flowengine.engines.executions.linked_flows import unit_at, walk
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from flowengine.engines.host import Host
     from flowengine.engines.interventions.retracing import Held
@@ -16,48 +16,61 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Node
 
 
-class RepeatedCalls(NamedTuple):
-    """What a retry repeats because it begins a flow or an agent anew.
+class PastCalls(NamedTuple):
+    """The calls of an execution that a retry may make again."""
 
-    One begins anew that has ended with an outcome which its step does not route, such as an agent
-    whose turns are used up. Otherwise, all that has succeeded is kept.
-    """
+    succeeded: dict[str, str]
+    """Address of a step that has succeeded → the effect of its call."""
+    refused: list[str]
+    """Calls that an exhausted budget refused."""
 
-    succeeded: Mapping[str, str]
-    """Address of a step that has succeeded in one of them → the effect of its call."""
-    refused: str | None
-    """The last call in one of them that an exhausted budget refused."""
+    def within(self, addresses: Sequence[str]) -> PastCalls:
+        """Return the calls of the flows and agents at these addresses."""
+        inside = tuple(f"{address}/" for address in addresses)
+        return PastCalls(
+            {at: effect for at, effect in self.succeeded.items() if at.startswith(inside)},
+            [at for at in self.refused if at.startswith(inside)],
+        )
 
 
-def repeated_calls(host: Host, hash: str, journal: Sequence[Any], held: Held) -> RepeatedCalls:
-    """Return what a retry would repeat.
+def past_calls(host: Host, hash: str, journal: Sequence[Any]) -> PastCalls:
+    """Return the calls that an execution has made.
 
     Args:
         host: Provides the flows.
         hash: Of the flow at the beginning of the execution.
         journal: Of the execution.
+    """
+    calls = PastCalls({}, [])
+    seen: list[Observation] = []
+    for moment in walk(host.flows, hash, journal, seen):
+        for step in seen:
+            node = moment.graph.node(step.step)
+            if step.error is not None and step.error["type"] == "BudgetExceeded":
+                calls.refused.append(step.address)
+            elif step.status == "succeeded" and acts(node):
+                calls.succeeded[step.address] = effect_of(node)
+        seen.clear()
+    return calls
+
+
+def begun_anew(held: Held) -> list[str]:
+    """Return the flows and agents that a retry begins anew, so that it repeats their calls.
+
+    One begins anew that has ended with an outcome which its step does not route, such as an agent
+    whose turns are used up. Otherwise, all that has succeeded is kept.
+
+    Args:
         held: The state in which the retry begins.
     """
-    view = View(held.graph, held.state)
-    anew, succeeded, refused = [], dict[str, str](), None
+    view, anew = View(held.graph, held.state), []
     for address in held.addresses:
         number = unit_at(held.graph, held.state, address)
         unit = {} if number is None else held.state["units"][number]
         begins = unit.get("then", [""])[0] == "attempt"
         if begins and view.node(view.act_of(unit)).child >= 0:
-            anew.append(f"{address}/")
-    seen: list[Observation] = []
-    for moment in walk(host.flows, hash, journal, seen) if anew else ():
-        for step in seen:
-            if not step.address.startswith(tuple(anew)):
-                continue
-            node = moment.graph.node(step.step)
-            if step.error is not None and step.error["type"] == "BudgetExceeded":
-                refused = step.address
-            elif step.status == "succeeded" and acts(node):
-                succeeded[step.address] = effect_of(node)
-        seen.clear()
-    return RepeatedCalls(succeeded, refused)
+            anew.append(address)
+    return anew
 
 
 def acts(node: Node) -> bool:

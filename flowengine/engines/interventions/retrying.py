@@ -13,7 +13,7 @@ from flowengine.engines.attempts.failures import (
 from flowengine.engines.executions.linked_flows import read, unpacked
 from flowengine.engines.executions.snapshots import read_index, read_snapshot
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
-from flowengine.engines.interventions.repeated_calls import repeated_calls
+from flowengine.engines.interventions.repeated_calls import begun_anew, past_calls
 from flowengine.engines.interventions.retracing import (
     Held,
     Line,
@@ -95,7 +95,7 @@ def retry(
         steps: Addresses of the steps to restart. Empty: everything that failed.
         linked: A fixed version of the flow to continue with. None: the one that failed.
         who: The actor.
-        repeat_once: Whether calls with effect `once` may be repeated. See `repeated_calls`.
+        repeat_once: Whether calls with effect `once` may be repeated. See `begun_anew`.
 
     Raises:
         Conflict: It has not failed, it cannot be restarted in place, or it would repeat calls.
@@ -155,15 +155,17 @@ def held_failures(host: Host, execution: str, status: str, hash: str, steps: Seq
 
 
 def _check_nothing_repeated(host: Host, execution: Execution, held: Held, file: str) -> None:
+    if not (anew := begun_anew(held)):
+        return
     journal = read(host.store, execution.id)
-    calls = repeated_calls(host, execution.linked.hash, journal, held)
+    calls = past_calls(host, execution.linked.hash, journal).within(anew)
     once = [address for address, effect in calls.succeeded.items() if effect == "once"]
     if not once:
         return
     short = host.store.short_execution(execution.id)
     hint = f"repeat them: flowengine retry {short} --repeat-once{file}"
-    if calls.refused is not None:
-        at = f"{fork_at(short, calls.refused)} --file FILE"
+    if calls.refused:
+        at = f"{fork_at(short, calls.refused[-1])} --file FILE"
         hint = f"continue with the refused call in a new execution: {at}. Or {hint}"
     more = f" and {len(once) - _NAMED} more" if len(once) > _NAMED else ""
     raise Conflict(

@@ -152,7 +152,8 @@ def with_tried_proposals(
     """Return obstacles as `move_obstacles` does, with those proposals that lead to a move.
 
     Those that no mapping helps with come first, before those whose proposals they thwart.
-    A proposal may need further entries. Values that only the operator knows are taken as given.
+    A proposal may need further entries. They are among the obstacles if each of those before has
+    one proposal. Values that only the operator knows are taken as given.
     """
     tries = 0
 
@@ -167,14 +168,26 @@ def with_tried_proposals(
             leads_on(_added(mapping, further, fit)) for fit in further.fits
         )
 
-    tried = []
-    for obstacle in sorted(move_obstacles(old, new, state, mapping, ran), key=_may_be_cured):
-        if _is_open(obstacle):
+    tried: list[Obstacle] = []
+    while True:
+        seen = {(one.what, one.name) for one in tried}
+        every = move_obstacles(old, new, state, mapping, ran)
+        found = sorted(
+            (one for one in every if (one.what, one.name) not in seen), key=_may_be_cured
+        )
+        if not found or (tried and not all(map(_is_open, found))):
+            break
+        for one in found:
+            if not _is_open(one):
+                tried.append(one)
+                continue
             tries = 0
-            fits = [fit for fit in obstacle.fits if leads_on(_added(mapping, obstacle, fit))]
-            tried.append(obstacle._replace(fits=fits, write=obstacle.write if fits else None))
-        else:
-            tried.append(obstacle)
+            fits = [fit for fit in one.fits if leads_on(_added(mapping, one, fit))]
+            tried.append(one._replace(fits=fits, write=one.write if fits else None))
+        if any(not _is_open(one) or len(one.fits) != 1 for one in tried):
+            break
+        for one in tried:
+            mapping = _added(mapping, one, *one.fits)
     return sorted(tried, key=_may_be_cured)
 
 

@@ -10,12 +10,12 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import timedelta
-from enum import Enum
+from enum import Enum, Flag
 from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from pydantic_core import PydanticSerializationUnexpectedValue, to_json
+from pydantic_core import PydanticSerializationUnexpectedValue, to_json, to_jsonable_python
 from pydantic_core import core_schema as forms
 
 from flowengine.kernel.notation.times import parse_duration
@@ -27,6 +27,8 @@ _VALUES = frozenset({"default", "metadata", "cls", "expected", "members", "confi
 """Keys of a core schema that contain no schemas."""
 _FORMS = frozenset({"ser_json_timedelta", "ser_json_temporal", "ser_json_bytes", "val_json_bytes"})
 """Settings of models that choose another form of a type."""
+_UNLIMITED = frozenset({"type", "ref", "metadata", "serialization", "strict"})
+"""Keys of the core schema of a decimal that may be infinite or no number."""
 FUNCTIONS = frozenset({"function-plain", "function-wrap"})
 """Serializers that are code of the program."""
 
@@ -193,6 +195,8 @@ def carrying(node: Node, own: bool) -> Node:
         case "set" | "frozenset" if not own:
             function = forms.wrap_serializer_function_ser_schema(_sorted, info_arg=True)
             return {**node, "serialization": function}
+        case "decimal" if node.keys() <= _UNLIMITED:
+            return {**node, "allow_inf_nan": True}
         case "timedelta":
             return {**before(_duration, inner), **ref}
         case "enum" | "literal" if members := _unreadable(node):
@@ -420,10 +424,47 @@ def _with_keys(node: Node) -> Node:
         return {**node, "serialization": written}
     if "serialization" not in node and keys.get("type") in {"union", "enum", "literal"}:
         node = {**node, "serialization": forms.wrap_serializer_function_ser_schema(_each_key)}
-    if keys.get("type") != "literal":
-        return node
-    function = _named(keys["expected"])
-    return {**node, "keys_schema": forms.no_info_before_validator_function(function, keys)}
+    return {**node, "keys_schema": _read_from_text(keys)} if keys else node
+
+
+def _read_from_text(keys: Any) -> Any:
+    """Return the schema of keys, which finds members of enumerations and literals by their text."""
+    if not isinstance(keys, dict):  # a choice with its label
+        return keys
+    inner = keys["schema"] if keys["type"] == "function-before" else keys
+    match inner["type"]:
+        case "union":
+            return {**keys, "choices": [_read_from_text(each) for each in keys["choices"]]}
+        case "literal":
+            function = _named(inner["expected"])
+        case "enum":
+            function = _member_named(inner["cls"])
+        case _:
+            return keys
+    return forms.no_info_before_validator_function(function, keys)
+
+
+def _member_named(cls: type[Enum]) -> Callable[[Any], Any]:
+    """Return a function that finds the member of an enumeration that the text of a key stands for.
+
+    Raises:
+        NoPlainForm: Two members have the same text.
+    """
+    values = [each.value for each in cls if not isinstance(each.value, bytes)]
+    members = {next(iter(to_jsonable_python({value: None}))): value for value in values}
+    if len(members) < len(values):
+        raise NoPlainForm(
+            f"a map cannot have keys of the type {cls.__qualname__}: two have the same text"
+        )
+
+    def convert(key: Any) -> Any:
+        if not isinstance(key, str):
+            return key
+        if key in members:
+            return cls(members[key])
+        return cls(int(key)) if issubclass(cls, Flag) and key.isdecimal() else key
+
+    return convert
 
 
 def _each_key(value: Any, write: Callable[[Any], Any]) -> Any:

@@ -251,6 +251,8 @@ class Declarations:
     def _item(self, node: ast.expr, module: Module) -> Any:
         if isinstance(node, ast.List):  # the parameters of `Callable`
             return [self.hint(part, module) for part in node.elts]
+        if isinstance(node, ast.Starred):
+            return typing.Unpack[self.hint(node.value, module)]
         return self.hint(node, module)
 
     def _annotated(self, items: Sequence[ast.expr], module: Module) -> Any:

@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
-from flowengine.sdk.python_functions.plain_hints import is_field, known_hints
+from flowengine.sdk.python_functions.plain_hints import is_field, known_hints, tuple_items
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
     LISTS,
@@ -29,11 +29,11 @@ from flowengine.sdk.python_functions.schema_forms import (
     array,
     choices,
     each_part,
-    fixed,
     is_plain,
     mapping,
     record,
     references,
+    tuple_of,
     union,
 )
 
@@ -143,10 +143,9 @@ class LiveTypes:
                 names = _member_names(items[0])
                 made |= {"propertyNames": {"enum": names}} if names else {}
             return made
-        if origin is tuple and items[-1:] == (...,):
-            return array(self.schema(items[0]))
         if origin is tuple:
-            return fixed([self.schema(item) for item in items])
+            types, repeated = tuple_items(type)
+            return tuple_of([self.schema(each) for each in types], repeated)
         return self._asked(type)
 
     def _annotated(self, type: Any) -> Schema:

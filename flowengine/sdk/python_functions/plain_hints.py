@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Callable, Collection, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union
+from typing import Any, Literal, Union, Unpack, get_args, get_origin
 
 INJECTED = ("context_variables", "runtime_resources")
 """Parameters that the engine fills by name. Callers and models do not supply them."""
@@ -118,6 +118,37 @@ def is_written_by_type(hint: Any, around: tuple[Any, ...] = ()) -> bool:
     if hasattr(hint, "__required_keys__"):
         inner += known_hints(hint).values()
     return any(is_written_by_type(part, (*around, hint)) for part in inner)
+
+
+def tuple_items(hint: Any) -> tuple[list[Any], int | None]:
+    """Return the types of the items of a tuple, those of tuples unpacked in it included.
+
+    Args:
+        hint: `tuple[…]`.
+
+    Returns:
+        The types, and the index of the one that any number of items have. None: the number of
+        items is fixed.
+    """
+    items = get_args(hint)
+    if items[-1:] == (...,):
+        return [items[0]], 0
+    types: list[Any] = []
+    repeated = None
+    for item in items:
+        if not is_unpacked(item):
+            types.append(item)
+            continue
+        inner = get_args(item)[0] if get_origin(item) is Unpack else item
+        parts, index = tuple_items(inner) if get_origin(inner) is tuple else ([Any], 0)
+        repeated = repeated if index is None else len(types) + index
+        types += parts
+    return types, repeated
+
+
+def is_unpacked(item: Any) -> bool:
+    """Return whether an item of `tuple[…]` is the items of another tuple: `*tuple[str, ...]`."""
+    return get_origin(item) is Unpack or getattr(item, "__unpacked__", False) is True
 
 
 def known_hints(owner: Any) -> dict[str, Any]:

@@ -104,8 +104,17 @@ def mapping(inner: Schema) -> Schema:
     return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
 
 
-def fixed(items: Sequence[Schema]) -> Schema:
-    """Return the schema of a tuple with the given items."""
+def tuple_of(items: Sequence[Schema], repeated: int | None) -> Schema:
+    """Return the schema of a tuple.
+
+    Args:
+        items: The schemas of its items.
+        repeated: The index of the one that any number of items have, if there is one.
+    """
+    if repeated is not None:
+        before, last = items[:repeated], union(items[repeated:])
+        least: Schema = {"minItems": len(items) - 1} if len(items) > 1 else {}
+        return {**array(last), **({"prefixItems": [*before]} if before else {}), **least}
     size = len(items)
     if not items:
         return {"type": "array", "maxItems": 0}

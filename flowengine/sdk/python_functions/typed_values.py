@@ -20,7 +20,7 @@ from collections import abc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -29,6 +29,7 @@ from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
     SchemaValidator,
+    core_schema,
     to_jsonable_python,
 )
 
@@ -46,7 +47,7 @@ from flowengine.sdk.python_functions.carried_values import (
     put_in,
     with_one_form,
 )
-from flowengine.sdk.python_functions.plain_hints import known_hints
+from flowengine.sdk.python_functions.plain_hints import is_unpacked, known_hints, tuple_items
 from flowengine.sdk.python_functions.schema_forms import SCALARS
 
 _SEQUENCES = dict.fromkeys((abc.Collection, abc.Container, abc.Reversible), abc.Sequence)
@@ -96,9 +97,24 @@ def _explain(classes: Iterable[Any]) -> None:
         twin.__annotations__ = {name: _exchanged(hint, known) for name, hint in hints}
 
 
+class _Items:
+    """The items of a tuple in which other tuples are unpacked, which pydantic does not know."""
+
+    def __init__(self, types: list[Any], repeated: int | None) -> None:
+        self.types = types
+        self.repeated = repeated
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        items = [handler.generate_schema(each) for each in self.types]
+        return core_schema.tuple_schema(items, variadic_item_index=self.repeated)
+
+
 def _exchanged(hint: Any, same: Mapping[Any, Any]) -> Any:
-    """Return a type with classes in it exchanged."""
+    """Return a type with classes in it, and tuples that pydantic does not know, exchanged."""
     parts = get_args(hint)
+    if get_origin(hint) is tuple and any(map(is_unpacked, parts)):
+        types, repeated = tuple_items(hint)
+        return Annotated[tuple, _Items([_exchanged(each, same) for each in types], repeated)]
     if not parts or get_origin(hint) is Literal:
         return same.get(hint, hint) if isinstance(hint, Hashable) else hint
     changed = tuple(_exchanged(part, same) for part in parts)
@@ -292,7 +308,26 @@ class _JsonSchemas(GenerateJsonSchema):
         return made
 
 
+def _unpacks(hint: Any, seen: list[Any]) -> bool:
+    """Return whether a type names a tuple in which other tuples are unpacked.
+
+    Raises:
+        NoPlainForm: A field of a dataclass is one.
+    """
+    parts = get_args(hint)
+    if get_origin(hint) is tuple and any(map(is_unpacked, parts)):
+        return True
+    if hasattr(hint, "__dataclass_fields__") and hint not in seen:
+        seen.append(hint)
+        for name, field in known_hints(hint).items():
+            if _unpacks(field, seen):
+                raise NoPlainForm(f"the type of {hint.__qualname__}.{name}, {field}, is not known")
+    return any(_unpacks(part, seen) for part in parts)
+
+
 def _core_schema(hint: Any) -> Node:
+    if _unpacks(hint, []):
+        hint = _exchanged(hint, _SEQUENCES)
     try:
         adapter = TypeAdapter(hint)
     except ImportError as error:  # of a package that the type needs

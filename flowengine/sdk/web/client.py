@@ -29,6 +29,15 @@ CONNECTING = 15.0
 SILENCE = 30.0
 """Seconds without receiving a byte."""
 _PROXIES = frozenset({"http", "https", "socks5", "socks5h"})
+_FAILURES = (
+    httpcore2.TimeoutException,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+    httpcore2.NetworkError,
+)
+_LONGEST_REASON = 300
+_LARGEST_HEAD = 1024 * 1024
+"""Maximum bytes before the body of a response, with all informational responses."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -104,19 +113,37 @@ class HttpClient:
                     extensions={"timeout": timeout},
                 ) as answer,
             ):
-                yield ResponseHead.of(answer.status, answer.headers), answer.aiter_stream()
-        except httpcore2.TimeoutException as error:
-            raise TimeoutError(_reason(error, "it fell silent")) from None
-        except httpcore2.ProtocolError as error:
-            if backend.is_at_end:
-                raise ConnectionInterrupted(_reason(error, "the connection broke off")) from None
-            raise BadAnswer(_reason(error, "this is not HTTP")) from None
-        except httpcore2.ProxyError as error:
-            raise ConnectionError(f"the proxy refused: {error}") from None
-        except httpcore2.ConnectError as error:
-            raise ConnectionError(_reason(error, "the connection failed")) from None
-        except httpcore2.NetworkError as error:
-            raise ConnectionInterrupted(_reason(error, "the connection broke off")) from None
+                backend.awaits_head = False
+                pieces = _translated(answer.aiter_stream(), backend)
+                yield ResponseHead.of(answer.status, answer.headers), pieces
+        except _FAILURES as error:
+            failure = _failure(error, backend)
+            raise failure from None
+
+
+async def _translated(body: AsyncIterator[bytes], backend: _Backend) -> AsyncIterator[bytes]:
+    try:
+        async for piece in body:
+            yield piece
+    except _FAILURES as error:
+        failure = _failure(error, backend)
+        raise failure from None
+
+
+def _failure(error: Exception, backend: _Backend) -> Exception:
+    """Return the exception of `HttpClient.send` for one of the library."""
+    match error:
+        case httpcore2.TimeoutException():
+            return TimeoutError(_reason(error, "it fell silent"))
+        case httpcore2.ProtocolError() if backend.is_at_end:
+            return ConnectionInterrupted(_reason(error, "the connection broke off"))
+        case httpcore2.ProtocolError():
+            return BadAnswer(f"the response is not valid HTTP: {error}"[:_LONGEST_REASON])
+        case httpcore2.ProxyError():
+            return ConnectionError(f"the proxy refused: {error}")
+        case httpcore2.ConnectError():
+            return ConnectionError(_reason(error, "the connection failed"))
+    return ConnectionInterrupted(_reason(error, "the connection broke off"))
 
 
 @cache
@@ -185,6 +212,19 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         self._network = network
         self.is_at_end = False
         """Whether a server has ended a connection."""
+        self.awaits_head = True
+        self._received = 0
+
+    def count(self, data: bytes) -> None:
+        """Count received bytes.
+
+        Raises:
+            RemoteProtocolError: A server sends informational responses without an end.
+        """
+        self.is_at_end |= not data
+        self._received += len(data)
+        if self.awaits_head and self._received > _LARGEST_HEAD:
+            raise httpcore2.RemoteProtocolError("its head is too long")
 
     async def connect_tcp(
         self,
@@ -214,7 +254,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.ReadTimeout(f"it was silent for {timeout:.0f} s") from None
         except OSError as error:
             raise httpcore2.ReadError(str(error)) from None
-        self._backend.is_at_end |= not data
+        self._backend.count(data)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:

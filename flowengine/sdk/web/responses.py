@@ -8,7 +8,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk.errors import HttpError, Refused
 from flowengine.sdk.sizes import size_text
@@ -16,8 +16,14 @@ from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 
 # Responses: their head, their decompressed body within a limit, and errors.
 
+_SINGLE = frozenset({"content-type", "location", "retry-after"})
 _MOST_ENCODINGS = 2
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_PACKED = frozenset({"br", "compress", "dcb", "dcz", "deflate", "gzip", "pack200-gzip", "zstd"})
+"""Content encodings that compress, with `x-` before them or not. Servers also declare names that
+mean nothing, such as `utf-8`, with a body as it is."""
+_GZIP = zlib.MAX_WBITS + 16
+_GZIP_MAGIC = b"\x1f\x8b"
+_SHORTEST = len(_GZIP_MAGIC)
 _PIECE = 64 * 1024
 """Maximum bytes that are decompressed at once."""
 
@@ -49,7 +55,8 @@ class ResponseHead(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """Headers by lower-case name. The values of repeated headers are joined by commas, those of
-    `set-cookie` by line feeds, because a cookie may contain a comma."""
+    `set-cookie` by line feeds, because a cookie may contain a comma. Of a header that can have only
+    one value, such as `content-type`, the last one counts."""
 
     @classmethod
     def of(cls, status: int, lines: Iterable[tuple[bytes, bytes]]) -> ResponseHead:
@@ -58,7 +65,8 @@ class ResponseHead(NamedTuple):
         for name, value in lines:
             folded, text = name.decode("ascii", "replace").lower(), _decoded(value)
             between = "\n" if folded == "set-cookie" else ", "
-            headers[folded] = f"{headers[folded]}{between}{text}" if folded in headers else text
+            is_more = folded in headers and folded not in _SINGLE
+            headers[folded] = f"{headers[folded]}{between}{text}" if is_more else text
         return cls(status, headers)
 
 
@@ -95,11 +103,12 @@ async def unpacked(
     """
     if declared.isdecimal() and int(declared) > limit:
         raise TooLarge(limit, f"it has {size_text(int(declared))}")
-    packed = [name for each in encodings if (name := each.strip()) not in {"", "identity"}]
-    unknown = [each for each in packed if each not in {"gzip", "x-gzip", "deflate"}]
+    names = [each.strip().lower().removeprefix("x-") for each in encodings]
+    packed = [name for name in names if name in _PACKED]
+    unknown = [name for name in packed if name not in {"gzip", "deflate"}]
     if unknown or len(packed) > _MOST_ENCODINGS:
         raise BadAnswer(f"its encoding is not understood: {', '.join(packed)[:200]}")
-    layers = [_Layer() for _ in packed]
+    layers = [_Layer(name) for name in packed]
     wire = size = 0
     async for data in body:
         wire += len(data)
@@ -110,46 +119,76 @@ async def unpacked(
             if size > limit:
                 raise TooLarge(limit, f"it unpacks to more than {size_text(limit)}")
             yield piece
+    for at in range(len(layers) - 1, -1, -1):
+        for piece in _through(layers[:at], layers[at].rest()):
+            yield piece
     if any(not layer.is_whole for layer in layers):
         raise BadAnswer("its packed body breaks off")
 
 
 def _through(layers: Sequence[_Layer], data: bytes) -> Iterable[bytes]:
     if not layers:
-        yield data
+        if data:
+            yield data
         return
     for piece in layers[-1].pieces(data):
         yield from _through(layers[:-1], piece)
 
 
 class _Layer:
-    """One content encoding. It decompresses no more at once than requested."""
+    """One content encoding. It decompresses no more at once than requested.
 
-    def __init__(self) -> None:
-        self._unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._begun = False
+    Args:
+        name: `gzip` or `deflate`. Some servers send `deflate` without its wrapper, and declare
+            `gzip` for a body that is not compressed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._unpacker: Any = None
+        self._head = b""
+        """The beginning, until it shows the format."""
+        self._is_plain = False
 
     @property
     def is_whole(self) -> bool:
-        return self._unpacker.eof or not self._begun
+        return self._unpacker is None or self._unpacker.eof
 
     def pieces(self, data: bytes) -> Iterable[bytes]:
-        if data and not self._begun:
-            self._begun = True
-            if not _is_wrapped(data):  # Some servers send `deflate` without its wrapper.
-                self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        while data and not self._unpacker.eof:
+        if self._unpacker is None and not self._is_plain:
+            data = self._head = self._head + data
+            if len(data) < _SHORTEST:
+                return
+            self._begin(data)
+        while data:
+            if self._is_plain:
+                yield data
+                return
+            if self._unpacker.eof:
+                if not data.startswith(_GZIP_MAGIC):
+                    return  # what follows is padding
+                self._unpacker = zlib.decompressobj(_GZIP)
             try:
                 piece = self._unpacker.decompress(data, _PIECE)
             except zlib.error as error:
                 raise BadAnswer(f"it cannot be unpacked: {error}") from None
-            data = self._unpacker.unconsumed_tail
+            data = self._unpacker.unconsumed_tail or self._unpacker.unused_data
             if piece:
                 yield piece
 
+    def rest(self) -> bytes:
+        """Return the bytes that were too few to be compressed."""
+        return self._head if self._unpacker is None and not self._is_plain else b""
 
-def _is_wrapped(data: bytes) -> bool:
-    return data[:1] in {b"\x1f", b"\x78"}
+    def _begin(self, data: bytes) -> None:
+        if data.startswith(_GZIP_MAGIC):
+            self._unpacker = zlib.decompressobj(_GZIP)
+        elif data[0] & 15 == zlib.DEFLATED and data[0] < 128 and int.from_bytes(data[:2]) % 31 == 0:
+            self._unpacker = zlib.decompressobj()
+        elif self._name == "deflate":
+            self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        else:
+            self._is_plain = True
 
 
 # Follows redirects: the data sent to each server, and the limit of the response.
@@ -276,7 +315,7 @@ async def requested(
             yield head, next_url(url, moved)
             return
         declared = head.headers.get("content-length", "") if method != "HEAD" else ""
-        encodings = head.headers.get("content-encoding", "").lower().split(",")
+        encodings = head.headers.get("content-encoding", "").split(",")
         yield head, unpacked(pieces, encodings, request.largest(head), declared)
 
 
@@ -299,10 +338,23 @@ def refused(chain: Sequence[Url], error: UrlRefused) -> UrlRefused:
     return UrlRefused(f"{shown(chain)}: {error.message}", retryable=False)
 
 
-def failed(chain: Sequence[Url], error: Exception) -> HttpError:
-    """Return the error for a failed request. `BadAnswer` is not worth a retry."""
-    message = f"{shown(chain)}: {failure_reason(error)}"
-    return HttpError(message, data={"status": None}, retryable=not isinstance(error, BadAnswer))
+def failed(chain: Sequence[Url], error: Exception, head: ResponseHead | None = None) -> HttpError:
+    """Return the error for a failed request. `BadAnswer` is not worth a retry.
+
+    Args:
+        chain: The requested addresses.
+        error: The failure.
+        head: The response, if only its body failed.
+    """
+    status = None if head is None else head.status
+    reason = failure_reason(error) if head is None else body_failure(head, error)
+    message = f"{shown(chain)}: {reason}"
+    return HttpError(message, data={"status": status}, retryable=not isinstance(error, BadAnswer))
+
+
+def body_failure(head: ResponseHead, error: Exception) -> str:
+    """Return a readable reason for a response whose body was not received."""
+    return f"status {head.status}, but its body cannot be read: {failure_reason(error)}"
 
 
 def shown(chain: Sequence[Url]) -> str:

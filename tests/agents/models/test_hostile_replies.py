@@ -79,9 +79,25 @@ def test_a_cost_that_is_no_amount_is_that_of_the_table(cost: str, wire: Wire) ->
         replied(None, message={"tool_calls": [calling([1])]}),
         replied([{"type": "hologram", "x": 1}]),
         replied(usage=with_usage(prompt_tokens="some")),
+        replied(usage=[1]),
+        replied(None, message={"tool_calls": [calling() | {"function": None}]}),
+        replied(None, message={"tool_calls": calling()}),
+        replied(choices=[{"index": 0, "message": None, "finish_reason": "stop"}]),
+        replied(choices=None),
         Answer((b'{"choices": [{"message": {"content": "h\xc3',), 200, JSON),
     ],
-    ids=["nested too deep", "arguments as a list", "unknown part", "usage as text", "half a sign"],
+    ids=[
+        "nested too deep",
+        "arguments as a list",
+        "unknown part",
+        "usage as text",
+        "usage as a list",
+        "no function",
+        "calls as a map",
+        "no message",
+        "no choices",
+        "half a sign",
+    ],
 )
 def test_an_answer_that_cannot_be_read_may_have_been_billed(answer: Answer, wire: Wire) -> None:
     wire.answer(answer)
@@ -125,6 +141,31 @@ def test_two_halves_that_arrive_apart_are_one_character(wire: Wire) -> None:
     wire.answer(streamed({"content": HALF}, {"content": "\ude00"}))
 
     assert ask(wire, Heard()).message["content"] == "😀"
+
+
+@pytest.mark.parametrize("listen", [None, Heard()], ids=["whole", "streamed"])
+def test_a_call_in_the_form_of_before_is_made(listen: Heard | None, wire: Wire) -> None:
+    name = {"function_call": {"name": "math__add", "arguments": ""}}
+    pieces = [{"function_call": {"arguments": piece}} for piece in (ARGUMENTS[:4], ARGUMENTS[4:])]
+    whole = {"function_call": {"name": "math__add", "arguments": ARGUMENTS}}
+    wire.answer(streamed(name, *pieces) if listen else replied(None, message=whole))
+
+    [call] = ask(wire, listen).calls
+
+    assert (call.name, call.arguments) == ("math.add", json.loads(ARGUMENTS))
+
+
+def test_a_refusal_is_the_answer(wire: Wire) -> None:
+    wire.answer(replied(None, message={"refusal": "I cannot help with that."}))
+
+    assert ask(wire).message["content"] == "I cannot help with that."
+
+
+@pytest.mark.parametrize("finish", [None, "", "stop", "banana", 5])
+def test_calls_count_whatever_reason_the_reply_ended_for(finish: Any, wire: Wire) -> None:
+    wire.answer(replied(None, message={"tool_calls": [calling()]}, finish=finish))
+
+    assert [call.name for call in ask(wire).calls] == ["math.add"]
 
 
 def test_ids_may_be_numbers_long_or_the_same(wire: Wire) -> None:
