@@ -752,7 +752,8 @@ def test_a_caller_asks_seldom_while_it_waits(
             assert result.outputs == {"n": 80}
             assert asked["fetch_history"] == 0
             assert asked["describe"] < (3 * looks if subscribed else looks)
-            assert asked["query"] < (3 * looks if subscribed else 1)
+            # one if the server reports the end late: however many steps there are
+            assert asked["query"] <= (3 * looks if subscribed else 1)
     assert sum(update.kind == "event" for update in seen) > 80
 
 
