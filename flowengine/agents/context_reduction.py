@@ -82,7 +82,7 @@ class ContextReduction:
         """Return the request for a summary of the messages that a cut leaves out."""
         state, name = self._context.state, self._agent["name"]
         return ModelRequest(
-            model=model_of(state, name, saves=self._context.fallback),
+            model=model_of(state, self._agent, saves=self._context.fallback),
             messages=_request(state, cut["mark"], self._agent["room"]),
             settings=self._settings,
             agent=name,

@@ -74,7 +74,8 @@ async def opened(
             contain `context_variables`, which are not shown to models.
         served: Tools offered by servers.
     """
-    made = opened_with(chosen(models, instead), args, served)
+    declared = declared_models(models, instead)
+    made = opened_with({"models": chosen(models, instead), **declared}, args, served)
     asked = made["offer"]["models"]
     named = [model for name in models if models[name].get("windows") for model in asked[name]]
     if named:
@@ -85,18 +86,18 @@ async def opened(
 
 
 def opened_with(
-    models: Mapping[str, Plain],
+    models: Mapping[str, Any],
     args: Mapping[str, Plain],
     served: Mapping[str, Plain] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the same without querying the maximum length of requests.
 
     Args:
-        models: By agent: the models that it calls.
+        models: `models`, the models that each agent calls, and `declared_models`.
         args: As for `opened`.
         served: As for `opened`.
     """
-    offer: dict[str, Plain] = {"models": models, **served}
+    offer: dict[str, Plain] = {**models, **served}
     given = args.get("context") or {}
     messages = [*map(_marked_message, args["messages"])] if "messages" in args else None
     if messages is None:
@@ -122,6 +123,18 @@ async def _bound(model: str) -> int | None:
     return facts.window - min(facts.longest_reply or 0, facts.window // 4)
 
 
+def declared_models(models: Mapping[str, Any], instead: str) -> dict[str, Plain]:
+    """Return what the models depend on, which shows later whether the flow has changed.
+
+    Args:
+        models: As for `opened`.
+        instead: As for `opened`.
+    """
+    if instead:
+        return {"instead": instead}
+    return {"declared": {name: [one["model"], *one["fallbacks"]] for name, one in models.items()}}
+
+
 def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
     """Return the models of each agent: its own, followed by its fallbacks.
 
@@ -129,14 +142,22 @@ def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
         models: As for `opened`.
         instead: As for `opened`.
     """
-    return {name: [instead] if instead else _models(model) for name, model in models.items()}
+    return {
+        name: [instead] if instead else named_models(model["model"], *model["fallbacks"])
+        for name, model in models.items()
+    }
 
 
-def _models(named: Mapping[str, Any]) -> list[str]:
-    first = named["model"] or os.environ.get(MODEL_VARIABLE)
+def named_models(first: str | None, *fallbacks: str) -> list[str]:
+    """Return the models of an agent, the first one by the environment if it names none.
+
+    Raises:
+        ModelError: No model is named.
+    """
+    first = first or os.environ.get(MODEL_VARIABLE)
     if not first:
         raise ModelError(NO_MODEL, retryable=False)
-    return [first, *named["fallbacks"]]
+    return [first, *fallbacks]
 
 
 _UNTRUSTED = "untrusted"

@@ -372,6 +372,8 @@ class FlowWriter:
                 agent.name, agent.context, agent.settings, agent.retry, handlers, of_tool
             )
             if agent.context.summarizes:
+                asks: Any = steps[0]["agent_reduction"]
+                asks["agent"]["models"] = _models_of(agent)
                 summary = steps[0]["id"]
                 marks[summary] = replace(marks[summary], on_crash=agent.on_crash)
             self.marks |= marks
@@ -534,6 +536,7 @@ class FlowWriter:
         }
         return {
             "name": agent.name,
+            "models": _models_of(agent),
             "tools": tools,
             "handoffs": others,
             "max_turns": self.agents[0].max_turns,
@@ -625,6 +628,11 @@ class FlowWriter:
 def _defers(agent: AgentSpec) -> bool:
     """Return whether an agent has tools that it must find."""
     return "defer" in agent.constants
+
+
+def _models_of(agent: AgentSpec) -> list[Plain]:
+    """Return the model of an agent, null if it names none, followed by its fallbacks."""
+    return [agent.model, *agent.fallbacks]
 
 
 def _programs(agent: AgentSpec) -> bool:

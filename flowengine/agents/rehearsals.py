@@ -9,7 +9,7 @@ from typing import Any
 
 from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.context_reduction import ContextReduction
-from flowengine.agents.first_messages import chosen, opened_with
+from flowengine.agents.first_messages import chosen, declared_models, opened_with
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import replied
@@ -31,7 +31,8 @@ def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
         name: {**value, "model": value["model"] or os.environ.get(MODEL_VARIABLE) or NAMELESS}
         for name, value in task["models"].items()
     }
-    named = chosen(models, input.get("model") or "")
+    instead = input.get("model") or ""
+    named = {"models": chosen(models, instead), **declared_models(task["models"], instead)}
     args, wanted = input.get("args") or {}, task.get("servers")
     if not wanted:
         return Rehearsal(lambda _: opened_with(named, args))

@@ -62,8 +62,7 @@ class ReplyReading:
             "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
-        models = self.turn.state["offer"]["models"][self.turn.name]
-        first = self.turn.choice.get("model", models[0])
+        first = self.turn.choice.get("model") or self.turn.models[0]
         if self.reply.model != first:
             output["instead_of"] = first
         if self.end.outcome:

@@ -17,6 +17,7 @@ from flowengine.agents.context_window import (
     size_of,
     window,
 )
+from flowengine.agents.first_messages import named_models
 from flowengine.agents.live_functions import converter
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
@@ -184,7 +185,12 @@ class AgentTurn:
     @property
     def model(self) -> str:
         """The model to call: the agent's model, or one of its fallbacks."""
-        return model_of(self.state, self.name, saves=self.saves)
+        return model_of(self.state, self.agent, saves=self.saves)
+
+    @property
+    def models(self) -> list[str]:
+        """The agent's model, and its fallbacks."""
+        return models_of(self.state, self.agent)
 
     def request(self, model: str) -> ModelRequest:
         """Return the request to a model."""
@@ -278,20 +284,43 @@ class AgentTurn:
         return ReplyReading(self, reply).output()
 
 
-def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> str:
+def model_of(state: Mapping[str, Any], agent: Mapping[str, Any], *, saves: bool = False) -> str:
     """Return the model that an agent currently uses.
 
     Args:
         state: State of the flow.
-        agent: Its name.
+        agent: As for `models_of`.
         saves: Whether to use the last of its models.
     """
-    models: list[str] = state["offer"]["models"][agent]
+    models = models_of(state, agent)
     chosen = state.get("choice", {}).get("model")
     if chosen is not None and not saves and state["model_at"] == 0:
         return str(chosen)
     at: int = len(models) if saves else state["model_at"]
     return models[min(at, len(models) - 1)]
+
+
+def models_of(state: Mapping[str, Any], agent: Mapping[str, Any]) -> list[str]:
+    """Return the models of an agent.
+
+    Those of the offer count, unless the execution has moved to a flow in which the agent is new or
+    has other models.
+
+    Args:
+        state: State of the flow.
+        agent: Constants of the agent: its `name`, and its `models` as the flow declares them.
+    """
+    offer, name = state["offer"], agent["name"]
+    offered: list[str] | None = offer["models"].get(name)
+    declared = agent.get("models")  # none in a flow compiled by an earlier version
+    if declared is None or (offered is not None and _is_offered(offer, name, declared)):
+        return offer["models"][name] if offered is None else offered
+    instead = offer.get("instead")
+    return [instead] if instead else named_models(*declared)
+
+
+def _is_offered(offer: Mapping[str, Any], name: str, declared: Sequence[str | None]) -> bool:
+    return bool(offer.get("instead") or offer.get("declared", {}).get(name, declared) == declared)
 
 
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -146,7 +146,7 @@ class Schedule:
         opening = {"first": [NAME], "other": [NAME]}
         answer = "3 " * self.draws.randint(1, 200)
         script: dict[str, Any] = {
-            "_offer": lambda run: opened_with(opening, {"prompt": prompt}),
+            "_offer": lambda run: opened_with({"models": opening}, {"prompt": prompt}),
             "first": turn,
             "other": turn,
             "add": lambda run: adapted(self.compiled.compiled, run, answer),
