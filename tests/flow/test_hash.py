@@ -80,6 +80,7 @@ def flow(steps: str) -> str:
     return f"flowengine: 1\nid: test\nsteps:\n{steps}"
 
 
+REDUCED = "state: {n: {type: integer, default: 0, reducer: {python: 'os:"
 DIFFERENT = {
     "a step": "  - {id: a}\n  - {id: b}\n",
     "steps the other way round": "  - {id: b}\n  - {id: a}\n",
@@ -105,6 +106,8 @@ DIFFERENT = {
     "another script": "  - {id: a, run: make test}\n",
     "a duration": "  - {id: a, wait: 60s}\n",
     "the same duration in other words": "  - {id: a, wait: 1m}\n",
+    "a reducer": f"  - {{id: a}}\n{REDUCED}getpid'}}}}}}\n",
+    "another reducer": f"  - {{id: a}}\n{REDUCED}getppid'}}}}}}\n",
 }
 
 
