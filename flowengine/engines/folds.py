@@ -183,9 +183,11 @@ class Folds:
                 self._note_loop(next((child for child in inside if child in states), ""))
 
     def _count_inside(self, fold: _Fold) -> None:
-        """Count the statuses inside a fold, after the folds in it."""
+        """Count the statuses inside a fold, in order of beginning, after the folds in it."""
         states, folds, inside, below = self._states, self._folds, fold.inside, fold.below
         children = [*map(self._at, fold.order)]
+        if not self._begun.keys().isdisjoint(children):
+            children.sort(key=self._order)
         for _, status in [states.get(child, _NOT_BEGUN) for child in children]:
             inside[status] = inside.get(status, 0) + 1
         if folds.keys().isdisjoint(children):

@@ -38,6 +38,14 @@ def test_it_has_what_the_steps_alone_say(monkeypatch: pytest.MonkeyPatch) -> Non
             check(folds, steps)
 
 
+def test_equally_urgent_statuses_are_in_order_of_beginning() -> None:
+    statuses = {"a[0]/x": "succeeded", "a[1]": "skipped", "a[0]": "succeeded"}
+    folds = Folds.of(
+        {"address": address, "step": "a", "status": status} for address, status in statuses.items()
+    )
+    assert folds.level("").rows[0].counts == [("skipped", 1), ("succeeded", 1)]
+
+
 def one(draw: random.Random, address: str) -> dict[str, Any]:
     """Return a step at an address, with any status."""
     step: dict[str, Any] = {"address": address, "step": address[-1]}

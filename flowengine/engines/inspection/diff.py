@@ -12,20 +12,20 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.engines.executions.linked_flows import line, read, walk, walk_on
+from flowengine.engines.executions.linked_flows import apply, first_form, line, read
 from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.executions.step_index import AT_WORK
 from flowengine.engines.inspection.steps import OVER
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.shapes import unpack_error, unpack_outputs
+from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
+from flowengine.kernel import new_state
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from flowengine.engines.executions.linked_flows import Moment
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
     from flowengine.journal.records import ExecutionRecord
@@ -224,15 +224,19 @@ def _history(
     own = _Own(record.id, *([old] if old else []))
     facts = _Facts(own)
     if past is None:
-        moments = walk(host.flows, record.hash, straight, seen)
+        graph, state = host.flows.by_hash(first_form(straight, record.hash)).graph, new_state()
+        begin = 0
     else:
-        facts.begin(past.number, past.open)
-        state: Any = {**copy(past.state), "execution": first["execution"]}
-        later = past.number, straight[past.number :]
-        moments = walk_on(host.flows, record.hash, past.graph, state, *later, observe=seen)
-    for moment in moments:
-        own.last = moment.state["last"]
-        facts.see(moment, seen)
+        begin, graph = past.number, past.graph
+        state = copy(past.state)
+        state["execution"] = first["execution"]
+        facts.begin(begin, past.open)
+        own.share(state)
+    for number, event in enumerate(islice(straight, begin, None), begin):
+        with Sound(f"entry {number} of a journal of flow {record.hash}"):
+            graph = apply(host.flows, graph, state, event, seen)
+        own.take(state)
+        facts.see(number, event, seen)
         seen.clear()
     return History(
         *(record, len(straight), own.plain(first["inputs"]), _forked_at(straight), own),
@@ -245,18 +249,29 @@ class _Own:
 
     Args:
         ids: Id of the execution, and of the one that was forked: the past has values with it.
-
-    Attributes:
-        last: The last number that the execution has assigned, such as that of a wait.
     """
 
     def __init__(self, *ids: str) -> None:
         self._ids = ids
         self._in_bytes = [id.encode() for id in ids]
         self._word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, ids))})(?!\w)")
-        self.last = 0
-        self._numbered = 0
+        self._last = 0
+        """The last number that the execution has assigned, such as that of a wait."""
+        self._new: list[int] = []
+        """The numbers of waits whose ids are not known yet."""
         self._waits: set[str] = set()
+
+    def share(self, state: State) -> None:
+        """Begin with a past, in which any number may be that of a wait."""
+        self._last = state["last"]
+        self._new += range(self._last + 1)
+
+    def take(self, state: State) -> None:
+        """Note the waits that an event has opened."""
+        last, waits = state["last"], state["waits"]
+        if waits:
+            self._new += (number for number in range(self._last + 1, last + 1) if number in waits)
+        self._last = last
 
     def packed(self, content: dict[str, Any]) -> bytes:
         """Return what `plain` returns of a content, packed. Most have no ids and no times."""
@@ -264,18 +279,20 @@ class _Own:
             packed = pack(content)
         except InputError:  # it names secrets
             return pack(self.plain(content))
-        if (
-            any(id in packed for id in self._in_bytes)
-            or _TIME_IN_BYTES.search(packed)
-            or self._names_a_wait(packed)
-        ):
+        for id in self._in_bytes:
+            if id in packed:
+                return pack(self.plain(content))
+        if _TIME_IN_BYTES.search(packed) or self._names_a_wait(packed):
             return pack(self.plain(content))
         return packed
 
     def _names_a_wait(self, packed: bytes) -> bool:
+        if not self._new and not self._waits:  # most executions have none
+            return False
+        waits = self._all_waits()
         digits, at = packed.translate(_AS_HEX), -1
         while (at := digits.find(_SIXTEEN, at + 1)) >= 0:
-            if packed[at : at + len(_SIXTEEN)].decode() in self._all_waits():
+            if packed[at : at + len(_SIXTEEN)].decode() in waits:
                 return True
         return False
 
@@ -299,9 +316,8 @@ class _Own:
 
     def _all_waits(self) -> set[str]:
         """Return the ids of the waits. A fork has different ids for the waits of its past."""
-        for number in range(self._numbered, self.last + 1):
-            self._waits.update(wait_id(id, number) for id in self._ids)
-        self._numbered = self.last + 1
+        self._waits.update(wait_id(id, number) for number in self._new for id in self._ids)
+        self._new.clear()
         return self._waits
 
 
@@ -328,16 +344,15 @@ class _Facts:
             self._open[address] = len(self.found)
             self.found.append(self._fact(address, "input", {"input": None}, number - 1))
 
-    def see(self, moment: Moment, seen: list[Observation]) -> None:
+    def see(self, seq: int, event: Event, seen: list[Observation]) -> None:
         """Add the facts of an event."""
-        for what, content in _outside(moment.event):
-            self._add("", what, content, moment.number)
+        for what, content in _outside(event):
+            self._add("", what, content, seq)
         for observation in seen:
             if observation.status == "running":
                 before = self._open.get(observation.address)
-                fact = self._fact(
-                    observation.address, "input", {"input": observation.input}, moment.number
-                )
+                content = {"input": observation.input}
+                fact = self._fact(observation.address, "input", content, seq)
                 if before is None:
                     self._open[observation.address] = len(self.found)
                     self.found.append(fact)
@@ -345,7 +360,7 @@ class _Facts:
                     self.found[before] = self.found[before]._replace(packed=fact.packed)
             elif observation.status in ENDS:
                 self._open.pop(observation.address, None)
-                self._add(observation.address, "end", _end(observation), moment.number)
+                self._add(observation.address, "end", _end(observation), seq)
 
     def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
         self.found.append(self._fact(address, what, content, seq))
