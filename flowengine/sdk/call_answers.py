@@ -92,7 +92,8 @@ def answer(
         # A handoff with arguments has them, possibly as a hook has left them.
         has_them = call["handoff"] and "args" in call and not handed
         context = {"handoff": call["args"]} if has_them else {}
-        return _first_handoff(call["messages"], context, call["handoff"], None, handed)
+        messages = call.get("messages") or [_gone(call)]
+        return _first_handoff(messages, context, call["handoff"], None, handed)
     made: Any = result.get("envelope") if kind == ADAPTED and isinstance(result, dict) else None
     if isinstance(made, dict) and all(isinstance(made.get(k), t) for k, t in _ENVELOPE.items()):
         first = tool_message(call["id"], call["name"], made["content"])
@@ -101,6 +102,12 @@ def answer(
     content = marked_data(result, call["name"], text) if kind == OTHERS else data_text(result, text)
     content = "\n\n".join([*said_by_people(approval), content])
     return _first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
+
+
+def _gone(call: _Call) -> dict[str, Plain]:
+    """Return the answer to a call of a tool that the flow had before the execution was moved."""
+    content = f"{ERROR}the tool {call['name']} no longer exists. The call was not made."
+    return tool_message(call["id"], call["name"], content)
 
 
 def failure(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowengine import Engine
+from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.flows import call
@@ -134,15 +135,17 @@ EDITS = {
         [(", handoffs: [second]", "")], mapping={"steps": {WAITING: "pay"}}
     ),
 }
-REFUSED = {
-    "the tool is removed": (
-        [("tools: [look, pay], handoffs", "tools: [look], handoffs")],
-        "the new flow has no such step",
-    ),
-    "the tool is renamed": (RENAMED, "the new flow has no such step"),
+REMOVED = [("tools: [look, pay], handoffs", "tools: [look], handoffs")]
+LATER: list[Any] = [{"calls": [call("look", q="a")]}, {"calls": [call("pay", amount=5)]}]
+REFUSED: dict[str, tuple[Sequence[Any], Sequence[tuple[str, str]], str, str | None]] = {
+    "the tool is removed": (PAYS, REMOVED, "the new flow has no such step", "ask/first"),
+    "the tool is removed later": (LATER, REMOVED, "the new flow has no such step", "ask/first#2"),
+    "the tool is renamed": (PAYS, RENAMED, "the new flow has no such step", None),
     "the agent is renamed": (
+        PAYS,
         [("  first: {", "  boss: {"), ("agent: first", "agent: boss")],
         "runs another subflow",
+        "ask",
     ),
 }
 
@@ -210,17 +213,46 @@ def test_the_changed_agent_continues_where_it_was(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_change_that_loses_the_call_is_refused_with_a_way_out(name: str, tmp_path: Path) -> None:
-    changes, why = REFUSED[name]
-    with Shop(tmp_path, PAYS, [DONE]) as shop, shop.engine() as engine:
+    before, changes, why, fork = REFUSED[name]
+    with Shop(tmp_path, before, [DONE, DONE]) as shop, shop.engine() as engine:
         id = shop.begun(engine)
         shop.change(changes)
         (info,) = engine.executions.upgrade(shop.path)
         assert not info["moved"]
         assert any(why in each["why"] for each in info["obstacles"])
-        assert info.get("fork") or info["write"]
-        (wait,) = engine.approvals.list().items
+        assert info["fork"] == fork
+        assert bool(info["write"]) != bool(fork)
+        if fork:
+            forked = engine.executions.fork(id, from_step=fork, flow=shop.path)
+            assert forked.outputs is not None, forked.error
+            assert forked.outputs["answer"] == "done"
+            assert shop.called == ["look a"]  # before the fork
+        wait = engine.approvals.list().items[0]
         engine.approvals.approve(wait["id"])
         assert engine.executions.show(id)["outputs"] == {"answer": "done", "agent": "first"}
+        assert shop.called == PAID
+
+
+def test_a_call_whose_tool_is_gone_before_it_begins_is_answered(tmp_path: Path) -> None:
+    with Shop(tmp_path, PAYS, [DONE]) as shop, shop.engine() as engine:
+        id = shop.begun(engine)
+        shop.change(REMOVED)
+        forked = engine.executions.fork(id, from_step="ask/first.calls", flow=shop.path)
+        assert forked.outputs == {"answer": "done", "agent": "first"}
+        found = [one["content"] for one in shop.one.requests[-1].messages if one["role"] == "tool"]
+        assert "the tool pay no longer exists" in found[1]
+
+
+def test_a_failed_agent_is_tried_again_with_another_model(tmp_path: Path) -> None:
+    with Shop(tmp_path, PAYS, [ModelError("down", retryable=False)]) as shop:
+        with shop.engine() as engine:
+            id = shop.begun(engine)
+            engine.approvals.approve(engine.approvals.list().items[0]["id"])
+            assert engine.executions.show(id)["status"] == "failed"
+            shop.change([MODEL])
+            again = engine.executions.retry(id, flow=shop.path)
+        assert again.outputs == {"answer": "done", "agent": "first"}
+        assert (len(shop.one.requests), len(shop.other.requests)) == (2, 1)
         assert shop.called == PAID
 
 

@@ -123,10 +123,15 @@ def last_point(
         The address. None: it was not found among the last steps that began.
     """
     seen: list[Observation] = []
-    for _ in walk(flows, hash, journal, seen):
-        pass
-    begun = dict.fromkeys(step.address for step in reversed(seen) if step.status != "skipped")
-    for at in list(dict.fromkeys([*first, *begun]))[:_MOST_TRIED]:
+    begun: list[str] = []
+    for moment in walk(flows, hash, journal, seen):
+        begun += [
+            step.address
+            for step in seen
+            if step.status != "skipped" and not moment.graph.node(step.step).plumbing
+        ]
+        seen.clear()
+    for at in list(dict.fromkeys([*first, *reversed(begun)]))[:_MOST_TRIED]:
         try:
             events = past_of(flows, hash, journal, "", at).events
             before = flows.by_hash(form_then(journal, events, hash))

@@ -482,7 +482,12 @@ def _fork_point(
 ) -> str | None:
     """Return where a fork with another version of the flow can start, at best where it is now."""
     view = View(execution.linked.graph, execution.state)
-    at_work = [view.step_address(act) for act in execution.state["acts"].values()]
+    acts = execution.state["acts"].values()
+    # A fork at a step that runs a flow repeats what has succeeded in it, so it comes last.
+    nodes = ((view.node(act), act) for act in acts)
+    at_work = [
+        view.step_address(act) for node, act in nodes if node.child < 0 and not node.plumbing
+    ]
     journal = read(host.store, record.id)
     return last_point(host.flows, record.hash, journal, linked, at_work)
 
