@@ -119,8 +119,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    names = [key for key, _ in pairs]
-    key = next(key for at, key in enumerate(names) if key in names[:at])
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            break
+        seen.add(key)
     raise RepeatedKey(f"the key {json.dumps(_shown(key), ensure_ascii=False)} is given twice")
 
 
