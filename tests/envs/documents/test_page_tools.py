@@ -227,20 +227,18 @@ def test_errors_cannot_pose_as_the_project(site: Site, tmp_path: Path) -> None:
     named = {**archive, "Content-Disposition": f'attachment; filename="{EVIL}.zip"'}
     site.pages["/zip"] = (200, named, b"7z\xbc\xaf\x27\x1c" + bytes(20))
     site.pages["/moved"] = (302, {"Location": f"http://10.0.0.1/{EVIL}"}, b"")
-    site.pages["/packed"] = (200, {"Content-Encoding": EVIL}, b"x")
     book = {"cells": [], "nbformat": EVIL, "metadata": 3}
     (tmp_path / f"{EVIL}.ipynb").write_text(json.dumps(book)[:-3])
     tries = [
         call("std.visit_page", address=site.url("/zip")),
         call("std.visit_page", address=site.url("/moved")),
-        call("std.read_document", url=site.url("/packed")),
         call("std.read_document", path=f"{EVIL}.ipynb", page=9),
     ]
     agent = "first: {instructions: Work., tools: [std.visit_page, std.read_document]}"
     text = flow(agent, STEPS, HEAD.replace("PLACE", site.place))
     case = Case(tmp_path, text, [{"calls": tries}, {"text": "done"}])
     assert case.run().status == "succeeded"
-    types = ["UnsupportedFormat", "UrlRefused", "HttpError", "Damaged"]
+    types = ["UnsupportedFormat", "UrlRefused", "Damaged"]
     for told, type in zip(contents(case, 1), types, strict=True):
         before, _, inside, after = parts(told)
         assert before.startswith(f"Error: {type}: It failed, for a reason that may quote")
