@@ -378,7 +378,7 @@ def _incomplete(
     from flowengine.sdk.web.responses import body_failure
 
     file.seek(0)
-    text = decoded(file.read(), head.headers.get("content-type", ""))
+    text = decoded(file.read(LARGEST_TEXT), head.headers.get("content-type", ""))
     data: dict[str, Plain] = {"status": head.status, "headers": dict(head.headers)}
     data["body"] = beginning(text, context.mask)
     message = f"{place}: {body_failure(head, error)}"

@@ -33,6 +33,11 @@ def bare(data: bytes, window: int) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+def in_pieces(data: bytes) -> bytes:
+    return b"".join(b"1\r\n%c\r\n" % byte for byte in data) + b"0\r\n\r\n"
+
+
+MEMBERS = gzip.compress(b"[1,") + gzip.compress(b"2]")
 READ: dict[str, tuple[bytes, Any]] = {
     "trailers": (OK + CHUNKED + b"3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\nX-A: b\r\n\r\n", [1, 2]),
     "chunked-and-length": (
@@ -42,7 +47,11 @@ READ: dict[str, tuple[bytes, Any]] = {
     "longer-than-declared": (sized(b"[1]") + b"more", [1]),
     "length-twice": (OK + JSON + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\n[1]", [1]),
     "no-length": (OK + JSON + b"\r\n[1]", [1]),
-    "members": (packed(gzip.compress(b"[1,") + gzip.compress(b"2]"), b"gzip"), [1, 2]),
+    "members": (packed(MEMBERS, b"gzip"), [1, 2]),
+    "members-in-pieces": (
+        OK + b"Content-Encoding: gzip\r\n" + CHUNKED + in_pieces(MEMBERS),
+        [1, 2],
+    ),
     "padding": (packed(gzip.compress(b"[1]") + b"\0\0", b"GZIP"), [1]),
     "twice": (packed(gzip.compress(gzip.compress(b"[1]")), b"gzip, x-gzip"), [1]),
     "not-packed": (packed(b"[1]", b"gzip"), [1]),

@@ -147,7 +147,7 @@ class _Layer:
         self._name = name
         self._unpacker: Any = None
         self._head = b""
-        """The beginning, until it shows the format."""
+        """The beginning of the body or of a further member, until it shows the format."""
         self._is_plain = False
 
     @property
@@ -165,8 +165,10 @@ class _Layer:
                 yield data
                 return
             if self._unpacker.eof:
+                data = self._head + data
+                self._head = data if len(data) < _SHORTEST else b""
                 if not data.startswith(_GZIP_MAGIC):
-                    return  # what follows is padding
+                    return  # what follows is padding, or is known with the next data
                 self._unpacker = zlib.decompressobj(_GZIP)
             try:
                 piece = self._unpacker.decompress(data, _PIECE)
@@ -181,6 +183,7 @@ class _Layer:
         return self._head if self._unpacker is None and not self._is_plain else b""
 
     def _begin(self, data: bytes) -> None:
+        self._head = b""
         if data.startswith(_GZIP_MAGIC):
             self._unpacker = zlib.decompressobj(_GZIP)
         elif data[0] & 15 == zlib.DEFLATED and data[0] < 128 and int.from_bytes(data[:2]) % 31 == 0:
