@@ -105,7 +105,7 @@ def test_an_action_that_fails_is_an_error_of_the_step(web: Web, tmp_path: Path) 
     actions = '[{action: click, selector: "#none"}]'
     result, _, _ = run(tmp_path, web, actions, web.page("/s", PAGE), "false")
     assert result.status == "failed"
-    assert "action 2 (click): '#none': there is no such element" in str(result.error)
+    assert "action 2 (click): '#none': no such element after 2 s" in str(result.error)
 
 
 AGENT = """
