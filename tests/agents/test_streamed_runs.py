@@ -340,10 +340,11 @@ def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
             assert ended.wait(60)  # the run does not wait
             parts.append(part)
 
-    [missed] = [part for part in parts if part.kind == "missed"]
+    missed = [part for part in parts if part.kind == "missed"]
     shown = text(parts).removesuffix("3")
     assert 20_000 <= len(shown) < len(long)
-    assert missed.missed > 0
+    assert missed  # more than once, if parts still arrive while the loop reads
+    assert all(part.missed > 0 for part in missed)
     assert long.startswith(shown)
     made = [part for part in parts if isinstance(part, ToolCallPart | ToolResultPart)]
     assert [part.kind for part in made] == ["tool_call", "tool_result"]

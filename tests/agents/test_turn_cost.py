@@ -238,5 +238,5 @@ def test_a_turn_and_each_further_call_in_it_make_few_calls(tmp_path: Path) -> No
     one, many = (calls_a_turn(tmp_path, calls) for calls in (1, 9))
 
     # 1,589 on a quiet machine. On a busy one, results of threads take more rounds of the loop.
-    assert one <= 1610
+    assert one <= 1630
     assert (many - one) / 8 <= 830

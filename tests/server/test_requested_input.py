@@ -1,4 +1,4 @@
-"""Input that MCP servers request, on the page and for clients of the MCP server."""
+"""Input that MCP servers request: on the page, in AG-UI, in a chat, and by clients of `serve`."""
 
 from __future__ import annotations
 
