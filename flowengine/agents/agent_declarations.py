@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent, Handoff, turn_limit
 from flowengine.agents.agent_tools import (
@@ -31,9 +31,6 @@ from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.step_kind import BuiltFlow
 from flowengine.sdk.visible_text import literal_text
-
-if TYPE_CHECKING:
-    pass
 
 SECRET = "secret:"
 """Prefix of the name of an environment variable, in the configuration of environments and servers.

@@ -368,14 +368,7 @@ class FlowWriter:
             if self.person is not None:
                 undone = generated_reductions.UNDONE
                 of_tool.append(generated_chat.failed(self.person, agent.name, undone))
-            steps, marks = generated_reductions.steps(
-                agent.name, agent.context, agent.settings, agent.retry, handlers, of_tool
-            )
-            if agent.context.summarizes:
-                asks: Any = steps[0]["agent_reduction"]
-                asks["agent"]["models"] = _models_of(agent)
-                summary = steps[0]["id"]
-                marks[summary] = replace(marks[summary], on_crash=agent.on_crash)
+            steps, marks = generated_reductions.steps(agent, handlers, of_tool)
             self.marks |= marks
             yield from steps
         for other, filter in agent.filters.items() if self.execute_tools else ():
@@ -536,7 +529,7 @@ class FlowWriter:
         }
         return {
             "name": agent.name,
-            "models": _models_of(agent),
+            "models": agent.models,
             "tools": tools,
             "handoffs": others,
             "max_turns": self.agents[0].max_turns,
@@ -628,11 +621,6 @@ class FlowWriter:
 def _defers(agent: AgentSpec) -> bool:
     """Return whether an agent has tools that it must find."""
     return "defer" in agent.constants
-
-
-def _models_of(agent: AgentSpec) -> list[Plain]:
-    """Return the model of an agent, null if it names none, followed by its fallbacks."""
-    return [agent.model, *agent.fallbacks]
 
 
 def _programs(agent: AgentSpec) -> bool:

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flowengine.agents.context_window import SUMMARY
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
+
+if TYPE_CHECKING:
+    from flowengine.agents.model_calls import AgentSpec
 
 STATE: Mapping[str, Plain] = {
     "mark": {"type": "integer", "default": 0},
@@ -132,27 +136,23 @@ def handler(agent: str) -> dict[str, Plain]:
 
 
 def steps(
-    agent: str,
-    reducer: Reducer,
-    settings: Mapping[str, Plain],
-    retry: Mapping[str, Plain],
-    handlers: Sequence[Plain],
-    of_tool: Sequence[Plain],
+    agent: AgentSpec, handlers: Sequence[Plain], of_tool: Sequence[Plain]
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a reduction, and their marks.
 
     Args:
-        agent: The agent whose conversation is reduced.
-        reducer: How to reduce it.
-        settings: Settings of its model.
-        retry: Retry of one call of its model.
+        agent: The agent whose conversation is reduced, which has a `context`.
         handlers: Error handlers of the model call.
         of_tool: Error handlers of the tool that summarizes.
     """
-    id, *others = ids(agent, reducer)
-    to = others[0] if others else agent
+    reducer, name = agent.context, agent.name
+    assert reducer is not None
+    id, *others = ids(name, reducer)
+    to = others[0] if others else name
     rule = others[0] if reducer.tool else SUMMARIZE if reducer.summarizes else "drop"
-    about: Plain = {"name": agent, "rule": rule, "room": reducer.room, "clear": reducer.clear}
+    about: dict[str, Plain] = {
+        "name": name, "rule": rule, "room": reducer.room, "clear": reducer.clear
+    }  # fmt: skip
     asks: dict[str, Plain] = {"agent": about}
     step: dict[str, Plain] = {
         "id": id,
@@ -164,17 +164,19 @@ def steps(
         "next": {"to": to},
     }
     if reducer.summarizes:
-        asks["settings"] = dict(settings)
-        step["retry"] = dict(retry)
+        about["models"] = agent.models
+        asks["settings"] = dict(agent.settings)
+        step["retry"] = dict(agent.retry)
         step["set"] |= {"summary": "${{ default(output.summary, state.summary) }}"}
-    marks = {id: Mark(told=True, says="reduces the conversation")}
+    on_crash = agent.on_crash if reducer.summarizes else ""
+    marks = {id: Mark(told=True, says="reduces the conversation", on_crash=on_crash)}
     if reducer.tool is None:
         return [step], marks
     if reducer.clear:
-        nothing: Plain = {"when": "${{ output.left_out == 0 }}", "to": agent}
+        nothing: Plain = {"when": "${{ output.left_out == 0 }}", "to": name}
         step["next"] = {"first": [nothing, {"else": to}]}
-    marks[to] = _tool_mark(reducer.tool, reducer.room, agent)
-    return [step, _tool(to, agent, reducer.tool, reducer.arguments, of_tool)], marks
+    marks[to] = _tool_mark(reducer.tool, reducer.room, name)
+    return [step, _tool(to, name, reducer.tool, reducer.arguments, of_tool)], marks
 
 
 def _tool_mark(tool: ToolStep, room: int, agent: str) -> Mark:

@@ -301,3 +301,8 @@ class AgentSpec:
     """The environment in which its programs run, as in a step. None: it has no `code`."""
     constants: Mapping[str, Plain]
     """Constants of its turns, in addition to those that the surrounding flow determines."""
+
+    @property
+    def models(self) -> list[Plain]:
+        """Its model, null if it names none, followed by its fallbacks."""
+        return [self.model, *self.fallbacks]

@@ -136,7 +136,7 @@ def tuple_items(hint: Any) -> tuple[list[Any], int | None]:
     types: list[Any] = []
     repeated = None
     for item in items:
-        if not is_unpacked(item):
+        if not _is_unpacked(item):
             types.append(item)
             continue
         inner = get_args(item)[0] if get_origin(item) is Unpack else item
@@ -146,8 +146,12 @@ def tuple_items(hint: Any) -> tuple[list[Any], int | None]:
     return types, repeated
 
 
-def is_unpacked(item: Any) -> bool:
-    """Return whether an item of `tuple[…]` is the items of another tuple: `*tuple[str, ...]`."""
+def unpacks_tuples(hint: Any) -> bool:
+    """Return whether a type is a tuple with items of others: `tuple[int, *tuple[str, ...]]`."""
+    return get_origin(hint) is tuple and any(map(_is_unpacked, get_args(hint)))
+
+
+def _is_unpacked(item: Any) -> bool:
     return get_origin(item) is Unpack or getattr(item, "__unpacked__", False) is True
 
 

@@ -47,7 +47,7 @@ from flowengine.sdk.python_functions.carried_values import (
     put_in,
     with_one_form,
 )
-from flowengine.sdk.python_functions.plain_hints import is_unpacked, known_hints, tuple_items
+from flowengine.sdk.python_functions.plain_hints import known_hints, tuple_items, unpacks_tuples
 from flowengine.sdk.python_functions.schema_forms import SCALARS
 
 _SEQUENCES = dict.fromkeys((abc.Collection, abc.Container, abc.Reversible), abc.Sequence)
@@ -112,7 +112,7 @@ class _Items:
 def _exchanged(hint: Any, same: Mapping[Any, Any]) -> Any:
     """Return a type with classes in it, and tuples that pydantic does not know, exchanged."""
     parts = get_args(hint)
-    if get_origin(hint) is tuple and any(map(is_unpacked, parts)):
+    if unpacks_tuples(hint):
         types, repeated = tuple_items(hint)
         return Annotated[tuple, _Items([_exchanged(each, same) for each in types], repeated)]
     if not parts or get_origin(hint) is Literal:
@@ -314,15 +314,14 @@ def _unpacks(hint: Any, seen: list[Any]) -> bool:
     Raises:
         NoPlainForm: A field of a dataclass is one.
     """
-    parts = get_args(hint)
-    if get_origin(hint) is tuple and any(map(is_unpacked, parts)):
+    if unpacks_tuples(hint):
         return True
     if hasattr(hint, "__dataclass_fields__") and hint not in seen:
         seen.append(hint)
         for name, field in known_hints(hint).items():
             if _unpacks(field, seen):
                 raise NoPlainForm(f"the type of {hint.__qualname__}.{name}, {field}, is not known")
-    return any(_unpacks(part, seen) for part in parts)
+    return any(_unpacks(part, seen) for part in get_args(hint))
 
 
 def _core_schema(hint: Any) -> Node:

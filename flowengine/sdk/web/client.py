@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from ipaddress import ip_network
@@ -102,7 +102,7 @@ class HttpClient:
             port=None if url.port == PORTS[url.scheme] else url.port,
             target=url.target.encode(),
         )
-        try:
+        with _translated(backend):
             async with (
                 httpcore2.AsyncConnectionPool(trust, proxy, network_backend=backend) as pool,
                 pool.stream(
@@ -114,17 +114,21 @@ class HttpClient:
                 ) as answer,
             ):
                 backend.awaits_head = False
-                pieces = _translated(answer.aiter_stream(), backend)
+                pieces = _received(answer.aiter_stream(), backend)
                 yield ResponseHead.of(answer.status, answer.headers), pieces
-        except _FAILURES as error:
-            failure = _failure(error, backend)
-            raise failure from None
 
 
-async def _translated(body: AsyncIterator[bytes], backend: _Backend) -> AsyncIterator[bytes]:
-    try:
+async def _received(body: AsyncIterator[bytes], backend: _Backend) -> AsyncIterator[bytes]:
+    with _translated(backend):
         async for piece in body:
             yield piece
+
+
+@contextmanager
+def _translated(backend: _Backend) -> Iterator[None]:
+    """Raise exceptions of the library as those of `HttpClient.send`."""
+    try:
+        yield
     except _FAILURES as error:
         failure = _failure(error, backend)
         raise failure from None
