@@ -23,6 +23,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
+from zipfile import ZipFile
 
 from flowengine.settings import current_user
 from tests.command_line import Done, flowengine, python
@@ -177,14 +178,19 @@ class Terminal:
         return printed
 
     def _install(self) -> str:
-        """Install the package in the current directory, for the processes of later commands."""
+        """Install the package in the current directory, for the processes of later commands.
+
+        `pip` and `uv` may both be missing in the environment.
+        """
         site = str(Path.cwd() / ".site")
-        options = "--quiet --offline --no-deps --no-build-isolation"
-        command = f"uv pip install {options} --python {sys.executable} --target {site} ."
-        done = _in_shell(command)
+        build = f"from hatchling.build import build_wheel; print(build_wheel({site!r}))"
+        done = _in_process([sys.executable, "-c", build], None)
+        assert done.code == 0, done.err
+        with ZipFile(Path(site, done.out.strip())) as wheel:
+            wheel.extractall(site)
         os.environ["PYTHONPATH"] = site
         self._run = _in_shell
-        return done.err + done.out
+        return done.err
 
     def close(self) -> None:
         """Kill the processes that still run."""

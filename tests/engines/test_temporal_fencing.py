@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +70,19 @@ steps:
   - {id: a, python: "steps:FUNCTION", effect: once}
 outputs: {said: "${{ steps.a.output }}"}
 """
+ITEMS = 16
+"""More than the library gives to the worker of the workflow, so that others get some."""
+FLOW_OF_ITEMS = FLOW.replace("effect: once", f"effect: once, map: {{over: {ITEMS}}}")
 BEAT = ("--heartbeat", "3s")
 
 
 class Fenced:
     """An execution whose only step acts once, and is at work in a worker."""
 
-    def __init__(self, address: str, folder: Path, function: str) -> None:
+    def __init__(self, address: str, folder: Path, function: str, flow: str = FLOW) -> None:
         (folder / "steps.py").write_text(STEPS)
         self._file = folder / "flow.yaml"
-        self._file.write_text(FLOW.replace("FUNCTION", function))
+        self._file.write_text(flow.replace("FUNCTION", function))
         self.engine, self.id, self._folder = Engine(address), folder.name, folder
 
     def begin(self) -> None:
@@ -182,6 +186,26 @@ def test_a_result_that_arrives_late_answers_the_question_about_it(
             until(fenced.has_succeeded)
         assert lonely.stop() == 0
     assert len(fenced.effects("acted")) == 1
+
+
+def test_an_attempt_that_reaches_its_worker_late_does_not_begin(
+    address: str, tmp_path: Path
+) -> None:
+    fenced = Fenced(address, tmp_path, "act", FLOW_OF_ITEMS)
+    fenced.go()
+    with RunningWorker(address, *BEAT) as stopped, fenced.engine as engine:
+        time.sleep(1)  # until it asks for work
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        with RunningWorker(address, *BEAT) as other:
+            fenced.begin()
+            while not fenced.has_succeeded():
+                for asked in engine.executions.result(fenced.id).waits:
+                    engine.approvals.decide(asked["id"], "retry", resume=False)
+                time.sleep(0.1)
+            os.kill(stopped.process.pid, signal.SIGCONT)
+            assert stopped.stop() == 0, "".join(stopped.log)
+            assert other.stop() == 0
+    assert len(fenced.effects("acted")) == ITEMS
 
 
 def test_a_function_that_holds_the_interpreter_keeps_its_attempt(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from temporalio import activity
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import AsyncActivityCancelledError, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -131,6 +131,9 @@ class Attempts:
         """Those that are at work."""
         self._heard = now()
         """When the last request was sent that the server has answered here."""
+        self._quickest: float | None = None
+        """The shortest time (s) of an attempt from the server to here, plus the difference between
+        their clocks."""
         self._replaced = ReplacedAttempts(client)
         self._given: deque[_Given] = deque()
         """Outcomes that the server has possibly not received yet."""
@@ -228,6 +231,8 @@ class Attempts:
         Returns:
             The event. Or of a long attempt, where it is at work: see `left_at_work`.
         """
+        if not await self._may_begin():
+            return cut(None)
         event, is_forgotten = await self.at_work.begun(partial(self._event, given))
         if event["type"] == AT_WORK:
             return event
@@ -237,6 +242,34 @@ class Attempts:
             activity.raise_complete_async()
         self._given.append(ended)
         return event
+
+    async def _may_begin(self) -> bool:
+        """Return whether an attempt that has arrived here is still this process's own.
+
+        Its time began when the server sent it. If this process was stopped before it read that, or
+        the network held it up, it may have begun elsewhere, and its own heartbeats would report
+        this too late. So the server is asked about an attempt that took longer than the quickest
+        one. Their clocks may differ.
+        """
+        info = activity.info()
+        assert info.heartbeat_timeout is not None
+        pause = info.heartbeat_timeout.total_seconds() / BEATS / 2
+        delay = time.time() - info.started_time.timestamp()
+        if self._quickest is not None and delay - self._quickest < pause:
+            self._quickest = min(self._quickest, delay)
+            return True
+        handle = self._client.get_async_activity_handle(task_token=info.task_token)
+        while True:
+            try:
+                with suppress(AsyncActivityCancelledError):  # which its own heartbeats will report
+                    await handle.heartbeat()
+                break
+            except RPCError as error:
+                if error.status == RPCStatusCode.NOT_FOUND:
+                    return False
+                await asyncio.sleep(pause)
+        self._quickest = delay
+        return True
 
     @activity.defn(name=WATCH)
     async def watch(self, key: str, stop: bool) -> NoReturn:
