@@ -72,7 +72,7 @@ from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from temporalio.client import Client
 
@@ -199,14 +199,7 @@ class Attempts:
         if await self._give(given.token, given.event) or given.event["type"] not in OUTCOMES:
             return
         handle = self._client.get_workflow_handle(given.execution)
-        while True:
-            try:
-                await handle.signal("late", [given.unit, given.attempt, given.event])
-                return
-            except (RPCError, StoreError) as error:
-                if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
-                    return
-            await asyncio.sleep(_PAUSE)
+        await _is_taken(partial(handle.signal, "late", [given.unit, given.attempt, given.event]))
 
     @activity.defn(name=WHO)
     async def who(self, event: int) -> dict[str, Any] | None:
@@ -253,21 +246,15 @@ class Attempts:
         """
         info = activity.info()
         assert info.heartbeat_timeout is not None
-        pause = info.heartbeat_timeout.total_seconds() / BEATS / 2
+        late = info.heartbeat_timeout.total_seconds() / BEATS / 2
         delay = time.time() - info.started_time.timestamp()
-        if self._quickest is not None and delay - self._quickest < pause:
+        if self._quickest is not None and delay - self._quickest < late:
             self._quickest = min(self._quickest, delay)
             return True
         handle = self._client.get_async_activity_handle(task_token=info.task_token)
-        while True:
-            try:
-                with suppress(AsyncActivityCancelledError):  # which its own heartbeats will report
-                    await handle.heartbeat()
-                break
-            except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
-                    return False
-                await asyncio.sleep(pause)
+        with suppress(AsyncActivityCancelledError):  # which its own heartbeats will report
+            if not await _is_taken(handle.heartbeat):
+                return False
         self._quickest = delay
         return True
 
@@ -295,14 +282,7 @@ class Attempts:
         The library does not report whether the server took an event that an activity returns.
         """
         handle = self._client.get_async_activity_handle(task_token=token)
-        while True:
-            try:
-                await handle.complete(event)
-                return True
-            except (RPCError, StoreError) as error:
-                if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
-                    return False
-            await asyncio.sleep(_PAUSE)
+        return await _is_taken(partial(handle.complete, event))
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         """Return the event of an attempt."""
@@ -642,6 +622,18 @@ class Attempts:
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
             self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
+
+
+async def _is_taken(request: Callable[[], Awaitable[None]]) -> bool:
+    """Send a request until the server answers. Return False if it does not know what is named."""
+    while True:
+        try:
+            await request()
+            return True
+        except (RPCError, StoreError) as error:
+            if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+                return False
+        await asyncio.sleep(_PAUSE)
 
 
 async def _beat(pulse: Pulse) -> None:
