@@ -34,7 +34,7 @@ test: $(READY)  ## Check format, lint, types and import contracts, and run the t
 
 endurance: $(READY)  ## Run all cases of the tests with many cases: an hour (ARGS: which).
 	@scripts/sandboxes.sh
-	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal --no-skips --endurance -m endurance $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types, import contracts and terms.
 	$(BIN)/ruff format --check --quiet

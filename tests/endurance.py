@@ -1,102 +1,66 @@
-"""Expensive tests: each run takes some of their cases.
-
-`make test` runs one of twenty slices, chosen by the number of commits, and `make endurance` runs
-all of them. With `endurance`, twenty consecutive commits cover all cases of a test:
+"""Expensive tests: `make test` runs a fixed sample of their cases, `make endurance` all of them.
 
 - `endurance`: dozens of cases of one kind, such as kills, races, random flows and large documents,
-  and single tests that cost more than half a CPU second.
-- `endurance(slices=100)`: hundreds of cases, each of which is expensive.
-- `endurance(slices=1)`: always runs, in a file whose other tests are marked.
+  and single tests that cost more than half a CPU second. The sample is a twentieth.
+- `endurance(sample=100)`: hundreds of cases, each of which is expensive. The sample is a hundredth.
+- `endurance(sample=1)`: always runs, in a file whose other tests are marked.
 
-A test whose cases are long by themselves takes the fixture `tenth`: then two hundred commits
-cover all of it.
+The name of a test decides which of its cases are in the sample, so a commit elsewhere never changes
+what runs. A test whose cases are long by themselves takes the fixture `tenth`.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-SLICES = 20
+SAMPLE = 20
+"""A run takes one of so many cases."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that chooses a slice."""
+    """Add the option that runs all cases."""
     parser.addoption(
-        "--slice",
-        default="",
-        choices=["", "all", *map(str, range(SLICES))],
-        help="which slice of the endurance tests to run; by default the number of commits decides",
+        "--endurance", action="store_true", help="run all cases of the tests with many cases"
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the slice, once for all processes that run tests."""
     config.addinivalue_line(
-        "markers", "endurance(slices=20): a run takes one of so many slices of the test's cases"
+        "markers", f"endurance(sample={SAMPLE}): a run takes one of so many cases of the test"
     )
-    config.option.slice = config.option.slice or str(_commits(config.rootpath) % SLICES)
 
 
 @pytest.fixture(scope="session")
 def tenth(pytestconfig: pytest.Config) -> int | None:
-    """Which tenth of a case to run: 0 to 9, chosen by the number of commits. None: all of it."""
-    if pytestconfig.option.slice == "all":
-        return None
-    return _commits(pytestconfig.rootpath) // SLICES % 10
-
-
-def _commits(root: Path) -> int:
-    """Return the number of commits so far, or 0 without a repository."""
-    command = ["git", "rev-list", "--count", "HEAD"]
-    try:
-        printed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return 0
-    return int(printed)
+    """Which tenth of a case to run. None: all of it."""
+    return None if pytestconfig.option.endurance else 0
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cases of other slices, except for those named on the command line."""
-    if config.option.slice == "all":
+    """Deselect the cases beside the sample, except for those named on the command line."""
+    if config.option.endurance:
         return
     marked = [item for item in items if item.get_closest_marker("endurance")]
-    chosen, commits = int(config.option.slice), _commits(config.rootpath)
     left_out = {
         item
         for item, number in zip(marked, _numbers(marked), strict=True)
-        if item.nodeid not in config.args
-        and not is_chosen(number, _slices_of(item), chosen, commits)
+        if item.nodeid not in config.args and number % _sample_of(item)
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 
 
-def is_chosen(number: int, slices: int, chosen: int, commits: int) -> bool:
-    """Return whether a case runs.
-
-    Args:
-        number: Of the case. Neighbors differ in it.
-        slices: A divisor or a multiple of twenty. So many consecutive commits cover all cases.
-        chosen: The slice of a test with twenty slices.
-        commits: Number of commits so far. It decides between the others.
-    """
-    return number % slices == (commits // SLICES * SLICES + chosen) % slices
-
-
-def _slices_of(item: pytest.Item) -> int:
-    """Return the number of slices of a test, or of one of its cases that is in more of them."""
+def _sample_of(item: pytest.Item) -> int:
+    """Return which part of a test runs, or of one of its cases that is sampled less often."""
     own = [marker for marker in item.own_markers if marker.name == "endurance"]
     markers = own or item.iter_markers("endurance")
-    slices: int = max(marker.kwargs.get("slices", SLICES) for marker in markers)
-    return slices
+    sample: int = max(marker.kwargs.get("sample", SAMPLE) for marker in markers)
+    return sample
 
 
 def _numbers(items: list[pytest.Item]) -> Iterator[int]:

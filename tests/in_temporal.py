@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Add the cases in Temporal."""
     if runs_again(module_of(metafunc.definition), metafunc.function.__name__):
         here = pytest.param(False, id=pytest.HIDDEN_PARAM)
-        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance(slices=100))
+        there = pytest.param(True, id="temporal", marks=pytest.mark.endurance(sample=100))
         metafunc.parametrize("in_temporal", [here, there], indirect=True)
 
 

@@ -1,4 +1,4 @@
-"""Hypothesis tests with many examples, distributed over the slices of `tests.endurance`.
+"""Hypothesis tests with many examples, of which `make test` runs a sample (`tests.endurance`).
 
     @sliced(examples=20)
     @given(graphs())
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import seed, settings
 
-from tests.endurance import SLICES
+from tests.endurance import SAMPLE
 
 Test = Callable[..., None]
 
@@ -35,7 +35,7 @@ def sliced(examples: int) -> Callable[[Test], Test]:
             (seed(case)(drawing) if settings().derandomize else drawing)()
 
         run.__doc__ = test.__doc__
-        cases = pytest.mark.parametrize("case", range(SLICES))(run)
+        cases = pytest.mark.parametrize("case", range(SAMPLE))(run)
         return pytest.mark.endurance(cases)
 
     return decorated

@@ -24,7 +24,6 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_races",
         "engines/test_running_ahead",
         "engines/test_serialization",
-        "engines/test_step_cost",
         "engines/test_threads",
         "engines/test_withdrawn_threads",
     ),

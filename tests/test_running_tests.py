@@ -1,4 +1,4 @@
-"""Running of the tests: slices, order, the budget, and detection of unfinished work."""
+"""Running of the tests: the sample, order, the budget, and detection of unfinished work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.endurance import SLICES, is_chosen
+from tests.endurance import SAMPLE
 from tests.order import TOGETHER, arranged
-from tests.rows import each_row
 
 TESTS = Path(__file__).parent
 PLUGINS = ("endurance", "budget", "rest", "shared", "time_limit")
@@ -162,38 +161,19 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.mark.endurance
-def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
+def test_a_run_takes_a_fixed_sample_and_a_case_that_fails_says_how_it_is_repeated(
     project: Project,
 ) -> None:
     (project.tests / "test_many.py").write_text(MANY)
-    third, fourth = (set(project.cases("--slice", number)) for number in "34")
-    whole = project("--slice", "all").stdout
+    sample = project.cases()
+    whole = project("--endurance").stdout
     failed = "tests/test_many.py::test_many[7]"
 
-    assert third & fourth == {"tests/test_many.py::test_one"}
-    assert len(third) == len(fourth) == 1 + 20 / SLICES
+    assert "tests/test_many.py::test_one" in sample
+    assert len(sample) == 1 + 20 / SAMPLE
     assert f"to repeat it: make endurance ARGS='{failed}'" in whole
     assert "1 failed, 20 passed" in whole
     assert "1 failed" in project(failed).stdout
-
-
-@pytest.mark.endurance
-def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
-    (project.tests / "test_many.py").write_text(MANY)
-    git = ["git", "-c", "user.name=it", "-c", "user.email=it@localhost"]
-    subprocess.run([*git, "init", "-q"], cwd=project.folder, check=True)
-    before = project.cases()
-    command = [*git, "commit", "-q", "--allow-empty", "-m", "A change"]
-    subprocess.run(command, cwd=project.folder, check=True)
-
-    assert before != project.cases() == project.cases("--slice", "1")
-
-
-@each_row("slices", [1, 5, 20, 100])
-def test_as_many_commits_as_slices_run_each_case_once(slices: int) -> None:
-    for number in range(2 * slices):
-        runs = [is_chosen(number, slices, one % SLICES, one) for one in range(7, 7 + slices)]
-        assert runs.count(True) == 1
 
 
 def test_each_process_begins_with_tests_that_share_something() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ BINARY = {
     ".webp",
     ".woff2",
 }
-LONGEST_FUNCTION = 70
 LARGEST_FILE = 300_000
 
 # Written in pieces, so that this file does not match itself.
@@ -36,8 +34,6 @@ HOSTS = re.compile(
 MARKERS = re.compile(
     r"\b(TO" + "DO|FIX" + "ME|XX" + "X|HA" + r"CK)\b|break" + r"point\(\)|pdb\.set" + "_trace"
 )
-FUNCTION = re.compile(r"(?:async )?def (\w+)")
-LONG_TEXT = re.compile(r"(\"{3}|'{3}).*?\1", re.DOTALL)
 BLANKS = re.compile(r"[^\S\n](?=\n|\Z)")
 MARKDOWN = "tests/envs/documents/cases"  # where two blanks at the end of a line are a line break
 
@@ -92,50 +88,6 @@ def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
         text = path.read_text(encoding="utf-8")
         if text and (not text.endswith("\n") or text.endswith("\n\n")):
             wrong.append(f"{path.relative_to(ROOT)}: end it with one newline")
-
-    assert wrong == []
-
-
-def functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, first line and length of each function of a module.
-
-    A function ends before the next line that is indented no further, except for a closing bracket.
-    To parse all modules would take ten times as long.
-    """
-    text = LONG_TEXT.sub(lambda found: "''" + "\n)" * found[0].count("\n"), text)
-    open_: list[tuple[int, str, int]] = []
-    last = 0
-    for number, line in enumerate([*text.splitlines(), "end"], 1):
-        code = line.lstrip()
-        if not code or code[0] in "#)]}":
-            last = number if code[:1] in {")", "]", "}"} else last
-            continue
-        indent = len(line) - len(code)
-        while open_ and indent <= open_[-1][0]:
-            _, name, first = open_.pop()
-            yield name, first, last - first + 1
-        if begun := FUNCTION.match(code):
-            open_.append((indent, begun[1], number))
-        last = number
-
-
-def test_the_length_of_functions_is_read_as_by_the_parser() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
-    parsed = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FunctionDef))
-
-    assert {*functions(text)} == {
-        (one.name, one.lineno, (one.end_lineno or 0) - one.lineno + 1) for one in parsed
-    }
-
-
-def test_functions_fit_a_screen() -> None:
-    wrong = [
-        f"{place(path, first)}: {name} has {length} lines: split it"
-        for path in TEXTS
-        if path.suffix == ".py"
-        for name, first, length in functions(path.read_text(encoding="utf-8"))
-        if length > LONGEST_FUNCTION
-    ]
 
     assert wrong == []
 

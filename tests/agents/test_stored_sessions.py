@@ -340,7 +340,7 @@ def test_of_200_messages_by_threads_of_two_processes_none_is_lost(tmp_path: Path
     assert messages[1::2] == [f"re {one}" for one in messages[::2]]
 
 
-@pytest.mark.endurance(slices=100)
+@pytest.mark.endurance(sample=100)
 def test_10_000_sessions_are_no_approvals_and_are_listed_in_a_tenth_of_a_second(
     tmp_path: Path,
 ) -> None:

@@ -36,7 +36,7 @@ class CaseFile(pytest.File):
             if "crash" in played.plays:
                 yield self._item(played, "crash", pytest.mark.endurance)
             if "temporal" in played.plays:
-                yield self._item(played, "temporal", pytest.mark.endurance(slices=100))
+                yield self._item(played, "temporal", pytest.mark.endurance(sample=100))
 
     def _item(self, played: Played, way: str, *marks: Any) -> CaseItem:
         name = f"{played.id} [{way}]" if way else played.id

@@ -125,7 +125,7 @@ class Transcript(pytest.Function):
         super().__init__(name=name, callobj=play, **more)
         self.in_temporal = way == "temporal"
         if self.in_temporal:
-            self.add_marker(pytest.mark.endurance(slices=100))
+            self.add_marker(pytest.mark.endurance(sample=100))
         elif "<!-- seldom" in section.text:
             self.add_marker(pytest.mark.endurance)
 

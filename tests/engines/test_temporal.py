@@ -91,7 +91,7 @@ def shown(engine: Engine, id: str) -> tuple[Any, Any]:
     ]
 
 
-@pytest.mark.endurance(slices=1)
+@pytest.mark.endurance(sample=1)
 def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -791,7 +791,7 @@ def test_there_is_a_limit_on_tasks_to_change() -> None:
     assert "self._deadlock_timeout_seconds = " in getsource(_WorkflowWorker)
 
 
-@pytest.mark.endurance(slices=1)
+@pytest.mark.endurance(sample=1)
 def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
     flow = write_flow(
         tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: sign, approval: {title: Go}}]\n"
@@ -942,7 +942,7 @@ outputs: {signed: "${{ steps.each.output }}"}
 """
 
 
-@pytest.mark.endurance(slices=100)
+@pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize("block", range(10))
 def test_of_two_decisions_one_takes_effect(block: int, store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, SIGNED)
@@ -1572,7 +1572,7 @@ def check_began(engine: Engine, id: str) -> None:
                 begun.add((command.unit, command.attempt))
 
 
-@pytest.mark.endurance(slices=1)
+@pytest.mark.endurance(sample=1)
 def test_every_example_runs() -> None:
     for path in FILES:
         check_supported(compiled(path).flow)

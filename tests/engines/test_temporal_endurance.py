@@ -82,13 +82,13 @@ class Disasters:
             self.workers.append(RunningWorker(self.address, *HEARTBEAT))
 
 
-@pytest.mark.endurance(slices=100)
+@pytest.mark.endurance(sample=100)
 @pytest.mark.parametrize(
     ("seed", "count", "most"),
     [
         *((seed, 12, 6) for seed in range(9)),
         pytest.param(
-            *(9, 600, 60), marks=[pytest.mark.endurance(slices=1000), pytest.mark.timeout(3600)]
+            *(9, 600, 60), marks=[pytest.mark.endurance(sample=1000), pytest.mark.timeout(3600)]
         ),
     ],
 )

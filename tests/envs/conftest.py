@@ -56,22 +56,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests listed in `left_out.toml`. They are not skipped: nothing is missing.
 
     Each case of a test marked `wherever` runs in one sandbox only, or with one value of the
-    parameters that the marker names. Cases are distributed over all values, and each slice starts
-    with the next one, as for tests marked `endurance`.
+    parameters that the marker names. Cases are distributed over all values.
     """
     left = {item for item in items if _is_left_out(item)}
-    if config.option.slice != "all":
+    if not config.option.endurance:
         asked = set(config.args)
-        left |= {each for each in _elsewhere(config, items, left) if each.nodeid not in asked}
+        left |= {each for each in _elsewhere(items, left) if each.nodeid not in asked}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
 
-def _elsewhere(
-    config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]
-) -> Iterator[pytest.Item]:
-    """Yield the cases of `wherever` tests that are assigned to another value in this slice."""
+def _elsewhere(items: list[pytest.Item], left: set[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the cases of `wherever` tests that are assigned to another value."""
     tests: dict[str, dict[object, list[pytest.Item]]] = {}
     for item in items:
         marker = item.get_closest_marker("wherever")
@@ -83,8 +80,7 @@ def _elsewhere(
             cases = tests.setdefault(item.nodeid.partition("[")[0], {})
             cases.setdefault(case, []).append(item)
     for test, cases in tests.items():
-        first = crc32(test.encode()) + int(config.option.slice)
-        for number, places in enumerate(cases.values(), start=first):
+        for number, places in enumerate(cases.values(), start=crc32(test.encode())):
             yield from (each for each in places if each is not places[number % len(places)])
 
 

@@ -64,8 +64,8 @@ def test_forks_at_every_address(stage: Stage) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_forks_of_many_flows(stage: Stage, block: int, pytestconfig: pytest.Config) -> None:
-    """Large flows are forked at some addresses only, or at all of them with `--slice all`."""
-    most = None if pytestconfig.option.slice == "all" else MOST
+    """Large flows are forked at some addresses only, or at all of them with `--endurance`."""
+    most = None if pytestconfig.option.endurance else MOST
     for seed in range(100 + block, 250, 10):
         _fork_everywhere(stage, seed, most)
 

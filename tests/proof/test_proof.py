@@ -1,6 +1,6 @@
 """What is recorded keeps its meaning: journals give the same states, and all views the same text.
 
-If a view was changed on purpose, `UPDATE_GOLDEN=1 pytest tests/proof --slice all` records the views
+If a view was changed on purpose, `UPDATE_GOLDEN=1 pytest tests/proof --endurance` records the views
 anew. Read the differences first: run it without `UPDATE_GOLDEN`. Journals are recorded only for a
 block without an archive of journals. To record them anew, delete `BLOCK.journals.tar.xz`.
 """

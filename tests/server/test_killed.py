@@ -185,7 +185,7 @@ async def resumed_by_hand(engine: Engine, folder: Path, done: Callable[[], bool]
     ("seed", "count", "readers", "people", "most"),
     [
         *((seed, 12, 6, 3, 8) for seed in range(9)),
-        pytest.param(9, 600, 40, 6, 60, marks=pytest.mark.endurance(slices=100)),
+        pytest.param(9, 600, 40, 6, 60, marks=pytest.mark.endurance(sample=100)),
     ],
 )
 def test_nothing_is_lost_doubled_or_shown_that_is_not_so(

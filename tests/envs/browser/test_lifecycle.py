@@ -494,7 +494,7 @@ def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_
         assert third.observe().url == "about:blank"
 
 
-@pytest.mark.endurance(slices=1)
+@pytest.mark.endurance(sample=1)
 def test_it_is_a_managed_environment(
     web: Web, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 from flowengine.sdk import StepError
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp.session import McpSession
-from tests.endurance import SLICES
+from tests.endurance import SAMPLE
 from tests.envs.mcp.conftest import Open
 from tests.envs.mcp.hostile import Hostile
 from tests.envs.mcp.test_hostile_servers import LONGEST, PROMPT
@@ -252,7 +252,7 @@ def faults(session: McpSession, case: Case) -> list[str]:
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("part", range(SLICES))
+@pytest.mark.parametrize("part", range(SAMPLE))
 def test_http_that_is_nonsense(
     opened: Open, server: Raw, caplog: pytest.LogCaptureFixture, part: int
 ) -> None:
@@ -262,7 +262,7 @@ def test_http_that_is_nonsense(
         return opened(name="bad", limits=limits, url=server.url, mode="legacy")
 
     found = {}
-    for how, case in [*CASES.items()][part::SLICES]:
+    for how, case in [*CASES.items()][part::SAMPLE]:
         server.how = how
         found[how] = faults(session(), case)
         server.how = ""

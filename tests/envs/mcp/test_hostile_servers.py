@@ -22,7 +22,7 @@ from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import client_requests, stdio
 from flowengine_envs.mcp.messages import PendingRequests
 from flowengine_envs.mcp.session import McpSession
-from tests.endurance import SLICES
+from tests.endurance import SAMPLE
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
 
@@ -172,7 +172,7 @@ def test_nonsense_over_standard_streams(
 
 
 @pytest.mark.endurance  # over standard streams, every run has all cases
-@pytest.mark.parametrize("part", range(SLICES))
+@pytest.mark.parametrize("part", range(SAMPLE))
 @pytest.mark.parametrize("events", [False, True], ids=["page", "events"])
 def test_nonsense_over_http(
     opened: Open,
@@ -188,7 +188,7 @@ def test_nonsense_over_http(
     over_http.events = events
 
     found = {}
-    for name, case in [*CASES.items()][part::SLICES]:
+    for name, case in [*CASES.items()][part::SAMPLE]:
         if name not in {*STARTS, *fine}:
             over_http.how = name
             found[name] = faults(case, lambda case=case: use(bad, case), caplog)  # type: ignore[misc]
