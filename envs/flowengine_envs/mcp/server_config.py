@@ -32,18 +32,15 @@ class OAuth(Config):
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """`client_credentials`: the client acts for itself, without a user."""
     issuer: Https | None = None
-    """The authorization server. No other one is used. Default: the one that the server names."""
+    """The authorization server. No other one is used. Default: the one that the server names, which
+    receives no `client_secret`."""
 
     @model_validator(mode="after")
     def _complete(self) -> OAuth:
-        if self.grant == MACHINE and None in (
-            self.client_id,
-            self.client_secret,
-            self.issuer,
-        ):
+        if self.grant == MACHINE and self.client_secret is None:
             raise ValueError("'client_credentials' needs 'client_id', 'client_secret' and 'issuer'")
-        if self.client_secret is not None and self.client_id is None:
-            raise ValueError("'client_secret' needs 'client_id'")
+        if self.client_secret is not None and None in (self.client_id, self.issuer):
+            raise ValueError("'client_secret' needs 'client_id' and 'issuer'")
         return self
 
 
