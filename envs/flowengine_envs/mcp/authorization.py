@@ -106,7 +106,8 @@ class SessionTokens:
                     await response.aclose()
                     raise await self._question(response.status_code, challenge, login)
         except httpx2.HTTPError as error:
-            raise type(error)(self.masked(str(error))) from None
+            error.args = (self.masked(str(error)),)
+            raise error from None
         except StepError as error:
             return self._failed(request, error)
         except Exception as error:  # such as files of logins that cannot be used
