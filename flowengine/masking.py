@@ -1,8 +1,10 @@
 """Masking: replaces the values of secrets in texts, bytes and files by `***`.
 
-A value may occur verbatim, line by line, escaped for JSON, HTML or Python, in URLs, or in base64,
-also as part of a longer encoded text such as `user:password`. Code that wants to hide a value in
-another form can do so: masking prevents accidents.
+A value may occur verbatim, line by line, or in base64, also as part of a longer encoded text such
+as `user:password`. All of these may be escaped for JSON, HTML, Python, a shell or a URL, in any
+notation and several times. So data is compared in every form between its own and the one without
+escapes (`_readings`). Code that wants to hide a value in another form can do so: masking prevents
+accidents.
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -11,10 +13,11 @@ replaced as well: see `LEFT_OUT`.
 from __future__ import annotations
 
 import base64
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain
@@ -44,24 +47,38 @@ class _Known(NamedTuple):
     """The search patterns for the values that a masker knows."""
 
     forms: list[bytes]
-    """The values in all forms, the longest first."""
+    """The values as they are, without escapes, and in base64, the longest first."""
     words: list[bytes]
     """The same for values that are masked only as words."""
     short: re.Pattern[bytes] | None
     """Matches them."""
+    anchors: set[bytes]
+    """The longest run of letters and digits of each form. Without one, data contains no value."""
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the positions of values in bytes, in order, without overlaps."""
-        ranges = [span for form in self.forms for span in _each(data, form)]
-        if self.short is not None:
-            ranges += [match.span() for match in self.short.finditer(data)]
+        if not (_CODED.search(data) or any(anchor in data for anchor in self.anchors)):
+            return []
+        ranges = []
+        for reading in _readings(data):
+            found = [span for form in self.forms for span in _each(reading.text, form)]
+            if self.short is not None:
+                found += [match.span() for match in self.short.finditer(reading.text)]
+            ranges += [(reading.start(start), reading.end(end)) for start, end in found]
         return _joined(ranges)
 
     def open_end(self, data: bytes) -> int:
         """Return the start of the longest end of the bytes that may be the beginning of a value."""
-        starts = [_open_end(data, form, len(form) - 1) for form in self.forms]
-        starts += [_open_end(data, word, len(word)) for word in self.words]  # more bytes may follow
-        return min(starts, default=len(data))
+        skipped = max(0, len(data) - _LONGEST_ESCAPE * (1 + max(map(len, self.forms), default=0)))
+        starts = [len(data)]
+        for reading in _readings(data[skipped:], is_open=True):
+            text = reading.text
+            found = [_open_end(text, form, len(form) - 1) for form in self.forms]
+            found += [_open_end(text, word, len(word)) for word in self.words]  # more may follow
+            start = min(found, default=len(text))
+            end = reading.start(start) if start < len(text) else reading.end(start)
+            starts.append(skipped + end)
+        return min(starts)
 
 
 class Masker:
@@ -214,10 +231,18 @@ def _without_halves(data: bytes, forms: list[bytes]) -> bytes:
     """Return bytes with partial values masked at the places where output was cut."""
     for cut in reversed(list(LEFT_OUT.finditer(data))):
         head, tail = data[: cut.start()], data[cut.end() :]
-        before = max((_overlap(head, form) for form in forms), default=0)
-        after = max((_overlap(form, tail) for form in forms), default=0)
-        head = head[: len(head) - before] + MASK if before else head
-        tail = MASK + tail[after:] if after else tail
+        begins = [
+            reading.start(len(reading.text) - length)
+            for reading in _readings(head)
+            if (length := max((_overlap(reading.text, form) for form in forms), default=0))
+        ]
+        ends = [
+            reading.end(length)
+            for reading in _readings(tail)
+            if (length := max((_overlap(form, reading.text) for form in forms), default=0))
+        ]
+        head = head[: min(begins)] + MASK if begins else head
+        tail = MASK + tail[max(ends) :] if ends else tail
         data = head + cut[0] + tail
     return data
 
@@ -271,20 +296,140 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+# Escapes
+
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\(?:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|u\{[0-9a-fA-F]{1,6}\}|x[0-9a-fA-F]{2}|[0-7]{3}|.)"
+    rb"|%[0-9a-fA-F]{2}"
+    rb"|&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][0-9A-Za-z]{1,31});?"
+    rb"|\"\"|''",
+    re.DOTALL,
+)
+_UNFINISHED = re.compile(
+    rb"(?:\\+(?:[uU]?\{?[0-9a-fA-F]{0,8}|x[0-9a-fA-F]?)|%[0-9a-fA-F]?|&[0-9A-Za-z#]{0,32}|[\"'])+\Z"
+)
+"""Matches an end that may be the beginning of an escape, and unfinished ones before it."""
+_LONGEST_ESCAPE = 64
+"""Bytes that an escaped character may have."""
+_CODED = re.compile(
+    rb"(?:\\[uUxX]\{?0*|#[xX]0*|%(?:25)*)(?:3[0-9]|[46][1-9a-fA-F]|[57][0-9aA])"
+    rb"|#0*(?:4[89]|5[0-7]|6[5-9]|[78][0-9]|9[07-9]|1[01][0-9]|12[012])|\\[01][0-7]{2}"
+)
+"""Matches a letter or a digit that is escaped, if there is one. Usually, they are not."""
+_MOST_READINGS = 8
+"""How often an escape may be escaped."""
+_NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a"}
+
+
+class _Reading:
+    """Data with its escapes replaced by the characters that they stand for.
+
+    Args:
+        text: The data.
+        pieces: Start and end of each replaced escape, here and in the reading that had it.
+        of: That reading. None: this is the data itself.
+    """
+
+    def __init__(
+        self, text: bytes, pieces: Sequence[tuple[int, int, int, int]] = (), of: Any = None
+    ) -> None:
+        self.text = text
+        self._pieces = pieces
+        self._starts = [piece[0] for piece in pieces]
+        self._of: _Reading | None = of
+
+    def start(self, at: int) -> int:
+        """Return the position in the original data at which the character at a position begins."""
+        return self._place(at)[0]
+
+    def end(self, at: int) -> int:
+        """Return the position in the original data at which the character before one ends."""
+        return self._place(at - 1)[1] if at else 0
+
+    def _place(self, at: int) -> tuple[int, int]:
+        start, end = at, at + 1
+        if number := bisect_right(self._starts, at):
+            _, until, first, last = self._pieces[number - 1]
+            shifted = last + at - until
+            start, end = (first, last) if at < until else (shifted, shifted + 1)
+        return (start, end) if self._of is None else (self._of.start(start), self._of.end(end))
+
+
+def _readings(data: bytes, *, is_open: bool = False) -> Iterator[_Reading]:
+    """Yield data as it is, and with its escapes replaced, until there are none.
+
+    Args:
+        data: The data.
+        is_open: Whether more may follow, so that an escape at the end may be unfinished.
+    """
+    reading = _Reading(data)
+    for _ in range(_MOST_READINGS):
+        end = max(0, len(reading.text) - _LONGEST_ESCAPE)
+        if is_open and (cut := _UNFINISHED.search(reading.text, end)):
+            reading.text = reading.text[: cut.start()]
+        yield reading
+        parts: list[bytes] = []
+        pieces: list[tuple[int, int, int, int]] = []
+        done = length = 0
+        for match in _ESCAPE.finditer(reading.text):
+            meant = _meant(match[0])
+            if meant is not None:
+                start, end = match.span()
+                parts += (reading.text[done:start], meant)
+                length += start - done
+                pieces.append((length, length + len(meant), start, end))
+                length, done = length + len(meant), end
+        if not pieces:
+            break
+        reading = _Reading(b"".join([*parts, reading.text[done:]]), pieces, reading)
+    if b"+" in reading.text:  # a space in a form
+        yield _Reading(reading.text.replace(b"+", b" "), (), reading)
+
+
+@lru_cache(4096)
+def _meant(escape: bytes) -> bytes | None:
+    """Return the characters that an escape stands for. None: it is none."""
+    kind, rest = escape[:1], escape[1:]
+    if kind in b"\"'":  # doubled in CSV and SQL
+        return kind
+    if kind == b"%":
+        return bytes.fromhex(rest.decode())
+    if kind == b"&":
+        from html import unescape
+
+        text = unescape(escape.decode())
+        return None if text == escape.decode() else text.encode(errors="surrogatepass")
+    if len(rest) == 1:
+        return _NAMED.get(rest, rest)
+    if rest[:1] in b"01234567":
+        return bytes([int(rest, 8) & 255])
+    if rest[:1] == b"x":
+        return bytes.fromhex(rest[1:].decode())
+    digits = [int(each.strip(b"{}"), 16) for each in re.split(rb"\\?[uU]", rest)[1:]]
+    text = "".join(chr(min(digit, sys.maxunicode)) for digit in digits)
+    pair = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return pair.encode()
+
+
 # Forms of a value
 
 
 def _known(values: Iterable[str]) -> _Known:
     written: dict[bytes, None] = {}
     for text in [text for value in values for text in _texts(value)]:
-        written.update(dict.fromkeys(form.encode() for form in _written(text)))
+        value = text.encode(errors="surrogatepass")
+        read = [*_readings(value), *_readings(b"".join(map(_in_latin, text)))]
+        written[value] = None
+        written |= dict.fromkeys(each.text for each in read if len(each.text.strip()) >= _SHORT)
         if len(text) >= _SHORT:
-            written.update(dict.fromkeys(_base64(text.encode())))
+            written |= dict.fromkeys(_base64(value))
     forms = sorted(written, key=len, reverse=True)
     short = [form for form in forms if len(form) < _SHORT]
     words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
     long = [form for form in forms if len(form) >= _SHORT]
-    return _Known(long, short, re.compile(words) if short else None)
+    anchors = {max(re.findall(rb"[0-9A-Za-z]+", form), key=len, default=b"") for form in forms}
+    return _Known(long, short, re.compile(words) if short else None, anchors)
 
 
 def _texts(secret: str) -> list[str]:
@@ -293,23 +438,9 @@ def _texts(secret: str) -> list[str]:
     return [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
 
 
-def _written(text: str) -> Iterator[str]:
-    """Yield the written forms of a text."""
-    from html import escape
-    from urllib.parse import quote, quote_plus
-
-    yield text
-    for is_ascii in (True, False):
-        in_json = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
-        yield in_json
-        yield json.dumps(in_json, ensure_ascii=is_ascii)[1:-1]  # JSON as a text of JSON
-    for in_url in (quote(text), quote(text, safe=""), quote_plus(text)):
-        yield in_url
-        yield re.sub("%..", lambda digits: digits[0].lower(), in_url)
-    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode())[2:-1])
-    for in_page in (escape(text), escape(text, quote=False), escape(text).replace("&#x27;", "'")):
-        yield in_page
-        yield in_page.encode("ascii", "xmlcharrefreplace").decode()
+def _in_latin(character: str) -> bytes:
+    """Return a character as the byte that stands for it in ISO 8859-1, or else in UTF-8."""
+    return character.encode("latin-1" if character < "\u0100" else "utf-8", "surrogatepass")
 
 
 def _base64(secret: bytes) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ class Approvals(Group):
         from flowengine.engines.people.logins import is_logged_in, login_of
 
         login = login_of(wait) if wait.get("status") != "closed" else None
-        return login is not None and not is_logged_in(login, wait["execution"])
+        return login is not None and not is_logged_in(login)
 
     @blocking
     async def log_in(self, wait: str, page: LoginPage, *, by: str | None = None) -> None:
@@ -136,7 +136,7 @@ class Approvals(Group):
         asked = self.show(wait)
         if (login := login_of(asked)) is None:
             raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
-        work = partial(log_in, login, asked["execution"], self._who(by).user, page)
+        work = partial(log_in, login, self._who(by).user, page)
         await Either(lambda: background().run(work()), lambda: background().wait(work()))
 
     log_in_async = on_loop(log_in)

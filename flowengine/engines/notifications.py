@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.starting.separate import begin_separate, id_of_cause
+from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import NotFound
-from flowengine.kernel.notation.addresses import separate_id, wait_id
+from flowengine.kernel.notation.addresses import separate_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,10 +44,10 @@ def notify(host: Host, event: Mapping[str, Any]) -> str:
     url, parent = host.settings.server_url, event["parent"]
     if "approval" in event:
         name, place = "approval", "approvals"
-        id = _id(parent["id"], event["wait"], event["number"], sender)
+        id = separate_id(parent["identity"], event["wait"], event["number"], sender)
     else:
         name, place = "execution", "executions"
-        id = separate_id(parent["id"], event["number"], sender)
+        id = separate_id(parent["identity"], event["number"], sender)
     about = event[name]
     link = None if url is None else f"{url}/{place}/{about['id']}"
     return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})
@@ -66,9 +66,9 @@ def last_sent(
         Address of the approval (empty: the end), id of the flow, and the execution, or None if it
             is not started yet.
     """
-    store, state, own = host.store, execution.state, execution.id
+    store, state, own = host.store, execution.state, execution.context.identity
     ids = [
-        (wait["record"]["address"], sender, _id(own, wait["id"], wait["notified"], sender))
+        (wait["record"]["address"], sender, separate_id(own, wait["id"], wait["notified"], sender))
         for wait in state["waits"].values()
         for sender in wait.get("notify", ())
     ]
@@ -77,13 +77,8 @@ def last_sent(
         for notice in execution.linked.compiled.get("end_notices", ())
         if state["status"] in notice["on"]
     ]
-    for address, sender, derived in ids:
+    for address, sender, id in ids:
         try:
-            id = id_of_cause(store, derived, sender, store.execution(own).started_by)
             yield address, sender, store.execution(id)
         except NotFound:
             yield address, sender, None
-
-
-def _id(execution: str, wait: int, number: int, sender: str) -> str:
-    return separate_id(wait_id(execution, wait), number, sender)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future
 from hmac import compare_digest
@@ -27,8 +26,8 @@ COOKIE = "flowengine_login"
 SECONDS = 600.0
 """How long a user may take at the authorization server."""
 PATH = "/logins/callback"
-_MOST = 1000
-"""Logins that have begun. More drop the oldest ones."""
+_OF_USER = 10
+"""Logins of one user that have begun. More drop the user's oldest ones."""
 _BYTES = 32
 _UNKNOWN = "this login is unknown or too old"
 _AGAIN = "begin again on the page of the approval"
@@ -82,7 +81,7 @@ class PendingLogins:
     """The logins that have begun on the page of one server."""
 
     def __init__(self) -> None:
-        self._begun: OrderedDict[str, BegunLogin] = OrderedDict()
+        self._begun: dict[str, BegunLogin] = {}
 
     async def begin(
         self,
@@ -105,18 +104,22 @@ class PendingLogins:
         Raises:
             RequestRefused: It cannot begin.
         """
-        self._drop_old()
         page = ServerPage(redirect_uri)
         task = asyncio.ensure_future(self._ended(engine, wait, page))
         task.add_done_callback(_seen)
         first: list[asyncio.Future[Any]] = [task, page.address]
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
         if not page.address.done():
             await _result(task)
             raise RequestRefused(409, "the login ended at once", hint=_AGAIN)
         url, browser = page.address.result(), secrets.token_urlsafe(_BYTES)
         state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._begun[state] = BegunLogin(wait, principal, browser, page, task, time.monotonic())
+        self._drop_old(principal.user)
         return url, browser
 
     async def finish(self, given: Mapping[str, str], browser: str) -> BegunLogin:
@@ -144,14 +147,12 @@ class PendingLogins:
         async with asyncio.timeout(SECONDS):
             await engine.approvals.log_in_async(wait, page)
 
-    def _drop_old(self) -> None:
+    def _drop_old(self, user: str) -> None:
         oldest = time.monotonic() - SECONDS
-        while self._begun:
-            state, begun = next(iter(self._begun.items()))
-            if begun.at > oldest and len(self._begun) < _MOST:
-                return
-            begun.task.cancel()
-            del self._begun[state]
+        old = [state for state, begun in self._begun.items() if begun.at < oldest]
+        own = [state for state, begun in self._begun.items() if begun.principal.user == user]
+        for state in {*old, *own[:-_OF_USER]}:
+            self._begun.pop(state).task.cancel()
 
 
 async def _result(task: asyncio.Future[None]) -> None:

@@ -169,6 +169,13 @@ class ExecutionContext(NamedTuple):
     lines_at_work: Callable[[str], Any] | None = None
     """Returns the file that keeps what its attempts log until they end, by its id. None: there is
     none. For the engine."""
+    identity: str = ""
+    """Random, and never used again, unlike `id`. Keys and rights depend on it. For the engine."""
+
+    @property
+    def owner(self) -> str:
+        """Its name as the owner of environments."""
+        return f"{self.id}@{self.identity}"
 
 
 class StepContext(Protocol):

@@ -15,22 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from flowengine.errors import StoreError
+from flowengine.masking import Masker as Masker  # noqa: PLC0414 - for environments
 from flowengine.sdk.confined_files import take_lock
+from flowengine.sdk.sizes import size_text
 from flowengine.store_folder import state_folder
 from flowengine.util.files import digest_of, make_folder, write_whole
 
+_log = logging.getLogger("flowengine.logins")
 _LARGEST = 1024 * 1024
 """Maximum bytes of a file of a login."""
 _PAUSE = 0.02
 """Seconds between attempts to take a lock."""
+_TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
+"""A token that can be sent: visible characters (RFC 6750, section 2.1)."""
 
 
 class LoginKey(NamedTuple):
@@ -83,7 +90,7 @@ class Login:
     created: float = 0.0
     """When the user logged in."""
     lent: list[str] = field(default_factory=list)
-    """Ids of executions of other users that may use it."""
+    """Executions of other users that may use it: `ID@IDENTITY`, since an id can be used again."""
 
     @property
     def key(self) -> LoginKey:
@@ -113,11 +120,17 @@ def write_login(login: Login) -> None:
     """Write the file of a login. Hold its lock.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: It cannot be written, or could not be read again.
     """
+    data = json.dumps(asdict(login)).encode()
+    if len(data) > _LARGEST:
+        raise StoreError(
+            f"the login to {login.url} is not kept: with what its servers sent, it has "
+            f"{size_text(len(data))}, more than {size_text(_LARGEST)}"
+        )
     try:
         make_folder(logins_folder(), synced=True)
-        write_whole(login.key.path, json.dumps(asdict(login)).encode())
+        write_whole(login.key.path, data)
     except OSError as error:
         raise StoreError(_unusable(login.key.path, error)) from None
 
@@ -157,12 +170,12 @@ def _lock(key: LoginKey, *, wait: bool) -> int | None:
         raise StoreError(_unusable(path, error)) from None
 
 
-def usable(key: LoginKey, execution: str) -> Login | None:
+def usable(key: LoginKey, borrower: str) -> Login | None:
     """Return the login that an execution uses: that of its user, or one lent to it.
 
     Args:
         key: Of the user who started the execution.
-        execution: Full id of the execution. Empty: none.
+        borrower: The execution, `ID@IDENTITY`. Empty: nothing is lent to it.
 
     Returns:
         The login. None: there is none.
@@ -171,16 +184,24 @@ def usable(key: LoginKey, execution: str) -> Login | None:
     if own.token is not None:
         return own
     lent = (login for login in all_logins() if login.key[1:] == key[1:] and login.token is not None)
-    return next((login for login in lent if execution and execution in login.lent), None)
+    return next((login for login in lent if borrower and borrower in login.lent), None)
 
 
-def all_logins() -> list[Login]:
-    """Return all logins of this machine's user, including those that are only prepared."""
+def all_logins(report: Callable[[str], None] = _log.warning) -> list[Login]:
+    """Return all logins of this machine's user, including those that are only prepared.
+
+    Args:
+        report: Receives a message about each file that is not a login. It affects no other login.
+    """
+    logins = []
     with suppress(FileNotFoundError):
-        names = [name for name in sorted(os.listdir(logins_folder())) if name.endswith(".json")]
-        read = [_read(os.path.join(logins_folder(), name)) for name in names]
-        return [login for login in read if login is not None]
-    return []
+        for name in sorted(os.listdir(logins_folder())):
+            try:
+                if name.endswith(".json") and (login := _read(os.path.join(logins_folder(), name))):
+                    logins.append(login)
+            except StoreError as error:
+                report(error.with_hint)
+    return logins
 
 
 def forget_tokens(key: LoginKey) -> bool:
@@ -194,6 +215,17 @@ def forget_tokens(key: LoginKey) -> bool:
         login.token, login.expires, login.lent = None, None, []
         write_login(login)
         return had
+
+
+def check_tokens(token: Mapping[str, Any]) -> None:
+    """Check the tokens that an authorization server has just issued.
+
+    Raises:
+        ValueError: One cannot be sent in a header. The message does not contain it.
+    """
+    for name in ("access_token", "refresh_token"):
+        if (value := token.get(name)) is not None and not _TOKEN.fullmatch(str(value)):
+            raise ValueError(f"the {name} is not a token (RFC 6750)")
 
 
 def expires_at(token: Mapping[str, Any]) -> float | None:

@@ -27,7 +27,7 @@ def use(toy):
 
 def meet(toy):
     both.wait(60)
-    return toy.request.spec.owner_id
+    return toy.request.spec.owner_id.partition("@")[0]
 """
 
 

@@ -210,7 +210,9 @@ async def sizes(store: str, id: str) -> list[int]:
 
 def test_the_size_of_an_input_is_known_without_packing_its_messages() -> None:
     linked = SimpleNamespace(hash="0" * 64, compiled={"secrets": {}})
-    execution: Any = SimpleNamespace(linked=linked, context=SimpleNamespace(workdir="/work"))
+    execution: Any = SimpleNamespace(
+        linked=linked, context=SimpleNamespace(workdir="/work", identity="0" * 32)
+    )
     inputs = Inputs(execution)
     messages: list[Any] = []
     for count in (0, 1, 14, 1, 1, 300, 66_000):

@@ -72,8 +72,8 @@ def test_what_a_history_has_is_readable(api: Api, store: str, tmp_path: Path) ->
     names = {"x-namespace": read_address(store).namespace}
     found = told(api("POST", DECODE, asyncio.run(payloads_of(store, "shown")), headers=names))
     start, flow, attempt, result, end = found
-    assert (start["id"], flow["id"], attempt[2][0][3]) == ("shown", "f", "long")
-    assert ("'Ada'" in str(attempt[2]), result["type"]) == (True, "succeeded")
+    assert (start["id"], flow["id"], attempt[3][0][3]) == ("shown", "f", "long")
+    assert ("'Ada'" in str(attempt[3]), result["type"]) == (True, "succeeded")
     assert end["outputs"]["text"] == "Ada" + "x" * 70_000
 
 

@@ -40,6 +40,7 @@ class Bench:
             str(self.workdir),
             self.kept,
             lambda address, text: self.said.append(f"{address}: {text}"),
+            identity="01k8identity",
         )
 
     def runner(

@@ -288,7 +288,7 @@ def fast(at: StepContext):
     attempt, own, resources = bench.do("python", call(folder, "m:slow"), {"args": {"n": 1}})
 
     assert (attempt, resources) == (1, {})
-    assert own == hashlib.sha256(b'["01k8exec","place/s"]').hexdigest()
+    assert own == hashlib.sha256(b'["01k8identity","place/s"]').hexdigest()
     assert bench.do("python", call(folder, "m:fast"), {"args": {}}) == own
     assert bench.do("python", call(folder, "m:fast"), {"args": {}}, key="k") == "k"
     assert bench.said == ["place/s: 1 at place/s"]

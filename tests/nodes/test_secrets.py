@@ -48,6 +48,18 @@ FORMS = {
     "HTML without quotes": escape(VALUE, quote=False),
     "HTML in ASCII": escape(VALUE).encode("ascii", "xmlcharrefreplace").decode(),
     "XML": quoteattr(VALUE),
+    "HTML in decimals": "".join(f"&#{ord(each):03};" for each in VALUE),
+    "HTML in hex": "".join(f"&#X{ord(each):x};" for each in VALUE),
+    "HTML with some names": VALUE.replace("&", "&AMP")
+    .replace("'", "&apos;")
+    .replace("€", "&euro;"),
+    "HTML in HTML": escape(escape(VALUE)),
+    "HTML in JSON in a URL": quote(json.dumps(escape(VALUE))),
+    "JavaScript": "".join(f"\\u{{{ord(each):x}}}" for each in VALUE),
+    "JSON with slashes": json.dumps(VALUE).replace("/", r"\/"),
+    "CSV": VALUE.replace('"', '""'),
+    "a shell": VALUE.replace("'", r"'\''"),
+    "octal": "".join(f"\\{each:03o}" for each in VALUE.encode()),
     "URL in small letters": re.sub("%..", lambda digits: digits[0].lower(), quote(VALUE)),
     "URL path": quote(VALUE),
     "URL": quote(VALUE, safe=""),

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from flowengine.page import logins
 from flowengine.server.protocol import ProtocolLimits
 from tests.envs.mcp.notes import FLOW, NotesServer, notes_server
 from tests.server.api import Api
@@ -132,3 +133,16 @@ def test_an_approval_without_a_login_is_refused(
     assert "before the login" in refused.text
     declined = ada.post(path, form_token=ada.form_token(path), choice="reject")
     assert declined.status_code == 303
+
+
+def test_a_user_takes_no_places_of_another(
+    served: Served, server: NotesServer, ada: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "_OF_USER", 2)
+    theirs, own = waiting(served, server), waiting(served, server)
+    with closing(Visitor(served, "user:owner")) as eve:
+        first = redirect(server, begin(eve, f"/approvals/{theirs}"))
+        begun = [redirect(server, begin(ada, f"/approvals/{own}")) for _ in range(3)]
+
+        assert ada.get(begun[0]).status_code == 401
+        assert eve.get(first).status_code == 200

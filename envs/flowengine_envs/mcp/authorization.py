@@ -18,7 +18,15 @@ import httpx2
 
 from flowengine.sdk import NeedsApproval, Plain, StepError
 from flowengine.sdk.environments import LoginPage, Request
-from flowengine.sdk.logins import Login, LoginKey, held, logins_folder, usable, write_login
+from flowengine.sdk.logins import (
+    Login,
+    LoginKey,
+    Masker,
+    held,
+    logins_folder,
+    usable,
+    write_login,
+)
 from flowengine.sdk.visible_text import printable
 from flowengine_envs.mcp import oauth
 from flowengine_envs.mcp.messages import UNAUTHORIZED, brief, broken_answer
@@ -58,7 +66,7 @@ class SessionTokens:
         self._secret = None if auth.client_secret is None else auth.client_secret.reveal()
         self._key = LoginKey(spec.user, config.url, auth.client_id or "")
         shared = spec.scope == _SESSION
-        self._execution = "" if shared else spec.owner_id.partition("/")[0]
+        self._borrower = "" if shared else spec.owner_id.partition("/")[0]
         self._login: Login | None = None
         self._changed: int | None = None
         """Time of the directory of logins when it was read, unless a later change can have it."""
@@ -69,7 +77,7 @@ class SessionTokens:
             self._machine = Login("", config.url, scopes=scopes, settings=self._settings)
         self._failures: dict[str, StepError] = {}
         """Message of an error response → why the request had no usable token."""
-        self._used: set[str] = set()
+        self._used = Masker()
         """The tokens of its requests."""
 
     async def send(
@@ -97,12 +105,13 @@ class SessionTokens:
                 if (challenge := _challenge(response)) is not None:
                     await response.aclose()
                     raise await self._question(response.status_code, challenge, login)
-        except httpx2.HTTPError:
-            raise
+        except httpx2.HTTPError as error:
+            error.args = (self.masked(str(error)),)
+            raise error from None
         except StepError as error:
             return self._failed(request, error)
         except Exception as error:  # such as files of logins that cannot be used
-            return self._failed(request, oauth.refused(self._place, brief(error)))
+            return self._failed(request, oauth.refused(self._place, brief(self.masked(str(error)))))
         return response
 
     def failure(self, message: str) -> StepError | None:
@@ -115,13 +124,7 @@ class SessionTokens:
 
     def masked(self, value: Any) -> Any:
         """Return plain data without the tokens, which a server may send back."""
-        if isinstance(value, str):
-            for token in self._used:
-                value = value.replace(token, "***")
-            return value
-        if isinstance(value, dict):
-            return {self.masked(key): self.masked(item) for key, item in value.items()}
-        return [*map(self.masked, value)] if isinstance(value, list) else value
+        return self._used.mask(value)
 
     def _failed(self, request: httpx2.Request, error: StepError) -> httpx2.Response:
         message = f"no access token: {os.urandom(8).hex()}"
@@ -141,7 +144,7 @@ class SessionTokens:
         request.headers.pop("authorization", None)
         if login is not None and login.token is not None:
             token = login.token["access_token"]
-            self._used.add(token)
+            self._used.learn(token, "token")
             request.headers["authorization"] = f"Bearer {token}"
         return await forward()
 
@@ -170,7 +173,7 @@ class SessionTokens:
             return None
         if changed != self._changed:
             is_old = time.time_ns() - changed > _TICK
-            self._login = usable(self._key, self._execution)
+            self._login = usable(self._key, self._borrower)
             self._changed = changed if is_old else None
         return self._login
 
@@ -289,7 +292,12 @@ class SessionTokens:
             "title": f"Log in to {shown} for {self._key.user.removeprefix('user:')}?",
             "target": target,
             "environment": self._name,
-            "login": {"kind": "mcp", **self._key._asdict(), "scopes": [*login.scopes]},
+            "login": {
+                "kind": "mcp",
+                **self._key._asdict(),
+                "scopes": [*login.scopes],
+                "borrower": self._borrower,
+            },
         }
         return NeedsApproval(found)
 

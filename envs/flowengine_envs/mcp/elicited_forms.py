@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 _MESSAGE, _NAME, _TEXT, _URL = 4_000, 100, 1_000, 2_000
 """Maximum characters of a message, a field's name, another text of a field, and an address."""
 _FIELDS, _OPTIONS = 50, 200
-_SECRET = re.compile(
-    r"pass(word|code|phrase)|passwor|secret|api.?key|token|credential|\bpin\b|\bcvv\b|\bcvc\b"
-    r"|card.?number|private.?key",
-    re.IGNORECASE,
-)
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "string": ("minLength", "maxLength"),
     "integer": ("minimum", "maximum"),
@@ -64,16 +58,17 @@ def requested(params: ElicitRequestParams) -> RequestedInput:
         return RequestedInput(message, None, url, host)
     form = _form(params.requested_schema)
     fields: Mapping[str, Any] = form["properties"]
-    secret = [
-        name
-        for name, field in fields.items()
-        if _SECRET.search(f"{name} {field.get('title', '')}".replace("_", " "))
-    ]
+    texts = [name for name, field in fields.items() if _is_text(field)]
     note = (
-        f"The form asks for a secret ({', '.join(secret)}). Do not enter one: it would be recorded "
-        "in the journal. A server has to request secrets on its web page, by a link."
+        f"Do not enter a password, code or key ({', '.join(texts)}): it would be recorded in the "
+        "journal. A server has to request secrets on its web page, by a link."
     )
-    return RequestedInput(message, form, note=note if secret else "")
+    return RequestedInput(message, form, note=note if texts else "")
+
+
+def _is_text(field: Mapping[str, Any]) -> bool:
+    """Return whether a person could enter a secret into a field, whatever the server names it."""
+    return field["type"] == "string" and "enum" not in field
 
 
 def _address(text: str) -> tuple[str, str]:

@@ -151,6 +151,8 @@ async def refresh(login: Login, secret: str | None, requests: OAuthRequests) -> 
         StepError: The authorization server did not answer, or failed.
     """
     library, before = library_of(login, secret), login.token
+    if not _is_named(library, requests):
+        return False  # it was of another server, which must not receive the secret
     library.context.token_expiry_time = 1.0
     try:
         await requests.challenge()
@@ -205,7 +207,7 @@ async def authorize(
     context, answers = library.context, list[Mapping[str, str]]()
 
     async def visit(url: str) -> None:
-        _check_server(library, login, requests.place)
+        _check_server(library, requests)
         if secret is not None and context.client_info is not None:
             assert context.oauth_metadata is not None  # it is checked above
             published = context.oauth_metadata.model_dump(mode="json")
@@ -232,22 +234,28 @@ async def authorize(
         raise refused(requests.place, "the authorization server issued no token")
 
 
-def _check_server(library: OAuthClientProvider, login: Login, place: str) -> None:
+def _check_server(library: OAuthClientProvider, requests: OAuthRequests) -> None:
     """Check the metadata of an authorization server before a user is sent there.
 
     Raises:
         Refused: It publishes no metadata, not the named issuer, or does not support PKCE.
     """
-    metadata, named = library.context.oauth_metadata, login.settings.get("issuer")
+    metadata, place = library.context.oauth_metadata, requests.place
     if metadata is None:
         why = "it publishes no metadata (RFC 8414)"
     elif "S256" not in (metadata.code_challenge_methods_supported or []):
         why = "it does not support PKCE with S256"
-    elif named and str(metadata.issuer).rstrip("/") != named.rstrip("/"):
-        why = f"it is {brief(metadata.issuer)}, and 'auth.issuer' is {named}"
+    elif not _is_named(library, requests):
+        why = f"it is {brief(metadata.issuer)}, and 'auth.issuer' is {requests.issuer}"
     else:
         return
     raise Refused(f"{place}: the authorization server is not used: {why}", retryable=False)
+
+
+def _is_named(library: OAuthClientProvider, requests: OAuthRequests) -> bool:
+    """Return whether an authorization server is the one that the flow names, if it names one."""
+    metadata, named = library.context.oauth_metadata, requests.issuer.rstrip("/")
+    return not named or (metadata is not None and str(metadata.issuer).rstrip("/") == named)
 
 
 def _checked(answer: Mapping[str, str], page: str, place: str) -> Mapping[str, str]:

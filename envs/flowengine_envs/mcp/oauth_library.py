@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from flowengine.sdk.logins import Login, expires_at
+from flowengine.sdk.logins import Login, check_tokens, expires_at
 from flowengine.sdk.web.urls import read_url
 from flowengine_envs.mcp.oauth_requests import is_protected
 from flowengine_envs.mcp.server_config import MACHINE
@@ -34,7 +34,14 @@ class _LoginStorage:
         return OAuthToken.model_validate(self.login.token) if self.login.token else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.login.token = tokens.model_dump(mode="json", exclude_none=True)
+        from mcp.client.auth import OAuthFlowError
+
+        token = tokens.model_dump(mode="json", exclude_none=True)
+        try:
+            check_tokens(token)
+        except ValueError as error:
+            raise OAuthFlowError(str(error)) from None
+        self.login.token = token
         self.login.expires = expires_at(self.login.token)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:

@@ -70,6 +70,7 @@ class OAuthRequests:
 
     def __init__(self, server: str, issuer: str, place: str) -> None:
         self.place = place
+        self.issuer = issuer
         self._server = protected_url(server, f"{place}: the address of a server with 'auth'")
         named: tuple[Destination, ...] = ()
         if issuer:

@@ -32,19 +32,8 @@ class OAuth(Config):
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """`client_credentials`: the client acts for itself, without a user."""
     issuer: Https | None = None
-    """The authorization server. No other one is used. Default: the one that the server names."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> OAuth:
-        if self.grant == MACHINE and None in (
-            self.client_id,
-            self.client_secret,
-            self.issuer,
-        ):
-            raise ValueError("'client_credentials' needs 'client_id', 'client_secret' and 'issuer'")
-        if self.client_secret is not None and self.client_id is None:
-            raise ValueError("'client_secret' needs 'client_id'")
-        return self
+    """The authorization server. No other one is used. Default: the one that the server names, which
+    receives no `client_secret`."""
 
 
 Auth = Literal["oauth"] | OAuth
@@ -85,12 +74,17 @@ class Server(Config):
 
     @model_validator(mode="after")
     def _one_token(self) -> Server:
-        if self.auth is None:
+        auth = auth_of(self)
+        if auth is None:
             return self
         if self.url is None:
             raise ValueError("'auth' needs a 'url'")
         if "authorization" in map(str.lower, self.headers):
             raise ValueError("'auth' and a header 'Authorization' exclude each other")
+        if auth.grant == MACHINE and auth.client_secret is None:
+            raise ValueError("'client_credentials' needs 'client_id', 'client_secret' and 'issuer'")
+        if auth.client_secret is not None and None in (auth.client_id, auth.issuer):
+            raise ValueError("'client_secret' needs 'client_id' and 'issuer'")
         return self
 
 

@@ -8,6 +8,7 @@ from argparse import Namespace
 from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.errors import NotFound
+from flowengine.kernel.notation.addresses import execution_of
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
 
@@ -47,7 +48,7 @@ def logins_list_command(arguments: Namespace) -> int:
     """
     from flowengine.sdk.logins import all_logins
 
-    kept = [login for login in all_logins() if login.token is not None]
+    kept = [login for login in all_logins(err) if login.token is not None]
     views = [
         {
             "server": login.url,
@@ -56,7 +57,7 @@ def logins_list_command(arguments: Namespace) -> int:
             "scopes": login.requested,
             "since": format_time(int(login.created * 1000)),
             "renewed": "refresh_token" in (login.token or {}),
-            "lent": login.lent,
+            "lent": [*map(execution_of, login.lent)],
         }
         for login in kept
     ]
@@ -96,7 +97,7 @@ def logins_remove_command(arguments: Namespace) -> int:
     user = arguments.user and f"user:{arguments.user.removeprefix('user:')}"
     keys = [
         login.key
-        for login in all_logins()
+        for login in all_logins(err)
         if login.url == arguments.url and user in (None, login.user)
     ]
     removed = [key for key in keys if forget_tokens(key)]

@@ -95,7 +95,7 @@ class AttemptContext:
         """The same key for all attempts."""
         if self.run.key is not None:
             return self.run.key
-        return idempotency_key(self.execution.id, self.run.address)
+        return idempotency_key(self.execution.identity, self.run.address)
 
     @property
     def traceparent(self) -> str | None:

@@ -25,6 +25,7 @@ from flowengine.engines.environments.requests import (
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk import (
     Command,
     CommandEnvironment,
@@ -245,7 +246,7 @@ class EngineEnvironments:
             now = {name: use for name, use in uses.items() if name not in later}
             run = run._replace(environments=now)
         if context.id in self._ending:
-            await self._let_end(context.id, run)
+            await self._let_end(context, run)
         try:
             handles = await self._ensure(context, run, secrets)
         except (EnvironmentFailure, SecretMissing) as error:
@@ -297,11 +298,11 @@ class EngineEnvironments:
             if handle.scope == STEP:
                 await self.manager.async_release_scope(STEP, handle.owner_id)
 
-    async def end_region(self, execution: str, region: int) -> None:
+    async def end_region(self, context: ExecutionContext, region: int) -> None:
         """Release the environments of a region that has ended, before any replacement is opened."""
         import asyncio
 
-        owner = (REGION, region_owner(execution, region))
+        execution, owner = context.id, (REGION, region_owner(context.owner, region))
         if owner not in self._owners.get(execution, ()):
             return
         ended = asyncio.get_running_loop().create_future()
@@ -334,7 +335,7 @@ class EngineEnvironments:
         # Workspaces of an earlier process may remain even if this one has not used them.
         scopes = {*flow.get("environments", ())}
         scopes |= {given["scope"] for given in context.environments.values()}
-        for scope, owner in ((REGION, region_owner(context.id, 0)), (EXECUTION, context.id)):
+        for scope, owner in ((REGION, region_owner(context.owner, 0)), (EXECUTION, context.owner)):
             if scope in scopes and (scope, owner) not in owners:
                 await self.manager.async_release_scope(scope, owner)
         self._owners.pop(context.id, None)
@@ -402,7 +403,7 @@ class EngineEnvironments:
         if use in self._failed_ahead.get(context.id, ()):
             return
         if use["scope"] != SESSION:
-            self._owners.setdefault(context.id, {})[EXECUTION, context.id] = None
+            self._owners.setdefault(context.id, {})[EXECUTION, context.owner] = None
         try:
             opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
         except EnvironmentFailure as error:
@@ -422,16 +423,16 @@ class EngineEnvironments:
             self._failed_ahead.setdefault(execution, []).append(use)
         self._on_opened_ahead(execution, name, error)
 
-    async def _let_end(self, execution: str, run: Run) -> None:
+    async def _let_end(self, context: ExecutionContext, run: Run) -> None:
         """Wait for closing regions with environments that this attempt opens for another region."""
         import asyncio
 
         uses = run.environments.values()
         names = {name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
         for region in run.regions:
-            kept = self._kept.get((REGION, region_owner(execution, region)), {})
+            kept = self._kept.get((REGION, region_owner(context.owner, region)), {})
             names -= {handle.resource_key for handle in kept.values()}
-        ending = [ended for ended, had in self._ending[execution].items() if had & names]
+        ending = [ended for ended, had in self._ending[context.id].items() if had & names]
         if ending:
             await asyncio.wait(ending)
 
@@ -479,7 +480,7 @@ class EngineEnvironments:
     def _is_wanted(self, scope: str, owner: str) -> bool:
         if scope not in {EXECUTION, REGION}:
             return False
-        return bool(self._wanted(owner.partition("/")[0]))
+        return bool(self._wanted(execution_of(owner)))
 
 
 def _tell_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:

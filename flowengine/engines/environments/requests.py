@@ -17,6 +17,7 @@ from flowengine.execution_environment.registry.workspaces import LeftWorkspace, 
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk.processes import make_scratch, remove_scratch, this_process
 
 if TYPE_CHECKING:
@@ -170,11 +171,11 @@ class EnvironmentRequests:
         scope = spec["scope"] = SCOPES[given["scope"]]
         spec["resource_key"] = name_with_args(spec)
         if scope == STEP:
-            spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
+            spec["owner_id"] = f"{context.owner}/{run.unit}.{run.attempt}"
         elif scope == EXECUTION:
-            spec["owner_id"] = context.id
+            spec["owner_id"] = context.owner
         elif scope == REGION:
-            spec["owner_id"] = self._region_of(context.id, run, spec)
+            spec["owner_id"] = self._region_of(context.owner, run, spec)
         else:
             spec.setdefault("owner_id", "")
         return spec
@@ -190,13 +191,13 @@ class EnvironmentRequests:
         environment: str = wish if isinstance(wish, str) else self._manager().declare(wish)["id"]
         return environment
 
-    def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:
+    def _region_of(self, owner: str, run: Run, spec: Mapping[str, Any]) -> str:
         """Return the innermost region that has the environment, or else the innermost region."""
         regions = run.regions or (0,)
         for region in regions:
-            if self._has(owner := region_owner(execution, region), spec["resource_key"]):
-                return owner
-        return region_owner(execution, regions[0])
+            if self._has(found := region_owner(owner, region), spec["resource_key"]):
+                return found
+        return region_owner(owner, regions[0])
 
     def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
         """Pass an answer to the manager. It may narrow the policy, or apply to a session.
@@ -211,9 +212,9 @@ class EnvironmentRequests:
             manager.answer(manager.declare(spec)["id"], answer)
 
 
-def region_owner(execution: str, region: int) -> str:
-    """Return the id of a region as an owner."""
-    return f"{execution}/{region}"
+def region_owner(owner: str, region: int) -> str:
+    """Return the id of a region of an execution, given as an owner, as an owner."""
+    return f"{owner}/{region}"
 
 
 # Files of environments in a directory of this host, as archives for executions that move.
@@ -305,11 +306,9 @@ def check(id: str, workspaces: Iterable[MovedWorkspace]) -> None:
         StoreError: One is not of this execution, or too large.
     """
     for workspace in workspaces:
-        is_own = (
-            workspace.owner_id == id
-            if workspace.scope == EXECUTION
-            else workspace.owner_id.startswith(f"{id}/")
-        )
+        has_region = workspace.scope != EXECUTION
+        is_own = execution_of(workspace.owner_id) == id
+        is_own = is_own and has_region == ("/" in workspace.owner_id)
         is_known = workspace.scope in (EXECUTION, REGION) and _SPEC.fullmatch(workspace.spec)
         if not is_own or not is_known or not 0 <= workspace.size <= MOST_ARCHIVED:
             raise StoreError(f"the files of an environment of execution {id} are described wrongly")

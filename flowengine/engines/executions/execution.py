@@ -48,6 +48,7 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
+from flowengine.kernel.notation.addresses import identity_of
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -331,8 +332,10 @@ class Execution:
             self.state = moment.state
 
     def _enter_workdir(self) -> None:
-        """Restore the working directory and the objects with which the execution was started."""
+        """Restore the identity, the working directory and the objects of the execution's start."""
         data = self.state["execution"]
+        if data:
+            self.context = self.context._replace(identity=identity_of(data))
         if data.get("workdir") is not None:
             self.context = self.context._replace(workdir=data["workdir"])
         if self.context.trace is not None and data:

@@ -75,6 +75,8 @@ def entry_view(
             view["sent"] = format_time(value)  # type: ignore[arg-type]
         elif key == "opened":
             view["opened"] = [_opening_view(item) for item in value]  # type: ignore[attr-defined]
+        elif key == "execution":
+            view[key] = {name: part for name, part in value.items() if name != "identity"}  # type: ignore[attr-defined]
         elif key not in view:
             view[key] = value
     return view

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
+from flowengine.kernel.notation.addresses import execution_of, shown_owner
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ def open_environments(
 
 def with_execution(environment: dict[str, Any]) -> dict[str, Any]:
     """Return an environment with the execution that owns it. None: it belongs to none."""
-    of_execution = environment["scope"] in _OF_EXECUTIONS
-    owner = str(environment["owner_id"]).partition("/")[0] if of_execution else None
-    return {**environment, "execution": owner or None}
+    owner = str(environment["owner_id"])
+    if environment["scope"] not in _OF_EXECUTIONS:
+        return {**environment, "execution": None}
+    return {**environment, "owner_id": shown_owner(owner), "execution": execution_of(owner) or None}
 
 
 def screen_info(id: str, seen: ScreenAnswer) -> ScreenInfo:

@@ -104,7 +104,7 @@ def decide(
     if "found" in wait.record and counting(dict(wait.record), choice) == "approve":
         from flowengine.engines.people.logins import check_logged_in
 
-        check_logged_in(id, wait.record, wait.execution)
+        check_logged_in(id, wait.record)
     images = given.get("images") or ()
     contents = checked_images(wait.record, choice, images) if images else []
     if (grant := given.get("grant")) is not None:

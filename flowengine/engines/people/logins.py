@@ -27,30 +27,28 @@ def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return login if isinstance(login, dict) else None
 
 
-def is_logged_in(login: Mapping[str, Any], execution: str) -> bool:
+def is_logged_in(login: Mapping[str, Any]) -> bool:
     """Return whether an execution has the login that it waits for.
 
     Args:
         login: The login, from `login_of`.
-        execution: Full id of the execution.
     """
-    known = usable(LoginKey.of(login), execution)
+    known = usable(LoginKey.of(login), login["borrower"])
     return known is not None and known.covers(login.get("scopes", ()))
 
 
-def check_logged_in(id: str, wait: Mapping[str, Any], execution: str) -> None:
+def check_logged_in(id: str, wait: Mapping[str, Any]) -> None:
     """Check that the login that a wait is about has taken place, before it is approved.
 
     Args:
         id: Full id of the wait.
         wait: Its record.
-        execution: Full id of its execution.
 
     Raises:
         Conflict: The login has not taken place.
     """
     login = login_of(wait)
-    if login is not None and not is_logged_in(login, execution):
+    if login is not None and not is_logged_in(login):
         raise Conflict(
             f"{id} cannot be approved before the login to {LoginKey.of(login).url}",
             hint=Hint(
@@ -59,12 +57,11 @@ def check_logged_in(id: str, wait: Mapping[str, Any], execution: str) -> None:
         )
 
 
-async def log_in(login: Mapping[str, Any], execution: str, user: str, page: LoginPage) -> None:
+async def log_in(login: Mapping[str, Any], user: str, page: LoginPage) -> None:
     """Let a user log in for an execution that waits for it.
 
     Args:
-        login: The login, from `login_of`.
-        execution: Full id of the execution. Another user's login is lent to it.
+        login: The login, from `login_of`. That of another user is lent to its execution.
         user: The user who logs in, `user:NAME`.
         page: Where the user logs in.
 
@@ -84,7 +81,7 @@ async def log_in(login: Mapping[str, Any], execution: str, user: str, page: Logi
     secret = None if source is None else resolve(source["name"], source)
     started = replace(prepared, user=user, registration=own.registration, lent=[])
     done = await registry.provider(str(login["kind"])).log_in(started, secret, page)
-    _keep(done, [execution] if user != key.user else [])
+    _keep(done, [login["borrower"]] if user != key.user and login["borrower"] else [])
 
 
 async def log_in_ahead(key: LoginKey, scopes: Sequence[str], page: LoginPage) -> None:

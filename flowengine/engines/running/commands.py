@@ -74,7 +74,7 @@ class HostCarrier(Carrier):
             begun = begin_detached(self.host, execution, run)
             self.post(execution, begun)
             if run.child is not None and begun["type"] == "succeeded":
-                execution.commands.append(DriveChild(separate_id(execution.id, run.address)))
+                execution.commands.append(DriveChild(separate_id(context.identity, run.address)))
         elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
             self.left.append((execution, run))
         elif is_open and not execution.queue and runner.ahead(run.step) is not None:

@@ -209,7 +209,9 @@ def execution_data(
     labels: Mapping[str, str],
     user: str,
 ) -> dict[str, Any]:
-    """Return the variable `execution` of expressions, and the hidden working directory.
+    """Return the variable `execution` of expressions, and what they cannot name.
+
+    These are the working directory, and the random identity on which rights and keys depend.
 
     Args:
         host: Provides ids and the working directory.
@@ -245,6 +247,7 @@ def execution_data(
         "parent": None,
         "labels": dict(labels),
         "workdir": host.workdir,
+        "identity": host.ids.message(),
     }
 
 

@@ -81,7 +81,6 @@ def begin_separate(
     """
     now = host.clock.now()
     separate = _separate(host, linked, number)
-    id = id_of_cause(host.store, id, separate.compiled["id"], parent["started_by"])
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}

@@ -286,7 +286,7 @@ class Attempts:
 
     async def _event(self, given: bytes, attempt: AttemptAtWork) -> dict[str, Any]:
         """Return the event of an attempt."""
-        hash, workdir, data, *resets = unpack(given)
+        hash, workdir, identity, data, *resets = unpack(given)
         run = run_of(data)
         with _before_any_effect():
             flow = await self._flow(hash)
@@ -296,7 +296,7 @@ class Attempts:
             if event is None and resets:
                 event = await self._before_reset(flow, run, *resets)
         if event is None:
-            event = await self._placed(flow, workdir, run, attempt)
+            event = await self._placed(flow, self._context(flow, workdir, identity), run, attempt)
         warnings = [*event.get("warnings", ()), *self._warnings()]
         if warnings:
             event = {**event, "warnings": warnings}
@@ -321,13 +321,13 @@ class Attempts:
         return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
 
     async def _placed(
-        self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork
+        self, flow: LinkedFlow, context: ExecutionContext, run: Run, attempt: AttemptAtWork
     ) -> dict[str, Any]:
         """Return the outcome of an attempt, which has a place here if it has needs."""
         if "needs" not in flow.compiled["steps"][run.step]:
-            return await self._outcome(flow, workdir, run, attempt)
+            return await self._outcome(flow, context, run, attempt)
         async with self._offering.taken(activity.info().workflow_id or "", run.unit):
-            return await self._outcome(flow, workdir, run, attempt)
+            return await self._outcome(flow, context, run, attempt)
 
     async def _before_reset(
         self, flow: LinkedFlow, run: Run, resets: list[str]
@@ -350,9 +350,9 @@ class Attempts:
         return {"type": "cut", "warnings": [{**warning, "message": message}]}
 
     async def _outcome(
-        self, flow: LinkedFlow, workdir: str, run: Run, attempt: AttemptAtWork
+        self, flow: LinkedFlow, context: ExecutionContext, run: Run, attempt: AttemptAtWork
     ) -> dict[str, Any]:
-        context, printed = self._context(flow, workdir), attempt.printed
+        printed = attempt.printed
         step = flow.compiled["steps"][run.step]
         assert printed is not None
         PRINTING.set(printed)
@@ -494,12 +494,15 @@ class Attempts:
         return self._place.queue
 
     @activity.defn(name=RELEASE)
-    async def release(self, hash: str, workdir: str, what: str, region: int) -> list[Any]:
+    async def release(
+        self, hash: str, workdir: str, identity: str, what: str, region: int
+    ) -> list[Any]:
         """Release environments of an execution.
 
         Args:
             hash: Hash of its flow.
             workdir: Its working directory.
+            identity: Its identity.
             what: The cause: `region`, `wait`, `end`, or `move` if it has left the store.
             region: The region that has ended.
 
@@ -509,9 +512,9 @@ class Attempts:
         beating = asyncio.create_task(_beat(self._pulse))
         try:
             flow, environments = await self._flow(hash), self._host.environments
-            context = self._context(flow, workdir)
+            context = self._context(flow, workdir, identity)
             if what == "region":
-                await environments.end_region(context.id, region)
+                await environments.end_region(context, region)
             elif what == "wait":
                 await environments.suspend(context)
             else:
@@ -588,7 +591,7 @@ class Attempts:
             raise StoreError("this worker cannot write to its state directory", hint=_HINT)
         return self._place.folder
 
-    def _context(self, flow: LinkedFlow, workdir: str) -> ExecutionContext:
+    def _context(self, flow: LinkedFlow, workdir: str, identity: str) -> ExecutionContext:
         id = activity.info().workflow_id or ""
         return ExecutionContext(
             id,
@@ -598,6 +601,7 @@ class Attempts:
             KeptFiles(self._store, id),
             lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
             strict=self._strict,
+            identity=identity,
         )
 
     def _keep_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:

@@ -224,7 +224,8 @@ class Inputs:
         linked = self._execution.linked
         secrets = "secrets" in linked.compiled or "flows" in linked.compiled
         data = run_as_data(run, secrets=secrets)
-        return pack([linked.hash, self._execution.context.workdir, data, *self._resets])
+        context = self._execution.context
+        return pack([linked.hash, context.workdir, context.identity, data, *self._resets])
 
     def size(self, run: Run) -> int:
         """Return the length of the input of an attempt."""

@@ -246,7 +246,7 @@ class Placing:
 
     def end_region(self, region: int) -> None:
         """Release the environments of a region that has ended."""
-        owner = region_owner(self._execution.id, region)
+        owner = region_owner(self._execution.context.owner, region)
         ended = [owned for owned in self._open if owned[:2] == (REGION, owner)]
         if any(self._open.pop(owned) == self._queue for owned in ended):
             self._release("region", region, {name for _, _, name in ended})
@@ -276,12 +276,12 @@ class Placing:
             self._releases[task] = names
 
     async def _released(self, queue: str, what: str, region: int) -> None:
-        execution = self._execution
+        linked, context = self._execution.linked, self._execution.context
         events: list[Any] = []
         try:
             events = await workflow.execute_activity(
                 RELEASE,
-                args=[execution.linked.hash, execution.context.workdir, what, region],
+                args=[linked.hash, context.workdir, context.identity, what, region],
                 task_queue=queue,
                 retry_policy=_ONCE,
                 schedule_to_start_timeout=self.patience,
@@ -315,12 +315,12 @@ class Placing:
 
     def _owner(self, run: Run, use: Mapping[str, Any], name: str) -> str:
         """Return the owner of an environment. For a region, see `EnvironmentRequests`."""
-        execution = self._execution.id
+        own = self._execution.context.owner
         if use["scope"] == EXECUTION:
-            return execution
+            return own
         if use["scope"] != REGION:
             return str(use["spec"].get("owner_id", ""))
-        owners = [region_owner(execution, region) for region in run.regions or (0,)]
+        owners = [region_owner(own, region) for region in run.regions or (0,)]
         return next((owner for owner in owners if (REGION, owner, name) in self._open), owners[0])
 
 

@@ -43,6 +43,7 @@ from flowengine.execution_environment.resources.opening import (
     open_resource,
     window_of,
 )
+from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import (
     EnvironmentClosed,
     EnvironmentStartFailed,
@@ -63,7 +64,7 @@ def question_of(spec: EnvironmentSpec) -> Question:
         f"ask_{spec.id}",
         spec.kind,
         spec.scope,
-        spec.owner_id,
+        shown_owner(spec.owner_id),
         spec.key,
         ",".join(spec.providers),
         dict(spec.policy),

@@ -32,6 +32,7 @@ from flowengine.execution_environment.registry.entries import (
     remove_drafts,
     signed,
 )
+from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk.confined_files import take_lock
 from flowengine.sdk.environments import ProcessIdentity, Scope
 from flowengine.sdk.processes import is_dead, make_scratch, remove_scratch
@@ -42,6 +43,8 @@ Wanted = Callable[[str, str], bool]
 """Returns whether an owner can continue later: scope, owner id."""
 
 _HOME = ".home"
+_KEPT: tuple[Scope, ...] = ("execution", "region")
+"""Scopes of environments that move with their execution."""
 _PATIENCE = 2.0
 """Maximum seconds to wait for a lock."""
 
@@ -172,10 +175,10 @@ class Workspaces:
         workspaces: list[LeftWorkspace] = []
         if _is_foreign(self._folder):
             return workspaces
-        for above in (self._of("execution", execution), *_folders(self._folder / "region")):
+        for above in (above for scope in _KEPT for above in _folders(self._folder / scope)):
             whose = self._read(above / "owner.json")
             owner_id = str(whose.get("owner_id"))
-            if owner_id.partition("/")[0] != execution:
+            if execution_of(owner_id) != execution:
                 continue
             for path in _claimed(above):
                 claim = self._read(_claim_of(path))

@@ -18,6 +18,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.errors import Fault, SpecInvalid
 from flowengine.execution_environment.specs import providers
 from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
 from flowengine.sdk.errors import EnvironmentStartFailed
 from flowengine.sdk.models import REFERENCE, Config, Duration, Reference, ResourceLimits
@@ -164,7 +165,8 @@ class EnvironmentSpec(Config):
         return approval if isinstance(approval, OpeningApproval) else OpeningApproval()
 
     def __str__(self) -> str:
-        return f"environment '{self.key}' ({self.kind}, {f'{self.scope} {self.owner_id}'.rstrip()})"
+        whose = f"{self.scope} {shown_owner(self.owner_id)}".rstrip()
+        return f"environment '{self.key}' ({self.kind}, {whose})"
 
     def data(self) -> dict[str, Any]:
         """Return the spec as plain data, with its id, and with secrets as references."""

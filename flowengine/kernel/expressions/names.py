@@ -118,10 +118,10 @@ class Names:
         if unit is None:
             raise KeyError("idempotency_key")
         key = unit.get("key")
-        from flowengine.kernel.notation.addresses import idempotency_key
+        from flowengine.kernel.notation.addresses import idempotency_key, identity_of
 
         return (
-            idempotency_key(view.state["execution"]["id"], view.address(unit))
+            idempotency_key(identity_of(view.state["execution"]), view.address(unit))
             if key is None
             else key
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Parsing of activation addresses such as `each[a/b@c]/read@2#3` (docs/language.md: Steps).
 #
@@ -65,6 +67,27 @@ OF_END = "_end."
 """Follows in the ids of those that do so at the end of an execution."""
 
 
+def identity_of(execution: Mapping[str, Any]) -> str:
+    """Return the identity of an execution, on which its rights and keys depend.
+
+    Its id is a name: the caller may choose it, and a later execution may have the same one.
+
+    Args:
+        execution: The variable `execution`.
+    """
+    return str(execution.get("identity", execution["id"]))
+
+
+def execution_of(owner: str) -> str:
+    """Return the id of the execution that owns environments, as `ID@IDENTITY` or a part of it."""
+    return re.split("[@/]", owner, maxsplit=1)[0]
+
+
+def shown_owner(owner: str) -> str:
+    """Return an owner of environments as messages show it, without the identity of an execution."""
+    return re.sub("@[0-9a-f]{32}(?=/|$)", "", owner)
+
+
 def wait_id(execution: str, number: int) -> str:
     """Return the public id of a wait.
 
@@ -90,11 +113,11 @@ def separate_id(*cause: str | int) -> str:
     return sha256(text.encode()).hexdigest()[:_SEPARATE_ID_LENGTH]
 
 
-def idempotency_key(execution: str, address: str) -> str:
+def idempotency_key(identity: str, address: str) -> str:
     """Return the default idempotency key of an activation's calls.
 
     Args:
-        execution: Full id of the execution.
+        identity: Of the execution: see `identity_of`.
         address: Address of the activation.
 
     Returns:
@@ -103,5 +126,5 @@ def idempotency_key(execution: str, address: str) -> str:
     import json
     from hashlib import sha256
 
-    text = json.dumps([execution, address], ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps([identity, address], ensure_ascii=False, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()

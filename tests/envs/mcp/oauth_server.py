@@ -46,6 +46,7 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
             "step_up": "",  # the scope without which tokens are refused
             "denies": "",  # the scope that no token has, in the opinion of the server
             "newest": False,  # whether requests of the older generation are refused
+            "token": None,  # the access token of logins, if another one
         }
         self.counts = dict.fromkeys(("registered", "codes", "refreshed", "machine", "calls"), 0)
         self.issued: list[str] = []
@@ -147,7 +148,7 @@ class Users(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, Ac
         )
         access = self._token(given.client_id, given.scopes, given.subject)
         return OAuthToken(
-            access_token=access,
+            access_token=access if self.rules["token"] is None else self.rules["token"],
             expires_in=self.rules["lives"],
             refresh_token=refresh,
             scope=" ".join(given.scopes),

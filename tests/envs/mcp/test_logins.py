@@ -17,10 +17,19 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from flowengine import Engine, ExecutionResult
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, StoreError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import NeedsApproval, StepError
-from flowengine.sdk.logins import LoginKey, all_logins, forget_tokens, logins_folder, read_login
+from flowengine.sdk.logins import (
+    Login,
+    LoginKey,
+    all_logins,
+    forget_tokens,
+    locked,
+    logins_folder,
+    read_login,
+    write_login,
+)
 from tests.envs.mcp.notes import FLOW, Browser, NotesServer, notes_server
 
 ANA, BEN = "user:ana", "user:ben"
@@ -35,7 +44,9 @@ def started() -> Iterator[NotesServer]:
 @pytest.fixture
 def server(started: NotesServer) -> Iterator[NotesServer]:
     yield started
-    started.rule(lives=3600, refuses=False, step_up="", denies="", newest=False, declines=False)
+    started.rule(
+        lives=3600, refuses=False, step_up="", denies="", newest=False, declines=False, token=None
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +59,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(server: NotesServer, auth: str = "oauth", more: str = "") -> str:
-    Path("notes.yaml").write_text(FLOW.replace("URL", server.url).replace("AUTH", auth) + more)
+    flow = FLOW.replace("AUTH", auth).replace("URL", server.url)
+    Path("notes.yaml").write_text(flow + more)
     return "notes.yaml"
 
 
-def run(server: NotesServer, user: str = ANA, auth: str = "oauth") -> ExecutionResult:
-    with Engine("store", user=user) as engine:
-        return engine.run(write(server, auth))
+def run(
+    server: NotesServer, user: str = ANA, auth: str = "oauth", store: str = "store", **more: Any
+) -> ExecutionResult:
+    with Engine(store, user=user) as engine:
+        return engine.run(write(server, auth), **more)
 
 
 def who_of(result: ExecutionResult) -> str:
@@ -117,11 +131,16 @@ def test_each_user_has_a_login(server: NotesServer) -> None:
 
 
 def test_a_login_by_another_user_is_lent_to_one_execution(server: NotesServer) -> None:
-    done = log_in(run(server, ANA), BEN)
+    done = log_in(run(server, ANA, id="x1"), BEN)
 
     assert done.status == "succeeded"
     assert run(server, BEN).outputs == done.outputs
     assert run(server, ANA).status == "waiting"
+    # Another execution may have the same id.
+    assert run(server, ANA, store="other", id="x1").status == "waiting"
+    with Engine("store") as engine:
+        assert engine.executions.prune().executions == 2
+    assert run(server, ANA, id="x1").status == "waiting"
 
 
 def test_expired_tokens_are_refreshed_without_a_user(server: NotesServer) -> None:
@@ -253,8 +272,13 @@ def test_a_registered_client_uses_its_secret(
     server: NotesServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-client")
-    auth = '{client_id: known, client_secret: "${{ secrets.NOTES }}"}'
-    path = write(server, auth, "secrets: {NOTES: {env: NOTES_SECRET}}\n")
+    secret = 'client_id: known, client_secret: "${{ secrets.NOTES }}"'
+    path = write(server, f"{{{secret}}}", "secrets: {NOTES: {env: NOTES_SECRET}}\n")
+    with Engine("store", user=ANA) as engine:
+        refused = engine.run(path).error
+    assert "'client_secret' needs 'client_id' and 'issuer'" in str(refused)
+    auth = f'{{{secret}, issuer: "{server.url}/"}}'
+    write(server, auth, "secrets: {NOTES: {env: NOTES_SECRET}}\n")
     registered, refreshed = (server.counts()[name] for name in ("registered", "refreshed"))
 
     with Engine("store", user=ANA) as engine:
@@ -427,6 +451,58 @@ def test_a_server_cannot_make_the_host_request_internal_addresses() -> None:
 
     assert result.error is not None
     assert "https://169.254.169.254/metadata is not requested" in result.error["message"]
+
+
+def test_a_secret_is_not_sent_to_the_server_of_an_earlier_login(
+    server: NotesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither to refresh its token."""
+    monkeypatch.setenv("NOTES_SECRET", "SECRET-of-the-client")
+    auth = '{client_id: known, client_secret: "${{ secrets.NOTES }}", issuer: "URL/"}'
+    path = write(server, auth, "secrets: {NOTES: {env: NOTES_SECRET}}\n")
+    with Engine("store", user=ANA) as engine:
+        log_in(engine.run(path))
+        before = server.counts()["refreshed"]
+        key = LoginKey(ANA, f"{server.url}/mcp", "known")
+        with locked(key) as login:
+            assert login.metadata is not None
+            login.metadata["issuer"] = "https://elsewhere.example/"
+            write_login(login)
+        server.rule(expire=True)
+        assert engine.run(path).status == "waiting"
+    assert server.counts()["refreshed"] == before
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "", "é"])
+def test_a_token_that_cannot_be_sent_is_refused_when_it_arrives(
+    server: NotesServer, folder: Path, token: str
+) -> None:
+    server.rule(token=f"SECRET-{token}" if token else "")
+    waiting = run(server)
+
+    with pytest.raises(StepError, match="the access_token is not a token"):
+        log_in(waiting)
+
+    assert read_login(LoginKey(ANA, f"{server.url}/mcp")).token is None
+    for path in folder.rglob("*"):
+        assert not path.is_file() or b"SECRET" not in path.read_bytes()
+
+
+def test_a_large_login_is_not_kept_and_a_bad_file_is_that_of_one_user(
+    server: NotesServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    who = who_of(log_in(run(server)))
+    large = Login(BEN, f"{server.url}/mcp", metadata={"more": "x" * 1024 * 1024})
+    with locked(large.key), pytest.raises(StoreError, match="more than 1 MiB"):
+        write_login(large)
+    Path(large.key.path).write_text("{" + "x" * 2 * 1024 * 1024)
+
+    assert run(server).outputs == {"who": who}
+    assert run(server, "user:carla").status == "waiting"
+    assert "is not a login" in caplog.text
+    assert "is not a login" in str(run(server, BEN).error)
+    caplog.clear()
+    assert {login.user for login in all_logins()} == {ANA, "user:carla"}
 
 
 def test_a_server_without_tls_gets_no_token() -> None:
