@@ -61,7 +61,7 @@ _LIBRARIES = {
 """Format → the modules that its converter imports when it is called."""
 Converter = Callable[[bytes, str], str | None]
 """Takes the bytes of a file and its name, and returns Markdown, or None for other formats."""
-_DECLARED = {"html", "csv", "text"}
+_DECLARED = {"html", "csv", "feed", "text"}
 """Formats whose converters take the declared encoding."""
 
 

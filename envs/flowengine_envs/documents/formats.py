@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from flowengine.sdk.received import declared_in
+from flowengine.sdk.received import charset_of, declared_in
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.text import decode
 
@@ -315,8 +315,7 @@ def _text_format(data: bytes) -> str:
 
 def encoding_of(data: bytes, media_type: str = "") -> str:
     """Return the declared encoding of a text."""
-    _, _, rest = media_type.partition("charset=")
-    return rest.split(";")[0].strip(" \"'") or declared_in(data)
+    return charset_of(media_type) or declared_in(data)
 
 
 def _unsupported(what: str) -> UnsupportedFormat:
