@@ -290,7 +290,7 @@ def _reads_as_text(data: bytes) -> bool:
         text, _ = decode(sample)
     except Damaged:
         return False
-    controls = sum(1 for sign in text if sign < " " and sign not in "\t\n\r\f\x1b")
+    controls = sum(1 for sign in text if sign < " " and sign not in "\t\n\v\f\r\x1b")
     return controls <= len(text) // 50
 
 

@@ -369,4 +369,4 @@ def _line(row: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     escaped = text.replace("|", "\\|") if "|" in text else text
-    return re.sub(r"\s*\n\s*", "<br>", escaped) if "\n" in escaped else escaped
+    return "<br>".join(filter(None, map(str.strip, escaped.splitlines())))

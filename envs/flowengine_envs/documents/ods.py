@@ -15,10 +15,11 @@ from flowengine_envs.documents.archives import open_archive, parse_xml, read_ent
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, PasswordRequired
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, target
-from flowengine_envs.documents.sheets import mark_columns, mark_row, text_of
+from flowengine_envs.documents.sheets import CHARTS, mark_columns, mark_row, text_of
 
 _NAMES = "urn:oasis:names:tc:opendocument:xmlns"
 _TABLE, _TEXT = f"{{{_NAMES}:table:1.0}}", f"{{{_NAMES}:text:1.0}}"
+_DRAW = f"{{{_NAMES}:drawing:1.0}}"
 _OFFICE, _STYLE = f"{{{_NAMES}:office:1.0}}", f"{{{_NAMES}:style:1.0}}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _CELLS = (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell")
@@ -66,6 +67,8 @@ class _Sheets:
     def __init__(self, out: Writer, remarks: Remarks) -> None:
         self._out = out
         self._remarks = remarks
+        self._boxes: list[str] = []
+        """The texts of shapes on the current sheet."""
         self._notes: list[tuple[str, str, str]] = []
         """Author, text and cell of the comments on the current sheet."""
         self._hidden_columns: list[range] = []
@@ -87,9 +90,12 @@ class _Sheets:
             self._out.part("sheet", number, name, " (hidden)" if is_hidden else "")
             self._out.heading(2, name)
             self._notes, self._hidden_columns, self._column, self._row = [], [], 0, 0
+            self._boxes = []
             rows = self._rows(events, sheet)
             mark_columns(rows, self._hidden_columns, self._out.note)
             self._out.table(rows)
+            for text in self._boxes:
+                self._out.paragraph(text)
             for author, text, cell in self._notes:
                 self._remarks.write(author, text, cell)
         self._remarks.finish()
@@ -100,6 +106,7 @@ class _Sheets:
         left = self._out.cells_left
         for event, element in events:
             if event == "end" and element is sheet:
+                self._read_shapes(sheet)
                 sheet.clear()
                 break
             if event == "start" or next(element.iterancestors(_EVENTS[0]), None) is not sheet:
@@ -120,8 +127,16 @@ class _Sheets:
                 if left < 0:
                     break
             self._row += times
+            self._read_shapes(element)
             element.clear()
         return rows
+
+    def _read_shapes(self, around: Any) -> None:
+        for shape in around.iter(f"{_DRAW}*"):
+            if shape.tag == f"{_DRAW}object":
+                self._out.note(CHARTS)
+            elif texts := [*map(_text_of_paragraph, shape.iterchildren(f"{_TEXT}p"))]:
+                self._boxes.append("\n".join(texts))
 
     def _texts(self, row: Any) -> list[str]:
         """Return the texts of a row up to its last cell with a text."""

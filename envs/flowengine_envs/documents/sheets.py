@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from flowengine_envs.documents.archives import parse_xml, read_entry, relationships
 from flowengine_envs.documents.markdown import TextSpan, inline, target
 
 # Values of cells as text, with the units that their number formats show.
@@ -295,8 +297,28 @@ def linked(text: str, address: str) -> str:
     return inline([TextSpan(text, link=where)], "\n") if where else text
 
 
+def text_boxes(archive: zipfile.ZipFile, part: str) -> Iterator[str]:
+    """Yield the texts of the shapes on a sheet.
+
+    Args:
+        archive: The workbook.
+        part: The path of the sheet in it.
+    """
+    names = archive.NameToInfo
+    drawings = (each for each in relationships(archive, part) if each.kind == "drawing")
+    for drawing in drawings:
+        if drawing.target not in names:
+            continue
+        for body in parse_xml(read_entry(archive, drawing.target)).iter("{*}txBody"):
+            if next(body.iterancestors("{*}Fallback"), None) is None:
+                texts = ("".join(line.itertext("{*}t")) for line in body.iter("{*}p"))
+                yield "\n".join(text for text in texts if text.strip())
+
+
 # The rows of a sheet whose cells are read one by one.
 
+CHARTS = "charts left out. Their data is in the sheets"
+LEFT_OUT = "sheets that are charts or macros left out"
 _MOST_LINKS = 100_000
 
 

@@ -24,11 +24,13 @@ from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.sheets import (
+    CHARTS,
     elapsed,
     is_clock,
     linked,
     mark_columns,
     mark_row,
+    text_boxes,
     text_of,
 )
 
@@ -277,10 +279,12 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
                 SyntaxError,
             ) as error:  # of its XML parser, too
                 raise Damaged(f"sheet '{sheet.title}' cannot be read: {error}") from None
+            for text in text_boxes(archive, sheet._worksheet_path):
+                out.paragraph(text)
             on_cells.write(sheet._worksheet_path)
         remarks.finish()
-        if charts := sum(_CHART.fullmatch(name) is not None for name in archive.namelist()):
-            out.note(f"charts left out: {charts:,}. Their data is in the sheets")
+        if any(map(_CHART.fullmatch, archive.namelist())):
+            out.note(CHARTS)
 
 
 @contextmanager
