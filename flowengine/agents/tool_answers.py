@@ -176,6 +176,7 @@ def envelope(
         content = as_text(value)
     if to is not None:
         content = _handed_over(made, task.get("agents", {}), to, content)
+    made["more"] = made["more"] or _image_messages(context, _kept_images(context, value))
     shown = (context.approval or {}).get("images")
     if shown:
         urls = [address(image) for image in shown]
@@ -272,6 +273,26 @@ def _image_messages(context: StepContext, image: Any) -> list[Plain]:
     if not urls:
         return []
     return [image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
+
+
+def _kept_images(context: StepContext, value: Any) -> list[str]:
+    """Return the images among the parts of an MCP result, in the formats that models accept."""
+    urls: list[str] = []
+    for part in value if isinstance(value, list) else ():
+        file = part.get("file") if isinstance(part, Mapping) else None
+        digest = file.get("sha256") if isinstance(file, Mapping) else None
+        if not isinstance(digest, str) or part.get("type") not in {"image", "resource"}:
+            continue
+        try:
+            with open(context.execution.artifacts.path(digest), "rb") as image:
+                begin = image.read(16)
+        except (KeyError, OSError):
+            continue
+        from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
+
+        if media_type(begin) and file["size"] <= LARGEST_IMAGE and len(urls) < MOST_IMAGES:
+            urls.append(f"artifact:{digest}")
+    return urls
 
 
 _Room = tuple[int, Callable[[str, int], Ends | None]]
