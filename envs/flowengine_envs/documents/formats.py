@@ -72,6 +72,8 @@ SUFFIXES: Mapping[str, str] = {
     ".xls": "xls",
     ".xlt": "xls",
     ".xlsb": "xlsb",
+    ".odt": "odt",
+    ".ott": "odt",
     ".ods": "ods",
     ".ots": "ods",
     ".rtf": "rtf",
@@ -134,6 +136,7 @@ _OTHERS = (
 _MARKUP = ((b"%!PS", "PostScript"),)
 _MIMETYPES = {
     "application/epub+zip": "epub",
+    "application/vnd.oasis.opendocument.text": "odt",
     "application/vnd.oasis.opendocument.spreadsheet": "ods",
 }
 _COMPOUND = {"Workbook": "xls", "Book": "xls", "__properties_version1.0": "msg"}
