@@ -12,6 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -280,18 +281,15 @@ def _kept_images(context: StepContext, value: Any) -> list[str]:
     urls: list[str] = []
     for part in value if isinstance(value, list) else ():
         file = part.get("file") if isinstance(part, Mapping) else None
-        digest = file.get("sha256") if isinstance(file, Mapping) else None
-        if not isinstance(digest, str) or part.get("type") not in {"image", "resource"}:
-            continue
-        try:
-            with open(context.execution.artifacts.path(digest), "rb") as image:
-                begin = image.read(16)
-        except (KeyError, OSError):
+        if not isinstance(file, Mapping) or part.get("type") not in {"image", "resource"}:
             continue
         from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
 
-        if media_type(begin) and file["size"] <= LARGEST_IMAGE and len(urls) < MOST_IMAGES:
-            urls.append(f"artifact:{digest}")
+        digest = str(file.get("sha256"))
+        with suppress(KeyError, OSError):
+            data = Path(context.execution.artifacts.path(digest)).read_bytes()
+            if media_type(data[:16]) and len(data) <= LARGEST_IMAGE and len(urls) < MOST_IMAGES:
+                urls.append(f"artifact:{digest}")
     return urls
 
 

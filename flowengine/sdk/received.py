@@ -60,9 +60,13 @@ def marked_encoding(data: bytes) -> str | None:
 
 
 def declared_in(data: bytes) -> str:
-    """Return the label of the encoding that HTML or XML declares for itself."""
+    """Return the label of the encoding that HTML or XML declares for itself.
+
+    A text whose declaration can be read is not UTF-16.
+    """
     declared = _DECLARED.search(_COMMENT.sub(b"", data[:_HEAD]))
-    return (declared[1] or declared[2]).decode("ascii", "replace") if declared else ""
+    label = (declared[1] or declared[2]).decode("ascii", "replace") if declared else ""
+    return "utf-8" if codec_of(label).startswith("utf-16") else label
 
 
 def charset_of(content_type: str) -> str:
@@ -92,7 +96,7 @@ def codec_of(label: str) -> str:
                 return name if name.startswith(_CHARSETS) else ""
     except (LookupError, ValueError):
         return ""
-    return _CODECS.get(found.name, found.codec_info.name)
+    return _CODECS.get(found.name) or str(found.codec_info.name)
 
 
 def declared_text(data: bytes, label: str = "") -> str | None:
@@ -105,20 +109,23 @@ def declared_text(data: bytes, label: str = "") -> str | None:
     encodings = ["utf-8", codec_of(label)]
     if data.isascii() and (_SHIFT.search(data) or encodings[1].startswith(_SEVEN_BITS)):
         encodings = [encodings[1], "iso2022_jp_2", "utf-8"]
-    texts = (text_in(data, encoding) for encoding in encodings if encoding)
+    texts = (text_in(data, each, 2 if each == "utf-8" else 1) for each in encodings if each)
     return next((text for text in texts if text is not None), None)
 
 
-def text_in(data: bytes, codec: str) -> str | None:
+def text_in(data: bytes, codec: str, doubt: int = 2) -> str | None:
     """Return the text of bytes, or None if the encoding is probably another one.
 
-    A few undecodable bytes become U+FFFD: at most one for two characters outside of ASCII.
+    Args:
+        data: The bytes.
+        codec: The encoding.
+        doubt: Characters outside of ASCII that must be decoded for each one that becomes U+FFFD.
     """
     with suppress(UnicodeDecodeError):
         return data.decode(codec)
     text = data.decode(codec, "replace")
     wrong, others = text.count("\ufffd"), len(text) - len(text.encode("ascii", "ignore"))
-    return text if wrong * 2 <= others - wrong else None
+    return text if wrong * doubt <= others - wrong else None
 
 
 def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") -> str:

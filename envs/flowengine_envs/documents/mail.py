@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import email
+import email.policy
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from email.errors import MessageError
 from email.message import EmailMessage
 from email.policy import EmailPolicy
-from typing import cast
+from functools import lru_cache
+from typing import Any, cast
 
 from flowengine.sdk.received import codec_of
 from flowengine_envs.documents import html
@@ -17,6 +20,8 @@ from flowengine_envs.documents.text import decode, lines, noted
 
 _MESSAGE = "message/rfc822"
 _DEEPEST = 6
+_INVALID = (ValueError, IndexError, MessageError)
+"""Exceptions for invalid headers."""
 _HEADERS = ("From", "To", "Cc", "Date")
 _LABEL = re.compile(r"(=\?|\*=)([\w:.-]+)(?=(?:\*[\w-]*)?\?[bq]\?|')", re.IGNORECASE)
 """The encoding of a word in a header (RFC 2047), or of a parameter (RFC 2231)."""
@@ -41,6 +46,13 @@ class _Policy(EmailPolicy):
         if not value.isascii():
             value = decode(value.encode("utf-8", "surrogateescape"))[0]
         return name, _LABEL.sub(lambda label: label[1] + (codec_of(label[2]) or label[2]), value)
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return _parsed_header(name, value)
+
+
+_parsed_header = lru_cache(1_000)(email.policy.default.header_fetch_parse)
+"""A header is read several times, and parts often have the same ones."""
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -119,10 +131,10 @@ def _parts(part: EmailMessage) -> list[tuple[EmailMessage, bool]]:
     """Return the parts to read of a part, and whether each is only named, as a file."""
     payload = part.get_payload()
     kind = part.get_content_type()
-    if not isinstance(payload, list) or not (kind == _MESSAGE or kind.startswith("multipart/")):
+    if not isinstance(payload, list) or not kind.startswith((_MESSAGE, "multipart/")):
         return []
     inner = cast("list[EmailMessage]", payload)
-    match kind:
+    match kind if inner else "":
         case "multipart/related":  # a page, and the files that it shows
             start = part.get_param("start")
             page = next((each for each in inner if start and each["Content-ID"] == start), inner[0])
@@ -225,20 +237,19 @@ def write_text(out: Writer, text: str) -> None:
 
 def parsed(data: bytes) -> EmailMessage:
     """Return a message, or a page saved as one (MHTML)."""
-    return email.message_from_bytes(data, policy=_Policy())
+    policy = cast("EmailPolicy[EmailMessage]", _Policy())
+    return email.message_from_bytes(data, policy=policy)
 
 
 def _name(part: EmailMessage) -> str:
     """Return the name of a file, which a page saved as a message gives as its address."""
-    try:
-        name = part.get_filename() or ""
-    except (ValueError, IndexError, MessageError):  # invalid headers
-        name = ""
-    return name or _header(part, "Content-Location")
+    with suppress(*_INVALID):
+        if name := part.get_filename():
+            return name
+    return _header(part, "Content-Location")
 
 
 def _header(message: EmailMessage, name: str) -> str:
-    try:
+    with suppress(*_INVALID):
         return " ".join(str(message.get(name, "")).split())
-    except (ValueError, IndexError, MessageError):  # invalid headers
-        return ""
+    return ""

@@ -113,7 +113,7 @@ def _rename(element: Any, styles: dict[str, Any], numbered: set[tuple[str, str]]
         for attribute, value in _attributes(element, name):
             element.set(attribute, value)
     if name in {f"{TEXT}span", f"{TEXT}p", f"{TEXT}h"}:
-        _show(element, _looks(element.get(f"{TEXT}style-name"), styles))
+        _show(element, _looks(element.get(f"{TEXT}style-name", ""), styles))
 
 
 def _attributes(element: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -137,7 +137,7 @@ def _show(element: Any, looks: list[str]) -> None:
         element.append(inner)
 
 
-def _looks(name: str | None, styles: dict[str, Any]) -> list[str]:
+def _looks(name: str, styles: dict[str, Any]) -> list[str]:
     given: dict[str, str] = {}
     for _ in range(_DEEPEST):
         style = styles.get(name)
@@ -145,7 +145,7 @@ def _looks(name: str | None, styles: dict[str, Any]) -> list[str]:
             break
         properties = style.find(f"{STYLE}text-properties")
         given = {**(properties.attrib if properties is not None else {}), **given}
-        name = style.get(f"{STYLE}parent-style-name")
+        name = style.get(f"{STYLE}parent-style-name", "")
     return [
         look for (key, value), look in _LOOKS.items() if given.get(key, "").split()[:1] == [value]
     ]

@@ -32,7 +32,7 @@ from flowengine_envs.documents.pdf_order import (
     with_rows,
 )
 from flowengine_envs.documents.pdf_tables import TableRow, key_of
-from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags
+from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags, mapping_of
 from flowengine_envs.documents.pdfium import Pdfium, has_unknown_fonts
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ _LIMITS = (
     *("run_length_maximum_output_length", "brotli_maximum_output_length"),
 )
 """The library's limits for the size of one stream."""
+_WORK = "stream_decoding_work_maximum_length"
 _UNKNOWN = Structure([], [])
 _MOST_LOST = 0.7
 """Minimum fraction of the characters in unknown fonts that must be decoded."""
@@ -93,9 +94,8 @@ def convert(
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every minor fault
     most = out.limits.unpacked
-    with apply_configuration(
-        **dict.fromkeys(_LIMITS, most), stream_decoding_work_maximum_length=4 * most
-    ):
+    limits: dict[str, Any] = {**dict.fromkeys(_LIMITS, most), _WORK: 4 * most}
+    with apply_configuration(**limits):
         reader, pages = _opened(data, password)
         out.document.title = _title(reader)
         pdfium = Pdfium(data, password)
@@ -448,13 +448,8 @@ def _lines_of(rest: deque[str], key: str) -> int:
 
 
 def _count_images(page: PageObject) -> int:
-    try:
-        resources = page.get("/Resources")
-        objects = resources.get_object().get("/XObject") if resources is not None else None
-        named = objects.get_object().values() if objects is not None else ()
-        return sum(each.get_object().get("/Subtype") == "/Image" for each in named)
-    except Exception:  # of the library, because the count is only for a note
-        return 0
+    objects = mapping_of(mapping_of(page.get("/Resources")).get("/XObject"))
+    return sum(mapping_of(each).get("/Subtype") == "/Image" for each in objects.values())
 
 
 def _ranges(numbers: list[int]) -> str:

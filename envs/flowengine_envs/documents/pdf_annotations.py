@@ -47,9 +47,7 @@ class Annotations:
         """The addresses that the page links to, without duplicates."""
         texts: dict[str, None] = {}
         for item in self._all:
-            action = item.get("/A")
-            address = action.get_object().get("/URI") if action is not None else None
-            if where := target(_text(address)):
+            if where := target(_text(mapping_of(item.get("/A")).get("/URI"))):
                 texts[where] = None
         return [*texts]
 
@@ -119,8 +117,8 @@ def _value(field: Any) -> str:
             options[at][0] for at in chosen if isinstance(at, int) and at in range(len(options))
         ]
     values = (_text(each).strip() for each in (value if isinstance(value, list) else [value]))
-    shown = dict(options)
-    return "; ".join(filter(None, (shown.get(each, each) for each in values)))
+    texts = dict(options)
+    return "; ".join(filter(None, (texts.get(each, each) for each in values)))
 
 
 def _options(field: Any) -> list[tuple[str, str]]:
@@ -144,11 +142,7 @@ def _chosen(name: str) -> str:
 def _inherited(field: Any, key: str) -> Any:
     for with_parent in _with_parents(field):
         if key in with_parent:
-            return (
-                with_parent[key].get_object()
-                if hasattr(with_parent[key], "get_object")
-                else with_parent[key]
-            )
+            return object_of(with_parent[key])
     return None
 
 
@@ -162,14 +156,12 @@ def _with_parents(field: Any) -> Iterator[Any]:
         if not hasattr(field, "get"):
             return
         yield field
-        parent = field.get("/Parent")
-        field = None if parent is None else parent.get_object()
+        field = object_of(field.get("/Parent"))
 
 
 def _text(value: Any) -> str:
     """Return a string of a PDF as text, empty for other objects."""
-    if hasattr(value, "get_object"):
-        value = value.get_object()
+    value = object_of(value)
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return str(value).replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else ""

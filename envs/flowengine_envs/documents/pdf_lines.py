@@ -183,12 +183,7 @@ def _width(parts: Iterable[Any], state: _State) -> float:
 
 
 def _fonts(page: PageObject) -> Mapping[str, Any]:
-    try:
-        resources: Any = page["/Resources"].get_object()
-        fonts = resources["/Font"].get_object()
-    except Exception:  # of the library: it has errors of many types
-        return {}
-    return fonts if isinstance(fonts, Mapping) else {}
+    return mapping_of(mapping_of(page.get("/Resources")).get("/Font"))
 
 
 def _font(fonts: Mapping[str, Any], name: Any) -> _Font | None:

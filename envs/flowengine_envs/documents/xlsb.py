@@ -19,8 +19,8 @@ from flowengine_envs.documents.sheets import (
     SheetLink,
     SheetRows,
     built_in,
-    text_boxes,
     text_of,
+    write_text_boxes,
 )
 from flowengine_envs.documents.xls import rk
 
@@ -56,8 +56,7 @@ def convert(data: bytes, out: Writer) -> None:
             if "worksheets" in part.split("/"):
                 most = out.cells_left
                 out.table(book.rows(part, most).marked(out.note, most))
-                for text in text_boxes(archive, part):
-                    out.paragraph(text)
+                write_text_boxes(archive, part, out)
             else:
                 out.note(LEFT_OUT)
 

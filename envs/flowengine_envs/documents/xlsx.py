@@ -30,8 +30,8 @@ from flowengine_envs.documents.sheets import (
     linked,
     mark_columns,
     mark_row,
-    text_boxes,
     text_of,
+    write_text_boxes,
 )
 
 _MOST_ROWS = 1_048_576
@@ -279,8 +279,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
                 SyntaxError,
             ) as error:  # of its XML parser, too
                 raise Damaged(f"sheet '{sheet.title}' cannot be read: {error}") from None
-            for text in text_boxes(archive, sheet._worksheet_path):
-                out.paragraph(text)
+            write_text_boxes(archive, sheet._worksheet_path, out)
             on_cells.write(sheet._worksheet_path)
         remarks.finish()
         if any(map(_CHART.fullmatch, archive.namelist())):
