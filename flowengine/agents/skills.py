@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ LARGEST = 4 * 1024 * 1024
 LARGEST_FRONT = 64 * 1024
 """Maximum characters of the front matter."""
 
+_FIELD = re.compile(r"""([\w-]+):[ \t]+([^\s"'|>].*)""")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1024
@@ -118,8 +120,12 @@ def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     import yaml
 
     try:
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError:
+            quoted = "\n".join(map(_quoted, text.split("\n")))
+            data, text = yaml.safe_load(quoted), quoted
         node = yaml.compose(text, yaml.SafeLoader)
-        data = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = 2 if mark is None else mark.line + 2
@@ -130,6 +136,18 @@ def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise Malformed(2, "the front matter is not a mapping", "write 'name: …', 'description: …'")
     assert isinstance(node, yaml.MappingNode)
     return data, {str(key.value): key.start_mark.line + 2 for key, _ in node.value}
+
+
+def _quoted(line: str) -> str:
+    """Return a line of a field with its value as text, if the line is not YAML without quotes."""
+    import yaml
+
+    field = _FIELD.fullmatch(line)
+    try:
+        yaml.safe_load(line)
+    except yaml.YAMLError:
+        return line if field is None else f"{field[1]}: {json.dumps(field[2], ensure_ascii=False)}"
+    return line
 
 
 def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: str) -> str:

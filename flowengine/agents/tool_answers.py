@@ -12,6 +12,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -176,6 +177,7 @@ def envelope(
         content = as_text(value)
     if to is not None:
         content = _handed_over(made, task.get("agents", {}), to, content)
+    made["more"] = made["more"] or _image_messages(context, _kept_images(context, value))
     shown = (context.approval or {}).get("images")
     if shown:
         urls = [address(image) for image in shown]
@@ -272,6 +274,23 @@ def _image_messages(context: StepContext, image: Any) -> list[Plain]:
     if not urls:
         return []
     return [image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
+
+
+def _kept_images(context: StepContext, value: Any) -> list[str]:
+    """Return the images among the parts of an MCP result, in the formats that models accept."""
+    urls: list[str] = []
+    for part in value if isinstance(value, list) else ():
+        file = part.get("file") if isinstance(part, Mapping) else None
+        if not isinstance(file, Mapping) or part.get("type") not in {"image", "resource"}:
+            continue
+        from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
+
+        digest = str(file.get("sha256"))
+        with suppress(KeyError, OSError):
+            data = Path(context.execution.artifacts.path(digest)).read_bytes()
+            if media_type(data[:16]) and len(data) <= LARGEST_IMAGE and len(urls) < MOST_IMAGES:
+                urls.append(f"artifact:{digest}")
+    return urls
 
 
 _Room = tuple[int, Callable[[str, int], Ends | None]]

@@ -160,21 +160,33 @@ def read_file(
     return {"text": "".join(texts[first_line - 1 : last]), **digest(data), "lines": len(texts)}
 
 
-def write_file(folder: ReadableFolder, path: str, text: str) -> Plain:
-    """Write a text file in UTF-8, creating its directories. An existing file is replaced."""
-    data = text.encode()
+def write_file(folder: ReadableFolder, path: str, text: str, encoding: str = "utf-8") -> Plain:
+    """Write a text file, creating its directories. An existing file is replaced.
+
+    Raises:
+        ToolError: The text cannot be written in this encoding.
+    """
+    data = _bytes(path, text, encoding)
     folder.write(path, data)
     return {"path": path, **digest(data)}
 
 
-def edit_file(folder: ReadableFolder, path: str, old: str, new: str, all: bool = False) -> Plain:
+def edit_file(
+    folder: ReadableFolder,
+    path: str,
+    old: str,
+    new: str,
+    all: bool = False,
+    encoding: str = "utf-8",
+) -> Plain:
     """Replace a part of a text file, which must occur exactly once unless `all` is set.
 
     Raises:
-        ToolError: It does not occur, or occurs several times.
+        ToolError: It does not occur, or occurs several times, or the file is not text in this
+            encoding.
     """
-    edit = _edited(folder, path, old, new, all=all)
-    data = edit.after.encode()
+    edit = _edited(folder, path, old, new, all=all, encoding=encoding)
+    data = _bytes(path, edit.after, encoding)
     folder.write(path, data)
     return {"path": path, "line": edit.line, "replaced": edit.times, **digest(data)}
 
@@ -186,8 +198,17 @@ class _Edit(NamedTuple):
     times: int
 
 
-def _edited(folder: ReadableFolder, path: str, old: str, new: str, *, all: bool) -> _Edit:
-    text = _text(path, folder.read(path, LARGEST), "utf-8")
+def _edited(
+    folder: ReadableFolder, path: str, old: str, new: str, *, all: bool, encoding: str
+) -> _Edit:
+    data = folder.read(path, LARGEST)
+    text = _text(path, data, encoding)
+    if _bytes(path, text, encoding) != data:
+        raise ToolError(
+            f"'{path}' cannot be edited as {encoding}, because other parts would change: give its "
+            "encoding without variants, such as utf-16-be",
+            retryable=False,
+        )
     if old not in text and "\r\n" in text:  # models write only one kind of line ends
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
     times = text.count(old)
@@ -216,11 +237,13 @@ def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | N
     """
     if tool not in ("write_file", "edit_file"):
         return None
-    folder, path = _previewed(context), args["path"]
+    folder, path, encoding = _previewed(context), args["path"], args.get("encoding", "utf-8")
     if tool == "edit_file":
-        edit = _edited(folder, path, args["old"], args["new"], all=args.get("all", False))
+        edit = _edited(
+            folder, path, args["old"], args["new"], all=args.get("all", False), encoding=encoding
+        )
         return _difference(path, edit.before, edit.after)
-    return _difference(path, _there(folder, path), args["text"])
+    return _difference(path, _there(folder, path, encoding), args["text"])
 
 
 def _previewed(context: PreviewContext) -> ReadableFolder:
@@ -231,10 +254,10 @@ def _previewed(context: PreviewContext) -> ReadableFolder:
     return _Opened(context.opened[FILES])
 
 
-def _there(folder: ReadableFolder, path: str) -> str | None:
+def _there(folder: ReadableFolder, path: str, encoding: str) -> str | None:
     """Return the text of a file, or None if it does not exist yet."""
     try:
-        return _text(path, folder.read(path, COMPARED), "utf-8")
+        return _text(path, folder.read(path, COMPARED), encoding)
     except ToolError as error:
         if isinstance(error.__context__, FileNotFoundError):
             return None
@@ -325,8 +348,18 @@ def _text(path: str, data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
+        hint = "give its encoding, such as cp1252"
         raise ToolError(
-            f"'{path}' cannot be read as {encoding}: {error}", retryable=False
+            f"'{path}' cannot be read as {encoding}: {error}: {hint}", retryable=False
+        ) from None
+
+
+def _bytes(path: str, text: str, encoding: str) -> bytes:
+    try:
+        return text.encode(encoding)
+    except (UnicodeEncodeError, LookupError) as error:
+        raise ToolError(
+            f"'{path}' cannot be written as {encoding}: {error}", retryable=False
         ) from None
 
 
@@ -364,6 +397,7 @@ _FUNCTIONS: dict[str, Callable[..., Plain]] = {
 _COUNT: dict[str, Plain] = {"type": "integer", "minimum": 1}
 _SWITCH: dict[str, Plain] = {**FLAG, "default": False}
 _PATH: dict[str, Plain] = {**TEXT, "description": "Relative path of the file."}
+_ENCODING: dict[str, Plain] = {**TEXT, "default": "utf-8"}
 _BELOW: dict[str, Plain] = {**TEXT, "default": ".", "description": "Folder to look in."}
 _DIGEST: dict[str, Plain] = {"size": WHOLE, "sha256": TEXT}
 _IN_FILES = {FILES: ["flowengine_envs.kinds.files.Folder"]}
@@ -393,7 +427,7 @@ TOOLS: dict[str, Tool] = {
         "args": record(
             {
                 "path": _PATH,
-                "encoding": {**TEXT, "default": "utf-8"},
+                "encoding": _ENCODING,
                 "first_line": {**_COUNT, "default": 1, "description": "Number of the first line."},
                 "lines": {**_COUNT, "description": "Number of lines. Default: all."},
             },
@@ -407,7 +441,7 @@ TOOLS: dict[str, Tool] = {
     "write_file": {
         "description": "Writes a text file, and creates its directories. A file that is there is "
         "replaced as a whole.",
-        "args": record({"path": _PATH, "text": TEXT}),
+        "args": record({"path": _PATH, "text": TEXT, "encoding": _ENCODING}, ["path", "text"]),
         "returns": record({"path": TEXT, **_DIGEST}),
         "effect": "idempotent",
         "environments": _IN_FILES,
@@ -426,6 +460,7 @@ TOOLS: dict[str, Tool] = {
                 },
                 "new": {**TEXT, "description": "The replacement."},
                 "all": {**_SWITCH, "description": "Replace it wherever it is."},
+                "encoding": _ENCODING,
             },
             ["path", "old", "new"],
         ),

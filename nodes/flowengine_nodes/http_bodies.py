@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
 from flowengine.sdk import HttpError, Plain, ValidationError
-from flowengine.sdk.received import declared_in, received_json, received_text
+from flowengine.sdk.received import (
+    charset_of,
+    codec_of,
+    declared_in,
+    declared_text,
+    received_json,
+    received_text,
+)
 
 # Bodies of responses: detection of text and JSON, decoding, and parsing.
 
@@ -18,10 +25,6 @@ KEY_HEADER = "Idempotency-Key"
 ERROR_TEXT = 64 * 1024
 """Maximum characters of a body that are kept in the data of an error."""
 
-_CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
-             "shift_jis", "mac", "tis", "iso2022", "hz", "johab")  # fmt: skip
-"""Beginnings of the names of text encodings. Python has others that are not text encodings or take
-unbounded time."""
 _TEXT = re.compile(
     r"text/.*|application/((.*\+|x-)?(json|xml|yaml)|(x-)?(ndjson|jsonl(ines)?)|json-seq"
     r"|javascript|x-www-.*)"
@@ -34,33 +37,17 @@ def is_text(content_type: str) -> bool:
     return _TEXT.fullmatch(content_type.partition(";")[0].strip().lower()) is not None
 
 
-def encoding(charset: str | None) -> str:
-    """Return an encoding for the name that a server sends, or UTF-8 if the name is invalid."""
-    try:
-        name = codecs.lookup(charset or "utf-8").name
-    except (LookupError, ValueError):
-        return "utf-8"
-    return name if name.startswith(_CHARSETS) else "utf-8"
-
-
 def decoded(data: bytes, content_type: str) -> str:
     """Return a body as text, with undecodable bytes replaced.
 
-    JSON is decoded as Unicode, unless that fails. A declared encoding comes second. Text that is
-    not in the declared encoding may be UTF-8.
+    JSON is decoded as Unicode, unless that fails. Other text is in UTF-8 or the declared encoding.
     """
-    from email.message import Message
-
-    message = Message()
-    message["Content-Type"] = content_type.replace("\r", "").replace("\n", "")
-    charset = message.get_content_charset()
-    own = json.detect_encoding(data) if is_json(content_type) else charset or "utf-8"
-    for name in (own, charset or declared_in(data), "utf-8"):
-        try:
-            return received_text(data, encoding(name))
-        except UnicodeDecodeError:
-            continue
-    return received_text(data, encoding(charset), errors="replace")
+    if is_json(content_type):
+        with suppress(UnicodeDecodeError):
+            return received_text(data, json.detect_encoding(data))
+    charset = charset_of(content_type)
+    text = declared_text(data, charset or declared_in(data))
+    return data.decode(codec_of(charset) or "utf-8", "replace") if text is None else text
 
 
 def is_json(content_type: str) -> bool:

@@ -221,8 +221,9 @@ def _progress(context: StepContext, done: float, total: float | None, message: s
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:
     """Return a part of a result, with its bytes as a file."""
     name, holder = ("blob", part["resource"]) if "resource" in part else ("data", part)
+    part = {key: value for key, value in part.items() if key != "file"}  # only kept here
     if not isinstance(holder.get(name), str):
-        return dict(part)
+        return part
     try:
         data = base64.b64decode(holder[name], validate=True)
     except ValueError as error:

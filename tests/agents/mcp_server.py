@@ -2,7 +2,8 @@
 
 The file has a JSON list: its tools, resources or prompts.
 Calls are recorded in `FILE.called`. A call of `swap` replaces the list with `FILE.next` and
-notifies the client, `die` ends the server, `fail` fails, `hang` is never answered.
+notifies the client, `draw` returns images, `die` ends the server, `fail` fails, `hang` is never
+answered.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ def called(name: str, args: dict[str, Any]) -> dict[str, Any]:
     if name == "swap":
         FILE.with_suffix(".next").rename(FILE)
         send({"method": "notifications/tools/list_changed"})
+    if name == "draw":
+        images = [f"iVBORw0KGgo{at}AAA=" for at in range(2)] + ["UE5H"]
+        parts = [{"type": "image", "mimeType": "image/png", "data": each} for each in images]
+        return {"content": [{"type": "text", "text": "drawn"}, *parts]}
     text = f"{name} was given {json.dumps(args, sort_keys=True)}"
     return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
 

@@ -99,6 +99,18 @@ def test_names_and_globs_are_offered_with_what_the_server_says(tmp_path: Path) -
     assert case.results(1) == ['get_issue was given {"n": 7}', "3"]
 
 
+def test_a_model_sees_the_images_of_a_result(tmp_path: Path) -> None:
+    script = [{"calls": [call("github.draw", n=7)]}, {"text": "so"}]
+    case = served(tmp_path, "[github.draw]", script, listed=[tool("draw")])
+
+    assert case.run().status == "succeeded"
+    [shown] = [
+        each for each in case.model.requests[1].messages if isinstance(each["content"], list)
+    ]
+    urls = [part["image_url"]["url"] for part in shown["content"] if "image_url" in part]
+    assert urls == [f"data:image/png;base64,iVBORw0KGgo{at}AAA=" for at in range(2)]
+
+
 def test_each_call_is_a_step_of_its_own(tmp_path: Path) -> None:
     calls = [call("github.get_issue", n=7), call("github.get_user", n=8)]
     case = served(

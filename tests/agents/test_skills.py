@@ -195,7 +195,7 @@ MALFORMED = {
     "": (1, "the front matter is missing"),
     "# Title\n": (1, "the front matter is missing"),
     "---\nname: x\n": (1, "the front matter has no end"),
-    "---\nname: x\ndescription: a: b\n---\n": (3, "the front matter is not YAML"),
+    "---\nname: x\ndescription: 'a: b\n---\n": (4, "the front matter is not YAML"),
     "---\n- a\n---\n": (2, "the front matter is not a mapping"),
     "---\ndescription: d\n---\n": (1, "'name' is missing"),
     "---\n\nname: 7\ndescription: d\n---\n": (3, "'name' is missing or not text"),
@@ -208,7 +208,7 @@ MALFORMED = {
     "---\nname: x\n---\n": (1, "'description' is missing"),
     "---\nname: x\ndescription: ' '\n---\n": (3, "'description' is missing or not text"),
     f"---\nname: x\ndescription: {'d' * 1025}\n---\n": (3, "has more than 1024 characters"),
-    "---\nname: !!python/object:os.system x\ndescription: d\n---\n": (2, "is not YAML"),
+    "---\nname: !!python/object:os.system x\ndescription: d\n---\n": (2, "cannot be the name"),
     "---\n" + "a: [" * 2000 + "\n---\n": (2, "is not YAML"),
     "---\nname: x\n\udcff\n---\n": (3, "it is not text in UTF-8"),
 }
@@ -223,6 +223,16 @@ def test_what_is_wrong_in_a_skill_is_said_with_its_line(text: str) -> None:
 
     assert (wrong.value.line, wrong.value.hint != "") == (line, True)
     assert message in wrong.value.message
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["Use when: a file is large", "[beta] 'It' is: \"so\"", "@mentions: a # b", "a:  b: c"],
+)
+def test_a_description_needs_no_quotes(description: str) -> None:
+    front = f"---\nname: x\ndescription: {description}\nmetadata: {{a: [b]}}\n---\nBody"
+
+    assert skill_in({SKILL: front.encode()}, "x").description == " ".join(description.split())
 
 
 def test_descriptions_are_told_in_one_line() -> None:

@@ -248,6 +248,10 @@ of_partial = partial(by_name, "x")
 method = service.find
 made = service.make
 static = service.plain
+of_new = Service("y").find
+of_class = Service.plain
+made_of_class = Service.make
+unbound = Service.find
 of_module = helper.real
 with_words = partial(_search, **words)
 decorated = deco(_search)
@@ -269,6 +273,10 @@ circled = circle
         ("method", ["q"]),
         ("made", ["q"]),
         ("static", ["q"]),
+        ("of_new", ["q"]),
+        ("of_class", ["q"]),
+        ("made_of_class", ["q"]),
+        ("unbound", ["self", "q"]),
         ("of_module", ["a"]),
         ("imported", ["a"]),
         ("starred", ["b"]),

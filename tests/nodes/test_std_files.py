@@ -72,6 +72,22 @@ def test_an_edit_keeps_line_ends_and_a_byte_order_mark(bench: Bench) -> None:
     assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n"
 
 
+def test_a_file_is_edited_in_its_encoding(bench: Bench) -> None:
+    path = bench.workdir / "old.txt"
+    path.write_bytes("größe €".encode("cp1252"))
+
+    assert fails(bench, "edit_file", path="old.txt", old="e", new="a").endswith("such as cp1252")
+    tool(bench, "edit_file", path="old.txt", old="ö", new="ü", encoding="cp1252")
+    assert path.read_bytes() == "grüße €".encode("cp1252")
+    message = fails(bench, "edit_file", path="old.txt", old="ü", new="日", encoding="cp1252")
+    assert message.startswith("'old.txt' cannot be written as cp1252")
+    tool(bench, "write_file", path="old.txt", text="größe", encoding="utf-16-be")
+    assert path.read_bytes() == "größe".encode("utf-16-be")
+    path.write_bytes(b"\xfe\xff" + path.read_bytes())
+    message = fails(bench, "edit_file", path="old.txt", old="ö", new="ü", encoding="utf-16")
+    assert "because other parts would change" in message
+
+
 def test_what_is_no_text_is_not_edited(bench: Bench) -> None:
     path = bench.workdir / "photo"
     path.write_bytes(b"\xff\xfe\x00")

@@ -86,10 +86,13 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
     acting.tab.requests.status = None
     late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
     response = await _response(acting, go, url, late)
+    document = acting.page.url.partition("#")[0]
     if response is not None:
-        if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
-            raise Navigation(shown_url(url), one_line(await response.text()))
-        acting.tab.requests.status = response.status
+        refused = response.headers.get("proxy-status", "").startswith(f"{NAME};")
+        acting.tab.refused = (document, one_line(await response.text())) if refused else ("", "")
+        acting.tab.requests.status = None if refused else response.status
+    if acting.tab.refused[0] == document:  # also if only another place in it was opened
+        raise Navigation(shown_url(url or acting.page.url), acting.tab.refused[1])
     try:
         left = max(0.001, deadline - loop.time())
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)

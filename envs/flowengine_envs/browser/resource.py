@@ -257,7 +257,7 @@ class Browser(Verbs):
             ActionFailed: It needs a page that responds.
         """
         session, tab = acting.session, acting.tab
-        if await tab.answers():
+        if not session.opens_dialogs and await tab.answers():
             return name, fields
         if name not in {"navigate", "reload"}:
             raise ActionFailed(BUSY)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from base64 import b64decode
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -105,6 +108,8 @@ ANSWER = 5.0
 """Seconds within which a page with idle scripts responds."""
 _AGAIN = 0.05
 _MOST_TOLD = 20
+_MANY_DIALOGS, _DIALOG_SECONDS = 5, 2.0
+"""So many dialogs within so many seconds are a loop."""
 
 
 class TabState:
@@ -117,6 +122,8 @@ class TabState:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.crashed = False
+        self.refused = ("", "")
+        """The address that the proxy refused, if the page is its answer, and the reason."""
         self.requests = TabRequests(page)
         self._session: CDPSession | None = None
         self._opening = asyncio.Lock()
@@ -218,6 +225,7 @@ class BrowserSession:
         self._place = place
         self._most = most
         self._dialogs: list[DialogShown] = []
+        self._dialog_times: deque[float] = deque(maxlen=_MANY_DIALOGS)
         self._more_dialogs = 0
         self._refused_tabs = 0
         self._crashed = 0
@@ -403,7 +411,14 @@ class BrowserSession:
     def _asked(self, dialog: Dialog) -> None:
         self._later(self._answer(dialog))
 
+    @property
+    def opens_dialogs(self) -> bool:
+        """Whether a page opens one dialog after the other, which would hold up a new page."""
+        began = self._dialog_times[0] if len(self._dialog_times) == _MANY_DIALOGS else -math.inf
+        return time.monotonic() - began < _DIALOG_SECONDS
+
     async def _answer(self, dialog: Dialog) -> None:
+        self._dialog_times.append(time.monotonic())
         # A page must not be able to prevent navigation.
         accept, text = dialog.type == "beforeunload", None
         if self.answers and not accept:

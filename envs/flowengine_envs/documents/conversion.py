@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
 _NEEDED = (
     *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
-    "pypdfium2",
+    *("pypdfium2", "webencodings"),
 )
 
 

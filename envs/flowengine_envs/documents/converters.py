@@ -27,6 +27,7 @@ MODULES = {
     "xlsx": "xlsx",
     "xls": "xls",
     "xlsb": "xlsb",
+    "odt": "odt",
     "ods": "ods",
     "html": "html",
     "epub": "epub",
@@ -48,6 +49,7 @@ _LIBRARIES = {
     "xlsx": ["openpyxl"],
     "xls": ["openpyxl", "olefile"],
     "xlsb": ["openpyxl"],
+    "odt": ["flowengine_envs.documents.html", "lxml.etree"],
     "ods": ["lxml.etree"],
     "html": ["lxml.etree"],
     "epub": ["lxml.etree"],
@@ -61,7 +63,7 @@ _LIBRARIES = {
 """Format → the modules that its converter imports when it is called."""
 Converter = Callable[[bytes, str], str | None]
 """Takes the bytes of a file and its name, and returns Markdown, or None for other formats."""
-_DECLARED = {"html", "csv", "text"}
+_DECLARED = {"html", "csv", "feed", "text"}
 """Formats whose converters take the declared encoding."""
 
 
@@ -102,7 +104,10 @@ def convert(
         Unreadable: It cannot be converted. The message contains the reason.
     """
     options: dict[str, dict[str, Any]] = {
-        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx", "ods", "rtf")},
+        **{
+            format: {"comments": comments}
+            for format in ("docx", "pptx", "xlsx", "odt", "ods", "rtf")
+        },
         **{format: {"base": base} for format in ("html", "feed")},
         "image": {"picture": picture},
         "zip": {"password": password},

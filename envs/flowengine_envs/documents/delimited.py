@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
-from flowengine_envs.documents.text import decode
+from flowengine_envs.documents.text import noted
 
 _SEPARATORS = ",;\t|"
 _SAMPLE_LINES = 20
@@ -25,10 +25,7 @@ def convert(data: bytes, out: Writer, declared: str = "") -> None:
         out: Receives the text.
         declared: The encoding that a server or message declares.
     """
-    text, note = decode(data, declared)
-    if note:
-        out.note(note)
-    out.table(_rows(text))
+    out.table(_rows(noted(data, out, declared)))
 
 
 def _rows(text: str) -> Iterator[list[str]]:

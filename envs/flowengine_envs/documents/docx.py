@@ -22,7 +22,7 @@ from flowengine_envs.documents.markdown import (
     plain,
     target,
 )
-from flowengine_envs.documents.text import decode, lines, shown
+from flowengine_envs.documents.text import lines, noted, shown
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Fields, Numbering, Styles, is_on, link_of
 
@@ -189,9 +189,9 @@ class Word:
         elif format == "rtf":
             rtf.convert(data, self._out)
         elif format == "eml":
-            mail.write_body(mail.parsed(data), self._out)
+            mail.write(mail.parsed(data), self._out, 0)
         elif format == "text":
-            text, _ = decode(data, encoding_of(data, media_type))
+            text = noted(data, self._out, encoding_of(data, media_type))
             for line in lines(text).split("\n"):
                 self._out.paragraph(plain(line))
         elif format == "docx" and not self._is_inserted:

@@ -11,7 +11,7 @@ from flowengine_envs.documents import html
 from flowengine_envs.documents.archives import open_archive, parse_xml, read_entry
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer, target
-from flowengine_envs.documents.text import decode
+from flowengine_envs.documents.text import noted
 
 _CONTAINER = "META-INF/container.xml"
 _PAGES = {"application/xhtml+xml", "text/html", "text/x-oeb1-document", "image/svg+xml"}
@@ -48,8 +48,7 @@ def convert(data: bytes, out: Writer) -> None:
             except Damaged as error:
                 out.note(f"chapter {number} cannot be read: {error}")
                 continue
-            text, _ = decode(page, declared_in(page))
-            html.convert_text(text, out, address=_outward)
+            html.convert_text(noted(page, out, declared_in(page)), out, address=_outward)
 
 
 def _chapters(book: Any, folder: str) -> list[str]:

@@ -14,6 +14,7 @@ from flowengine_envs.documents import html
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.html_parts import paragraphs
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, plain, target
+from flowengine_envs.documents.text import noted
 
 _CONTENT = "{http://purl.org/rss/1.0/modules/content/}encoded"
 _ATOM = "{http://www.w3.org/2005/Atom}"
@@ -25,12 +26,13 @@ _MARKUP = re.compile(r"<[a-zA-Z!/]|&[a-zA-Z#]\w*;")
 _MOST_LINKS = 20
 
 
-def convert(data: bytes, out: Writer, base: str = "") -> None:
+def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> None:
     """Convert a feed.
 
     Args:
         data: Its bytes.
         out: Receives the text.
+        declared: The encoding that a server or message declares.
         base: Its address, against which links are resolved.
 
     Raises:
@@ -39,8 +41,10 @@ def convert(data: bytes, out: Writer, base: str = "") -> None:
     from lxml import etree
 
     # Many feeds are not well-formed.
-    parser = etree.XMLParser(recover=True, resolve_entities=False, no_network=True, load_dtd=False)
-    root = etree.fromstring(data, parser)
+    parser = etree.XMLParser(
+        encoding="utf-8", recover=True, resolve_entities=False, no_network=True, load_dtd=False
+    )
+    root = etree.fromstring(noted(data, out, declared).encode("utf-8", "replace"), parser)
     if root is None:
         raise Damaged("the feed is not XML")
     channel = next(root.iterchildren("{*}channel"), root)

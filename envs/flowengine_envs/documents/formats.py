@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from flowengine.sdk.received import declared_in
+from flowengine.sdk.received import charset_of, declared_in
 from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
 from flowengine_envs.documents.text import decode
 
@@ -72,6 +72,8 @@ SUFFIXES: Mapping[str, str] = {
     ".xls": "xls",
     ".xlt": "xls",
     ".xlsb": "xlsb",
+    ".odt": "odt",
+    ".ott": "odt",
     ".ods": "ods",
     ".ots": "ods",
     ".rtf": "rtf",
@@ -134,6 +136,7 @@ _OTHERS = (
 _MARKUP = ((b"%!PS", "PostScript"),)
 _MIMETYPES = {
     "application/epub+zip": "epub",
+    "application/vnd.oasis.opendocument.text": "odt",
     "application/vnd.oasis.opendocument.spreadsheet": "ods",
 }
 _COMPOUND = {"Workbook": "xls", "Book": "xls", "__properties_version1.0": "msg"}
@@ -290,7 +293,7 @@ def _reads_as_text(data: bytes) -> bool:
         text, _ = decode(sample)
     except Damaged:
         return False
-    controls = sum(1 for sign in text if sign < " " and sign not in "\t\n\r\f\x1b")
+    controls = sum(1 for sign in text if sign < " " and sign not in "\t\n\v\f\r\x1b")
     return controls <= len(text) // 50
 
 
@@ -315,8 +318,7 @@ def _text_format(data: bytes) -> str:
 
 def encoding_of(data: bytes, media_type: str = "") -> str:
     """Return the declared encoding of a text."""
-    _, _, rest = media_type.partition("charset=")
-    return rest.split(";")[0].strip(" \"'") or declared_in(data)
+    return charset_of(media_type) or declared_in(data)
 
 
 def _unsupported(what: str) -> UnsupportedFormat:

@@ -35,7 +35,7 @@ from flowengine_envs.documents.markdown import (
     target,
 )
 from flowengine_envs.documents.mathml import latex, name_of
-from flowengine_envs.documents.text import decode
+from flowengine_envs.documents.text import noted
 
 _DROPPED = frozenset(
     {
@@ -101,10 +101,7 @@ def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> Non
     Raises:
         Damaged: It is not text.
     """
-    text, note = decode(data, declared or declared_in(data))
-    if note:
-        out.note(note)
-    convert_text(text, out, base)
+    convert_text(noted(data, out, declared or declared_in(data)), out, base)
 
 
 def convert_text(text: str, out: Writer, base: str = "", address: Address | None = None) -> None:

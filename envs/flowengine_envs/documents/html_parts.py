@@ -86,6 +86,31 @@ def _move(element: Any, to: Any, at: int) -> None:
         element.tail, to.text = to.text, None
 
 
+# Formulas that a script of the page has drawn, beside their MathML or TeX.
+#
+# Source: the pages of KaTeX 0.16, MathJax 2.7 and 3.2, and of MediaWiki.
+
+_DRAWN = ("MathJax", "MJX", "mjx")
+_DATA_MARKS = re.compile(r"%?\s*(?:<!\[CDATA\[|\]\]>)")
+
+
+def _keep_formulas_once(root: Any) -> None:
+    """Drop the drawing of a formula, which is hidden from screen readers, and keep its source."""
+    for script in root.xpath("//script[starts-with(@type, 'math/tex')]"):
+        drawing = script.getprevious()
+        while drawing is not None and drawing.get("class", "").startswith(_DRAWN):
+            drawing.tag, drawing = _NOT_SHOWN, drawing.getprevious()
+        script.tag, script.text = "math", _DATA_MARKS.sub("", script.text or "")
+    for formula in root.iter("math"):
+        around = formula.getparent()
+        if around is None or len(around) > 1 or around.tag not in {"span", "mjx-assistive-mml"}:
+            continue
+        for drawing in (around.getprevious(), around.getnext()):
+            if drawing is not None and drawing.get("aria-hidden") == "true":
+                drawing.tag = _NOT_SHOWN
+                around.attrib.pop("style", None)  # which hides the source, as the drawing is shown
+
+
 # Elements that are shown as others, or elsewhere.
 #
 # Source: WAI-ARIA 1.2, 5.4, and HTML Living Standard, 4.9.7 (`tfoot`), 4.11.4 (`dialog`) and 4.12.3
@@ -97,6 +122,8 @@ _ROLES = {
     **{"list": "ul", "listitem": "li"},
 }
 
+_NOT_SHOWN = "template"
+"""A tag whose content is not shown."""
 _FONT = re.compile(r"font-family:\s*['\"]?(symbol|wingdings)\b(?!\s*\d)", re.IGNORECASE)
 
 
@@ -109,6 +136,7 @@ def as_shown(root: Any) -> None:
         element.tag = heading if role == "heading" else _ROLES.get(role, element.tag)
     for shadow in root.xpath("//template[@shadowrootmode]"):
         shadow.tag = "div"
+    _keep_formulas_once(root)
     for dialog in root.xpath("//dialog[not(@open)]"):
         dialog.set("hidden", "")
     for element in root.xpath("//span[@style] | //font[@face]"):

@@ -1,21 +1,58 @@
-"""Mail messages: sender, recipients, text, and attachments."""
+"""Mail messages: sender, recipients, texts, invitations and attachments, in their order."""
 
 from __future__ import annotations
 
 import email
 import email.policy
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from email.errors import MessageError
 from email.message import EmailMessage
+from email.policy import EmailPolicy
+from functools import lru_cache
 from typing import Any, cast
 
+from flowengine.sdk.received import codec_of
 from flowengine_envs.documents import html
-from flowengine_envs.documents.markdown import Writer, plain
-from flowengine_envs.documents.text import decode, lines
+from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.text import decode, lines, noted
 
 _MESSAGE = "message/rfc822"
 _DEEPEST = 6
+_INVALID = (ValueError, IndexError, MessageError)
+"""Exceptions for invalid headers."""
 _HEADERS = ("From", "To", "Cc", "Date")
+_LABEL = re.compile(r"(=\?|\*=)([\w:.-]+)(?=(?:\*[\w-]*)?\?[bq]\?|')", re.IGNORECASE)
+"""The encoding of a word in a header (RFC 2047), or of a parameter (RFC 2231)."""
+_SIGNED = "the message is signed. Its signature is not checked"
+_SIGNED_DATA = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"
+_DATA = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"
+"""The identifier of the signed content in a signed message, RFC 5652, 5.2."""
+_EVENT = {
+    **{"SUMMARY": "Event", "DTSTART": "Start", "DTEND": "End", "RRULE": "Repeated"},
+    **{"LOCATION": "Place", "ORGANIZER": "Organizer", "DESCRIPTION": "Description"},
+}
+"""Property of an invitation (RFC 5545) → its label."""
+_PROPERTY = re.compile(r'([\w-]+)((?:;[\w-]+=(?:"[^"]*"|[^":;])*)*):(.*)', re.DOTALL)
+_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d)?")
+
+
+class _Policy(EmailPolicy):
+    """Decodes headers like texts."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        if not value.isascii():
+            value = decode(value.encode("utf-8", "surrogateescape"))[0]
+        return name, _LABEL.sub(lambda label: label[1] + (codec_of(label[2]) or label[2]), value)
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return _parsed_header(name, value)
+
+
+_parsed_header = lru_cache(1_000)(email.policy.default.header_fetch_parse)
+"""A header is read several times, and parts often have the same ones."""
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -25,25 +62,153 @@ def convert(data: bytes, out: Writer) -> None:
         data: Its bytes.
         out: Receives the text.
     """
-    _write(parsed(data), out)
+    write(parsed(data), out)
 
 
-def _write(message: EmailMessage, out: Writer, level: int = 1) -> None:
-    """Write a message, and the messages attached to it, whose headings are a level lower."""
-    headers = [(name, _header(message, name)) for name in _HEADERS]
-    write_head(out, _header(message, "Subject"), headers, level)
-    write_body(message, out)
-    is_envelope = message.get_content_type() == _MESSAGE
-    messages: list[EmailMessage] = []
-    for part in [message] if is_envelope else _attachments(message):
-        inner = part.get_payload() if part.get_content_type() == _MESSAGE else None
-        if level < _DEEPEST and isinstance(inner, list) and inner:
-            messages.append(cast("EmailMessage", inner[0]))
+def write(message: EmailMessage, out: Writer, level: int = 1) -> None:
+    """Write the texts, invitations and attachments of a message in their order, then its messages.
+
+    Args:
+        message: The message.
+        out: Receives the text.
+        level: Level of its heading. Messages in messages are a level lower. 0 means that its
+            headers are not written.
+    """
+    if level:
+        headers = [(name, _header(message, name)) for name in _HEADERS]
+        write_head(out, _header(message, "Subject"), headers, level)
+    parts, messages = [(message, False)], list[EmailMessage]()
+    while parts:
+        part, is_file = parts.pop()
+        kind, inner = part.get_content_type(), _parts(part)
+        if kind == _MESSAGE and inner and level < _DEEPEST:
+            messages.append(inner[0][0])
+        elif inner and kind != _MESSAGE:
+            parts += reversed(inner)
+        elif is_file or not _is_text(part):
+            parts += ((signed, False) for signed in _write_file(part, out))
         else:
-            size = len(part.get_payload(decode=True) or b"")
-            write_attachment(out, part.get_filename() or "", part.get_content_type(), size)
-    for inner in messages:
-        _write(inner, out, level + 1)
+            _write_part(part, out)
+        if kind == "multipart/signed":
+            out.note(_SIGNED)
+    for each in messages:
+        write(each, out, level + 1)
+
+
+def _write_part(part: EmailMessage, out: Writer) -> None:
+    """Write a text."""
+    data = _data(part)
+    if name := _name(part):
+        write_attachment(out, name, part.get_content_type(), len(data))
+    charset = part.get_content_charset() or ""
+    if part.get_content_type() == "text/html":
+        html.convert(data, out, charset)
+    elif data:
+        write_text(out, noted(data, out, charset))
+
+
+def _write_file(part: EmailMessage, out: Writer) -> Iterator[EmailMessage]:
+    """Write the name of a file, with the events of an invitation. Yield a signed message."""
+    kind, data = part.get_content_type(), _data(part)
+    if kind.endswith("pkcs7-mime") and (signed := _signed(data)):
+        out.note(_SIGNED)
+        yield parsed(signed)
+        return
+    if kind.endswith(("pkcs7-mime", "/pgp-encrypted")):
+        out.note("the message is encrypted, so its text cannot be read")
+    write_attachment(out, _name(part), kind, len(data))
+    if kind == "text/calendar":
+        for line in _event(noted(data, out, part.get_content_charset() or "")):
+            out.item(1, line)
+
+
+def _data(part: EmailMessage) -> bytes:
+    data = part.get_payload(decode=True)
+    return data if isinstance(data, bytes) else b""
+
+
+def _parts(part: EmailMessage) -> list[tuple[EmailMessage, bool]]:
+    """Return the parts to read of a part, and whether each is only named, as a file."""
+    payload = part.get_payload()
+    kind = part.get_content_type()
+    if not isinstance(payload, list) or not kind.startswith((_MESSAGE, "multipart/")):
+        return []
+    inner = cast("list[EmailMessage]", payload)
+    match kind if inner else "":
+        case "multipart/related":  # a page, and the files that it shows
+            start = part.get_param("start")
+            page = next((each for each in inner if start and each["Content-ID"] == start), inner[0])
+            return [(page, False), *((each, True) for each in inner if each is not page)]
+        case "multipart/alternative":
+            best = max(reversed(inner), key=_preference)
+            others = (leaf for each in inner if each is not best for leaf in each.walk())
+            return [(best, False), *((leaf, True) for leaf in others if _is_beside(leaf))]
+    return [(each, False) for each in inner]
+
+
+def _preference(part: EmailMessage) -> int:
+    kinds = {each.get_content_type() for each in part.walk() if not each.is_attachment()}
+    return 2 if "text/html" in kinds else int("text/plain" in kinds)
+
+
+def _is_beside(part: EmailMessage) -> bool:
+    """Return whether a part of a text that is not chosen is not another form of the chosen one."""
+    shown = part.get_content_type() in {"text/plain", "text/html"} and not part.is_attachment()
+    return not part.is_multipart() and not shown
+
+
+def _is_text(part: EmailMessage) -> bool:
+    """Return whether a part is shown, and is not only named as a file."""
+    kind = part.get_content_type()
+    if part.is_attachment() or kind in {"text/calendar", "message/delivery-status"}:
+        return False
+    usual = {"text/plain", "text/html"}
+    return (
+        kind in usual or kind.startswith("multipart/") or (kind[:5] == "text/" and not _name(part))
+    )
+
+
+def _signed(data: bytes) -> bytes:
+    """Return the content of a signed message in CMS, empty if it has none.
+
+    Source: RFC 5652, 5.2, in BER (X.690, 8.1.3 and 8.7).
+    """
+    at = data.find(_DATA, data.find(_SIGNED_DATA, 0, 32))
+    if at < 0 or _SIGNED_DATA not in data[:32]:
+        return b""
+    at, content, around = at + len(_DATA), bytearray(), [0x24, 0xA0]
+    while at + 2 <= len(data):
+        tag, length, at = data[at], data[at + 1], at + 2
+        if length > 0x80:
+            length, at = int.from_bytes(data[at : at + length - 0x80], "big"), at + length - 0x80
+        if tag == 0x04:
+            content += data[at : at + length]
+            at, around = at + length, []
+        elif tag in around:
+            around.remove(tag)
+        else:
+            break
+    return bytes(content)
+
+
+def _event(calendar: str) -> Iterator[str]:
+    """Yield the lines of the events of an invitation."""
+    is_event = False
+    for line in re.sub(r"\n[ \t]", "", lines(calendar)).split("\n"):
+        is_event = line == "BEGIN:VEVENT" or (is_event and line != "END:VEVENT")
+        found = _PROPERTY.match(line)
+        if found is None or not is_event or found[1].upper() not in _EVENT:
+            continue
+        name, given, value = found.groups()
+        zone = re.search(r'TZID="?([^";]+)', given)
+        if time := name.upper().startswith("DT") and _TIME.match(value):
+            value = "-".join(time.group(1, 2, 3)) + (f" {time[4]}:{time[5]}" if time[4] else "")
+            value += f" ({zone[1]})" if zone else " UTC" if time.string.endswith("Z") else ""
+        yield f"{_EVENT[name.upper()]}: {_unescaped(value)}"
+
+
+def _unescaped(value: str) -> str:
+    return re.sub(r"\\(.)", lambda sign: "\n" if sign[1] in "nN" else sign[1], value)
 
 
 def write_head(
@@ -67,38 +232,24 @@ def write_attachment(out: Writer, name: str, media_type: str, size: int) -> None
 
 def write_text(out: Writer, text: str) -> None:
     """Write plain text."""
-    out.block("\n".join(plain(line) for line in lines(text).strip("\n").split("\n")))
+    out.paragraph(lines(text).strip("\n"))
 
 
 def parsed(data: bytes) -> EmailMessage:
     """Return a message, or a page saved as one (MHTML)."""
-    return email.message_from_bytes(data, policy=email.policy.default)
+    policy = cast("EmailPolicy[EmailMessage]", _Policy())
+    return email.message_from_bytes(data, policy=policy)
 
 
-def write_body(message: EmailMessage, out: Writer) -> None:
-    """Write the text of a message."""
-    body = message.get_body(("html", "plain"))
-    text = "" if body is None else _content(body)
-    if body is not None and body.get_content_type() == "text/html":
-        html.convert_text(text, out)
-    else:
-        write_text(out, text)
+def _name(part: EmailMessage) -> str:
+    """Return the name of a file, which a page saved as a message gives as its address."""
+    with suppress(*_INVALID):
+        if name := part.get_filename():
+            return name
+    return _header(part, "Content-Location")
 
 
 def _header(message: EmailMessage, name: str) -> str:
-    try:
+    with suppress(*_INVALID):
         return " ".join(str(message.get(name, "")).split())
-    except (ValueError, IndexError, MessageError):  # invalid headers
-        return ""
-
-
-def _content(part: Any) -> str:
-    data = part.get_payload(decode=True) or b""
-    return decode(data, part.get_content_charset() or "")[0] if data else ""
-
-
-def _attachments(message: EmailMessage) -> list[EmailMessage]:
-    try:
-        return [*message.iter_attachments()]
-    except (AttributeError, KeyError, MessageError):
-        return []
+    return ""

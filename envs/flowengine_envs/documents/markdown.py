@@ -193,6 +193,7 @@ class Writer:
         nested items."""
         self._cells = 0
         self._invisible = 0
+        self._undecoded = 0
 
     @property
     def length(self) -> int:
@@ -219,8 +220,11 @@ class Writer:
         Raises:
             Full: The document has reached its maximum length.
         """
+        if not tight:
+            self._list.clear()
         text, count = visible(text)
         self._invisible += count
+        self._undecoded += text.count("\ufffd")
         if not text.strip():
             return
         between = "" if not self._blocks else "\n" if tight else "\n\n"
@@ -237,12 +241,10 @@ class Writer:
 
     def paragraph(self, text: str) -> None:
         """Write a paragraph. Its text is Markdown that does not begin another block."""
-        self._list.clear()
         self.block(plain(text))
 
     def heading(self, level: int, text: str) -> None:
         """Write a heading in one line, unless it is empty."""
-        self._list.clear()
         line = " ".join(text.split())
         if line:
             self.block(f"{'#' * min(max(level, 1), 6)} {line}")
@@ -268,7 +270,6 @@ class Writer:
 
     def code(self, text: str, language: str = "") -> None:
         """Write a block of code."""
-        self._list.clear()
         if text.strip():
             self.block(fenced(text.strip("\n"), language))
 
@@ -279,7 +280,6 @@ class Writer:
 
         Rows are consumed one by one, up to the limit of cells.
         """
-        self._list.clear()
         taken: list[Sequence[str]] = []
         for row in rows:
             if self._cells + len(row) > self.limits.cells:
@@ -301,7 +301,6 @@ class Writer:
         if len(self.document.parts) == self.limits.pages:
             self.cut(f"cut after {self.limits.pages:,} {kind}s (limit 'pages')")
             raise Full
-        self._list.clear()
         start = self._length + (2 if self._blocks else 0)
         self.document.parts.append(DocumentPart(kind, number, name, start))
         self.block(line_of_part(kind, number, remark))
@@ -313,7 +312,6 @@ class Writer:
             document: The file, converted with the characters and cells that are left.
             name: Its name, for its notes.
         """
-        self._list.clear()
         self.block(document.markdown)
         self.document.tables += document.tables
         self._cells += sum(len(row) for table in document.tables for row in table)
@@ -336,6 +334,8 @@ class Writer:
         self.document.markdown = "".join(self._blocks)
         if self._invisible:
             self.note(f"{self._invisible:,} invisible characters removed")
+        if self._undecoded:
+            self.note(f"characters that could not be decoded: {self._undecoded:,}")
 
 
 def hidden_note(places: int) -> str:
@@ -369,4 +369,4 @@ def _line(row: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     escaped = text.replace("|", "\\|") if "|" in text else text
-    return re.sub(r"\s*\n\s*", "<br>", escaped) if "\n" in escaped else escaped
+    return "<br>".join(filter(None, map(str.strip, escaped.splitlines())))

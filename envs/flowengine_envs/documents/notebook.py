@@ -9,7 +9,7 @@ from typing import Any
 from flowengine_envs.documents import html
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer, image
-from flowengine_envs.documents.text import decode, lines
+from flowengine_envs.documents.text import lines, noted
 from flowengine_envs.link.terminal_text import clean
 
 _OBJECT = re.compile(r"<(?:[\w.]+\.)?([^<>]*?)(?: at 0x[0-9A-Fa-f]+)?>")
@@ -28,7 +28,7 @@ def convert(data: bytes, out: Writer) -> None:
         Damaged: It is not a notebook.
     """
     try:
-        book = json.loads(decode(data)[0])
+        book = json.loads(noted(data, out))
         cells = book["cells"]
         metadata = book.get("metadata") or {}
         language = str((metadata.get("language_info") or {}).get("name", "python"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,14 +16,15 @@ from flowengine_envs.documents.archives import open_archive, parse_xml, read_ent
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, PasswordRequired
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, target
-from flowengine_envs.documents.sheets import mark_columns, mark_row, text_of
+from flowengine_envs.documents.sheets import CHARTS, mark_columns, mark_row, text_of
 
 _NAMES = "urn:oasis:names:tc:opendocument:xmlns"
-_TABLE, _TEXT = f"{{{_NAMES}:table:1.0}}", f"{{{_NAMES}:text:1.0}}"
-_OFFICE, _STYLE = f"{{{_NAMES}:office:1.0}}", f"{{{_NAMES}:style:1.0}}"
-_LINK = "{http://www.w3.org/1999/xlink}href"
-_CELLS = (f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell")
-_EVENTS = tuple(f"{_TABLE}{name}" for name in ("table", "table-row", "table-column"))
+TABLE, TEXT = f"{{{_NAMES}:table:1.0}}", f"{{{_NAMES}:text:1.0}}"
+DRAW = f"{{{_NAMES}:drawing:1.0}}"
+OFFICE, STYLE = f"{{{_NAMES}:office:1.0}}", f"{{{_NAMES}:style:1.0}}"
+LINK = "{http://www.w3.org/1999/xlink}href"
+_CELLS = (f"{TABLE}table-cell", f"{TABLE}covered-table-cell")
+_EVENTS = tuple(f"{TABLE}{name}" for name in ("table", "table-row", "table-column"))
 _NUMBER = re.compile(r"[-+\u2212]?[\d.,'\s]+")
 _DECIMALS = re.compile(r"[.,](\d+)\s*%")
 _WIDEST = 16_384
@@ -43,29 +45,38 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     """
     from lxml import etree
 
-    with open_archive(data, out.limits) as archive:
-        names = frozenset(archive.namelist())
-        if "META-INF/manifest.xml" in names:
-            manifest = parse_xml(read_entry(archive, "META-INF/manifest.xml"))
-            if next(manifest.iter("{*}encryption-data"), None) is not None:
-                raise PasswordRequired(
-                    "it is an encrypted spreadsheet, which cannot be opened here"
-                )
-        if "meta.xml" in names:
-            with suppress(Damaged):
-                title = parse_xml(read_entry(archive, "meta.xml")).findtext(".//{*}title")
-                out.document.title = " ".join((title or "").split())
-        content = read_entry(archive, "content.xml")
+    content = read_entry(opened(data, out), "content.xml")
     try:
         _Sheets(out, Remarks(out, comments)).convert(content)
     except etree.XMLSyntaxError as error:
         raise Damaged(f"its XML is not well-formed: {error}") from None
 
 
+def opened(data: bytes, out: Writer) -> zipfile.ZipFile:
+    """Open an OpenDocument file, and take its title.
+
+    Raises:
+        Damaged: It cannot be read.
+        PasswordRequired: It is encrypted.
+    """
+    archive = open_archive(data, out.limits)
+    if "META-INF/manifest.xml" in archive.NameToInfo:
+        manifest = parse_xml(read_entry(archive, "META-INF/manifest.xml"))
+        if next(manifest.iter("{*}encryption-data"), None) is not None:
+            raise PasswordRequired("it is an encrypted document, which cannot be opened here")
+    if "meta.xml" in archive.NameToInfo:
+        with suppress(Damaged):
+            title = parse_xml(read_entry(archive, "meta.xml")).findtext(".//{*}title")
+            out.document.title = " ".join((title or "").split())
+    return archive
+
+
 class _Sheets:
     def __init__(self, out: Writer, remarks: Remarks) -> None:
         self._out = out
         self._remarks = remarks
+        self._boxes: list[str] = []
+        """The texts of shapes on the current sheet."""
         self._notes: list[tuple[str, str, str]] = []
         """Author, text and cell of the comments on the current sheet."""
         self._hidden_columns: list[range] = []
@@ -82,14 +93,17 @@ class _Sheets:
         )
         sheets = (item for event, item in events if event == "start" and _is_sheet(item))
         for number, sheet in enumerate(sheets, 1):
-            name = sheet.get(f"{_TABLE}name", "")
-            is_hidden = sheet.get(f"{_TABLE}style-name") in hidden
+            name = sheet.get(f"{TABLE}name", "")
+            is_hidden = sheet.get(f"{TABLE}style-name") in hidden
             self._out.part("sheet", number, name, " (hidden)" if is_hidden else "")
             self._out.heading(2, name)
             self._notes, self._hidden_columns, self._column, self._row = [], [], 0, 0
+            self._boxes = []
             rows = self._rows(events, sheet)
             mark_columns(rows, self._hidden_columns, self._out.note)
             self._out.table(rows)
+            for text in self._boxes:
+                self._out.paragraph(text)
             for author, text, cell in self._notes:
                 self._remarks.write(author, text, cell)
         self._remarks.finish()
@@ -100,11 +114,12 @@ class _Sheets:
         left = self._out.cells_left
         for event, element in events:
             if event == "end" and element is sheet:
+                self._read_shapes(sheet)
                 sheet.clear()
                 break
             if event == "start" or next(element.iterancestors(_EVENTS[0]), None) is not sheet:
                 continue
-            if element.tag == f"{_TABLE}table-column":
+            if element.tag == f"{TABLE}table-column":
                 times = _repeated(element, "columns")
                 if _is_hidden(element):
                     self._hidden_columns.append(range(self._column, self._column + times))
@@ -120,8 +135,16 @@ class _Sheets:
                 if left < 0:
                     break
             self._row += times
+            self._read_shapes(element)
             element.clear()
         return rows
+
+    def _read_shapes(self, around: Any) -> None:
+        for shape in around.iter(f"{DRAW}*"):
+            if shape.tag == f"{DRAW}object":
+                self._out.note(CHARTS)
+            elif texts := [*map(_text_of_paragraph, shape.iterchildren(f"{TEXT}p"))]:
+                self._boxes.append("\n".join(texts))
 
     def _texts(self, row: Any) -> list[str]:
         """Return the texts of a row up to its last cell with a text."""
@@ -132,9 +155,9 @@ class _Sheets:
             if text := _text_of_cell(cell):
                 texts.extend([""] * (column - len(texts)))
                 texts.extend([text] * times)
-            for note in cell.iterchildren(f"{_OFFICE}annotation"):
+            for note in cell.iterchildren(f"{OFFICE}annotation"):
                 author = note.findtext("{*}creator") or ""
-                words = " ".join(map(_text_of_paragraph, note.iterchildren(f"{_TEXT}p")))
+                words = " ".join(map(_text_of_paragraph, note.iterchildren(f"{TEXT}p")))
                 self._notes.append((author, words, _reference(column, self._row)))
             column += times
         return texts
@@ -145,47 +168,47 @@ def _hidden_styles(content: bytes) -> set[str]:
     from lxml import etree
 
     hidden = set()
-    tags = (f"{_STYLE}style", f"{_OFFICE}body")
+    tags = (f"{STYLE}style", f"{OFFICE}body")
     events = etree.iterparse(io.BytesIO(content), events=("start", "end"), tag=tags, **_OPTIONS)
     for event, element in events:
         if element.tag == tags[1]:
             break
-        properties = element.find(f"{_STYLE}table-properties")
-        is_shown = properties is None or properties.get(f"{_TABLE}display") != "false"
+        properties = element.find(f"{STYLE}table-properties")
+        is_shown = properties is None or properties.get(f"{TABLE}display") != "false"
         if event == "end" and not is_shown:
-            hidden.add(element.get(f"{_STYLE}name", ""))
+            hidden.add(element.get(f"{STYLE}name", ""))
     return hidden
 
 
 def _is_sheet(element: Any) -> bool:
     parent = element.getparent()
     return bool(
-        element.tag == _EVENTS[0] and parent is not None and parent.tag == f"{_OFFICE}spreadsheet"
+        element.tag == _EVENTS[0] and parent is not None and parent.tag == f"{OFFICE}spreadsheet"
     )
 
 
 def _is_hidden(element: Any) -> bool:
     """Return whether a row or a column is hidden, filtered out, or in a closed group."""
-    if element.get(f"{_TABLE}visibility", "visible") != "visible":
+    if element.get(f"{TABLE}visibility", "visible") != "visible":
         return True
-    groups = element.iterancestors(f"{_TABLE}table-row-group", f"{_TABLE}table-column-group")
-    return any(group.get(f"{_TABLE}display") == "false" for group in groups)
+    groups = element.iterancestors(f"{TABLE}table-row-group", f"{TABLE}table-column-group")
+    return any(group.get(f"{TABLE}display") == "false" for group in groups)
 
 
 def _repeated(element: Any, what: str) -> int:
-    times = element.get(f"{_TABLE}number-{what}-repeated", "1")
+    times = element.get(f"{TABLE}number-{what}-repeated", "1")
     return max(int(times), 1) if times.isascii() and times.isdigit() and len(times) < 9 else 1
 
 
 def _text_of_cell(cell: Any) -> str:
     """Return the text of a cell, from its value where the displayed text may be rounded."""
-    shown = "\n".join(map(_text_of_paragraph, cell.iterchildren(f"{_TEXT}p"))).strip()
-    kind = cell.get(f"{_OFFICE}value-type", "")
+    shown = "\n".join(map(_text_of_paragraph, cell.iterchildren(f"{TEXT}p"))).strip()
+    kind = cell.get(f"{OFFICE}value-type", "")
     if kind in {"date", "boolean"}:
-        written = cell.get(f"{_OFFICE}{kind}-value", "")
+        written = cell.get(f"{OFFICE}{kind}-value", "")
         return _date(written) if kind == "date" else written.upper() or shown
     try:
-        value = float(cell.get(f"{_OFFICE}value", ""))
+        value = float(cell.get(f"{OFFICE}value", ""))
     except ValueError:
         return shown
     if kind == "percentage":
@@ -211,13 +234,13 @@ def _spans(parent: Any, link: str) -> Iterator[TextSpan]:
     if parent.text:
         yield TextSpan(parent.text, link=link)
     for child in parent:
-        if child.tag == f"{_TEXT}a":
-            yield from _spans(child, target(child.get(_LINK, "")) or link)
-        elif child.tag == f"{_TEXT}line-break":
+        if child.tag == f"{TEXT}a":
+            yield from _spans(child, target(child.get(LINK, "")) or link)
+        elif child.tag == f"{TEXT}line-break":
             yield TextSpan("\n", link=link)
-        elif child.tag in {f"{_TEXT}s", f"{_TEXT}tab"}:
+        elif child.tag in {f"{TEXT}s", f"{TEXT}tab"}:
             yield TextSpan(" ", link=link)
-        elif child.tag != f"{_OFFICE}annotation" and isinstance(child.tag, str):
+        elif child.tag != f"{OFFICE}annotation" and isinstance(child.tag, str):
             yield from _spans(child, link)
         if child.tail:
             yield TextSpan(child.tail, link=link)

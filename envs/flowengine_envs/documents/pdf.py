@@ -19,9 +19,10 @@ from flowengine_envs.documents.document import (
     PasswordRequired,
     WrongPassword,
 )
-from flowengine_envs.documents.markdown import Writer, line_of_part
+from flowengine_envs.documents.markdown import Writer, hidden_note, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_directions import LETTERS
+from flowengine_envs.documents.pdf_layers import Layers
 from flowengine_envs.documents.pdf_lines import read_lines, words_apart
 from flowengine_envs.documents.pdf_order import (
     PdfLine,
@@ -31,7 +32,7 @@ from flowengine_envs.documents.pdf_order import (
     with_rows,
 )
 from flowengine_envs.documents.pdf_tables import TableRow, key_of
-from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags
+from flowengine_envs.documents.pdf_tags import MarkedTexts, Structure, Tags, mapping_of
 from flowengine_envs.documents.pdfium import Pdfium, has_unknown_fonts
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ _MOST_PICTURES = 8 * MIB
 """Maximum characters of all pictures together, because they are part of the answer."""
 _DEEPEST = 6
 _MOST_LINES_OF_HEADING = 6
+_LIMITS = (
+    *("maximum_declared_stream_length", "array_based_stream_maximum_output_length"),
+    *("zlib_maximum_output_length", "lzw_maximum_output_length"),
+    *("run_length_maximum_output_length", "brotli_maximum_output_length"),
+)
+"""The library's limits for the size of one stream."""
+_WORK = "stream_decoding_work_maximum_length"
 _UNKNOWN = Structure([], [])
 _MOST_LOST = 0.7
 """Minimum fraction of the characters in unknown fonts that must be decoded."""
@@ -82,17 +90,30 @@ def convert(
         PasswordRequired: It is encrypted, and no password was given.
         WrongPassword: The password does not open it.
     """
+    from pypdf import apply_configuration
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every minor fault
+    most = out.limits.unpacked
+    limits: dict[str, Any] = {**dict.fromkeys(_LIMITS, most), _WORK: 4 * most}
+    with apply_configuration(**limits):
+        reader, pages = _opened(data, password)
+        out.document.title = _title(reader)
+        pdfium = Pdfium(data, password)
+        _Pages(reader, pages, out, comments, pdfium, picture).convert(first, seconds)
+
+
+def _opened(data: bytes, password: str) -> tuple[PdfReader, int]:
+    """Return the library's reader of a PDF, and its number of pages."""
     from pypdf import PdfReader
     from pypdf.errors import PdfReadError
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every minor fault
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(password):
             if password:
                 raise WrongPassword("the password does not open it")
             raise PasswordRequired("it is encrypted. Pass its password")
-        pages = reader.get_num_pages()
+        return reader, reader.get_num_pages()
     except RecursionError:
         raise Damaged("the PDF cannot be opened: its parts contain each other") from None
     except (
@@ -105,9 +126,6 @@ def convert(
         IndexError,
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
-    out.document.title = _title(reader)
-    pdfium = Pdfium(data, password)
-    _Pages(reader, pages, out, comments, pdfium, picture).convert(first, seconds)
 
 
 class _Pages:
@@ -130,6 +148,7 @@ class _Pages:
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
+        self._hidden = 0
         self._pdfium = pdfium
         self._wants_pictures = picture
 
@@ -158,15 +177,19 @@ class _Pages:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            lines, known = self._read(page, at + 1)
+            layers = Layers(page)
+            lines, known = self._read(page, at + 1, layers)
             text = "\n".join(map(_plain, lines))
-            laid_on = Annotations(page)
+            laid_on = Annotations(page, layers)
+            self._hidden += layers.hidden
             added = [
                 *laid_on.texts,
+                *laid_on.stamps,
                 *(f"{name}: {value}" for name, value in laid_on.fields.items()),
             ]
+            files = [*laid_on.files, *(_files(self._reader) if at + 1 == self._count else ())]
             if not text.strip() and not added:
-                self._check(page)
+                self._check(page, at + 1)
                 self._empty.append(at + 1)
                 self._images += _count_images(page)
                 self._scan(page, at + 1)
@@ -174,11 +197,14 @@ class _Pages:
         except (LimitReached, MemoryError):
             raise
         except Exception as error:  # of the library: it has errors of many types
+            self._check(page, at + 1)
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
         self._write(at, lines, known)
         for item in added:
             self._out.paragraph(item.translate(_LIGATURES))
+        for name in files:
+            self._out.item(0, f"Attachment: {name}")
         for author, comment in notes:
             self._remarks.write(author, comment)
         fresh = [link for link in links if link not in text]
@@ -226,36 +252,40 @@ class _Pages:
         if picture:
             self._out.document.pictures[line_of_part("page", number)] = picture
 
-    def _read(self, page: PageObject, number: int) -> tuple[list[PdfLine], Structure]:
+    def _read(
+        self, page: PageObject, number: int, layers: Layers
+    ) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page with its drawn tables, or the structure of its tags."""
         lines, known = (
-            self._read_by_tags(page, number)
+            self._read_by_tags(page, number, layers)
             if self._tags
-            else (read_lines(page, lambda: self._pdfium.words(number)), _UNKNOWN)
+            else (read_lines(page, lambda: self._pdfium.words(number), layers), _UNKNOWN)
         )
         if not has_unknown_fonts(page):
             return lines, known
-        decoded = self._decoded(number)
+        decoded = [] if layers.hidden else self._decoded(number)
         if _letters(decoded) < _MOST_LOST * _letters(lines):
             if not has_unknown_fonts(page, even_for_pypdf=True):
                 return lines, known
             self._out.note(f"page {number}: only a part of its text can be decoded")
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
-    def _read_by_tags(self, page: PageObject, number: int) -> tuple[list[PdfLine], Structure]:
+    def _read_by_tags(
+        self, page: PageObject, number: int, layers: Layers
+    ) -> tuple[list[PdfLine], Structure]:
         """Return the lines of a page and its tagged structure.
 
         Many programs tag a table as paragraphs.
         """
         marks = MarkedTexts()
-        with words_apart(page):
+        with words_apart(page, layers):
             page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         lines, texts = marks.read()
         texts = {mark: text.translate(_LIGATURES) for mark, text in texts.items()}
         known = self._tags.structure(page, texts)
         if known.tables:
             return [PdfLine(line) for line in lines], known
-        return read_lines(page, lambda: self._pdfium.words(number)), known
+        return read_lines(page, lambda: self._pdfium.words(number), layers), known
 
     def _decoded(self, number: int) -> list[PdfLine]:
         """Return the lines of a page from the library with more fonts, or none if it fails."""
@@ -272,8 +302,8 @@ class _Pages:
         read = ordered(lines)
         return read if self._headings else with_headings(read, self._sizes)
 
-    def _check(self, page: PageObject) -> None:
-        """Check that there is text, and that it is not too large for the library to unpack."""
+    def _check(self, page: PageObject, number: int) -> None:
+        """Check that the content of a page is not too large to unpack."""
         from pypdf.errors import LimitReachedError
 
         try:
@@ -282,7 +312,9 @@ class _Pages:
                 contents.get_data()
         except LimitReachedError as error:
             limit = self._out.limits.unpacked
-            raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
+            raise LimitReached(
+                "unpacked", limit, f"page {number} unpacks to more: {error}"
+            ) from None
 
     def _text(self, text: str, headings: dict[str, int], tables: list[list[TableRow]]) -> None:
         """Write the text of a page, with its headings and tagged tables."""
@@ -305,6 +337,8 @@ class _Pages:
         self._out.block("\n".join(lines))
 
     def _remark(self) -> None:
+        if self._hidden:
+            self._out.note(hidden_note(self._hidden))
         if self._empty:
             images = f". Images there: {self._images}, so it may be a scan" if self._images else ""
             self._out.note(f"no text on {_ranges(self._empty)}{images}")
@@ -316,6 +350,14 @@ def _title(reader: PdfReader) -> str:
         return str(information.title or "") if information is not None else ""
     except Exception:  # of the library, because a title is optional
         return ""
+
+
+def _files(reader: PdfReader) -> list[str]:
+    """Return the names of the files in a PDF."""
+    try:
+        return [file.alternative_name or file.name for file in reader.attachment_list]
+    except Exception as error:  # of the library: it has errors of many types
+        return [f"their names cannot be read: {error}"]
 
 
 def _headings(reader: PdfReader) -> dict[int, dict[str, int]]:
@@ -406,13 +448,8 @@ def _lines_of(rest: deque[str], key: str) -> int:
 
 
 def _count_images(page: PageObject) -> int:
-    try:
-        resources = page.get("/Resources")
-        objects = resources.get_object().get("/XObject") if resources is not None else None
-        named = objects.get_object().values() if objects is not None else ()
-        return sum(each.get_object().get("/Subtype") == "/Image" for each in named)
-    except Exception:  # of the library, because the count is only for a note
-        return 0
+    objects = mapping_of(mapping_of(page.get("/Resources")).get("/XObject"))
+    return sum(mapping_of(each).get("/Subtype") == "/Image" for each in objects.values())
 
 
 def _ranges(numbers: list[int]) -> str:

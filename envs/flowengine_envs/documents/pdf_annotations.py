@@ -1,4 +1,4 @@
-"""Annotations on the pages of a PDF: links, values of forms, and comments.
+"""Annotations on the pages of a PDF: links, values of forms, stamps, files and comments.
 
 Source: ISO 32000-1, 12.5 (annotations) and 12.7 (interactive forms).
 """
@@ -6,9 +6,12 @@ Source: ISO 32000-1, 12.5 (annotations) and 12.7 (interactive forms).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.markdown import target
+from flowengine_envs.documents.pdf_layers import Layers
+from flowengine_envs.documents.pdf_tags import mapping_of, object_of
 
 if TYPE_CHECKING:
     from pypdf import PageObject
@@ -18,24 +21,33 @@ _UNSEEN = 0b10_0010
 _PASSWORD, _PUSH_BUTTON = 1 << 13, 1 << 16
 _DEEPEST = 32
 """Maximum depth of nested fields."""
-_NO_COMMENT = {"/Link", "/Widget", "/Popup", "/FreeText"}
+_NO_COMMENT = {"/Link", "/Widget", "/Popup", "/FreeText", "/Stamp"}
 
 
 class Annotations:
-    """The annotations of a page."""
+    """The annotations of a page.
 
-    def __init__(self, page: PageObject) -> None:
+    Args:
+        page: The page.
+        layers: Its layers.
+    """
+
+    def __init__(self, page: PageObject, layers: Layers) -> None:
         items = (item.get_object() for item in page.get("/Annots") or ())
-        self._all: list[Any] = [item for item in items if hasattr(item, "get")]
+        self._page = page
+        self._all: list[Any] = []
+        for item in items:
+            if hasattr(item, "get"):
+                is_off = layers.are_off(item.get("/OC"))
+                layers.hidden += is_off
+                self._all += [] if is_off else [item]
 
     @property
     def links(self) -> list[str]:
         """The addresses that the page links to, without duplicates."""
         texts: dict[str, None] = {}
         for item in self._all:
-            action = item.get("/A")
-            address = action.get_object().get("/URI") if action is not None else None
-            if where := target(_text(address)):
+            if where := target(_text(mapping_of(item.get("/A")).get("/URI"))):
                 texts[where] = None
         return [*texts]
 
@@ -44,6 +56,23 @@ class Annotations:
         """Texts typed onto the page."""
         written = (_text(item.get("/Contents")) for item in self._seen("/FreeText"))
         return [text for text in written if text.strip()]
+
+    @property
+    def stamps(self) -> Iterator[str]:
+        """What stamps show, or their names."""
+        for item in self._seen("/Stamp"):
+            drawn = object_of(mapping_of(item.get("/AP")).get("/N"))
+            shown = ""
+            with suppress(Exception):  # of the library, because the stamp has a name, too
+                shown = self._page.extract_xform_text(drawn)
+            text = " ".join((shown or _text(item.get("/Contents"))).split())
+            yield f"Stamp: {text or str(object_of(item.get('/Name')) or '').removeprefix('/')}"
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The names of attached files."""
+        for item in self._seen("/FileAttachment"):
+            yield file_name(item.get("/FS"))
 
     @property
     def fields(self) -> dict[str, str]:
@@ -82,8 +111,27 @@ def _value(field: Any) -> str:
         return "" if flags & _PUSH_BUTTON or shown in {"Off", "None"} else _chosen(shown)
     if kind not in {"/Tx", "/Ch"} or flags & _PASSWORD:
         return ""
-    values = value if isinstance(value, list) else [value]
-    return "; ".join(filter(None, (_text(each).strip() for each in values)))
+    options = _options(field) if kind == "/Ch" else []
+    if value is None and isinstance(chosen := _inherited(field, "/I"), list):
+        value = [
+            options[at][0] for at in chosen if isinstance(at, int) and at in range(len(options))
+        ]
+    values = (_text(each).strip() for each in (value if isinstance(value, list) else [value]))
+    texts = dict(options)
+    return "; ".join(filter(None, (texts.get(each, each) for each in values)))
+
+
+def _options(field: Any) -> list[tuple[str, str]]:
+    """Return the values from which users choose, with their texts."""
+    options = (object_of(each) for each in _inherited(field, "/Opt") or ())
+    pairs = (each if isinstance(each, list) else [each] for each in options)
+    return [(_text(each[0]).strip(), _text(each[-1]).strip()) for each in pairs if each]
+
+
+def file_name(given: Any) -> str:
+    """Return the name of a file in a PDF."""
+    file = mapping_of(given)
+    return _text(file.get("/UF")) or _text(file.get("/F")) or "without a name"
 
 
 def _chosen(name: str) -> str:
@@ -94,11 +142,7 @@ def _chosen(name: str) -> str:
 def _inherited(field: Any, key: str) -> Any:
     for with_parent in _with_parents(field):
         if key in with_parent:
-            return (
-                with_parent[key].get_object()
-                if hasattr(with_parent[key], "get_object")
-                else with_parent[key]
-            )
+            return object_of(with_parent[key])
     return None
 
 
@@ -112,14 +156,12 @@ def _with_parents(field: Any) -> Iterator[Any]:
         if not hasattr(field, "get"):
             return
         yield field
-        parent = field.get("/Parent")
-        field = None if parent is None else parent.get_object()
+        field = object_of(field.get("/Parent"))
 
 
 def _text(value: Any) -> str:
     """Return a string of a PDF as text, empty for other objects."""
-    if hasattr(value, "get_object"):
-        value = value.get_object()
+    value = object_of(value)
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return str(value).replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.documents.pdf_directions import is_right_to_left, joined
 from flowengine_envs.documents.pdf_grids import Grid, Piece, grids_of, matrix_of, product_of
+from flowengine_envs.documents.pdf_layers import Layers
 from flowengine_envs.documents.pdf_order import PdfLine, width_of
 from flowengine_envs.documents.pdf_tables import Word, find_tables
 from flowengine_envs.documents.pdf_tags import mapping_of
@@ -182,12 +183,7 @@ def _width(parts: Iterable[Any], state: _State) -> float:
 
 
 def _fonts(page: PageObject) -> Mapping[str, Any]:
-    try:
-        resources: Any = page["/Resources"].get_object()
-        fonts = resources["/Font"].get_object()
-    except Exception:  # of the library: it has errors of many types
-        return {}
-    return fonts if isinstance(fonts, Mapping) else {}
+    return mapping_of(mapping_of(page.get("/Resources")).get("/Font"))
 
 
 def _font(fonts: Mapping[str, Any], name: Any) -> _Font | None:
@@ -222,16 +218,19 @@ _BOLD = re.compile(r"bold|black|heavy", re.IGNORECASE)
 """The names of bold fonts."""
 
 
-def read_lines(page: PageObject, words: Callable[[], Sequence[Word]]) -> list[PdfLine]:
+def read_lines(
+    page: PageObject, words: Callable[[], Sequence[Word]], layers: Layers
+) -> list[PdfLine]:
     """Return the lines of a page in drawing order, with its tables.
 
     Args:
         page: The page. All of its text is in one line, without duplicates.
         words: Returns its words with their positions, for tables without lines. It is called after
             the page was read, which shows that its size is within the limits.
+        layers: Its layers. It counts the texts of those that are off, which are left out.
     """
     grids: list[Grid] = []
-    with _prepared(page, grids) as is_ready:
+    with _prepared(page, layers, grids) as is_ready:
         if not is_ready:
             return [PdfLine(line) for line in page.extract_text().splitlines()]
         pieces: list[Piece] = []
@@ -251,22 +250,23 @@ def read_lines(page: PageObject, words: Callable[[], Sequence[Word]]) -> list[Pd
                 pieces.append(drawn)
 
         page.extract_text(visitor_text=piece)
-    return _lines(pieces, grids, () if page.rotation else words())
+    return _lines(pieces, grids, () if page.rotation or layers.hidden else words())
 
 
 @contextmanager
-def words_apart(page: PageObject) -> Iterator[None]:
+def words_apart(page: PageObject, layers: Layers) -> Iterator[None]:
     """Make the library separate all words of a page while its text is extracted."""
-    with _prepared(page):
+    with _prepared(page, layers):
         yield
 
 
 @contextmanager
-def _prepared(page: PageObject, grids: list[Grid] | None = None) -> Iterator[bool]:
+def _prepared(page: PageObject, layers: Layers, grids: list[Grid] | None = None) -> Iterator[bool]:
     """Separate words, and texts that may be in different cells, on a page for a while.
 
     Args:
         page: The page.
+        layers: Its layers.
         grids: Receives possible tables. None if they are not needed.
 
     Yields:
@@ -275,7 +275,7 @@ def _prepared(page: PageObject, grids: list[Grid] | None = None) -> Iterator[boo
     from pypdf.generic import NameObject
 
     try:
-        stream = _apart(page, grids)
+        stream = _apart(page, layers, grids)
     except MemoryError:
         raise
     except Exception:  # of the library, or of an invalid number, so it is only text
@@ -291,14 +291,14 @@ def _prepared(page: PageObject, grids: list[Grid] | None = None) -> Iterator[boo
         page[name] = before
 
 
-def _apart(page: PageObject, grids: list[Grid] | None) -> ContentStream | None:
+def _apart(page: PageObject, layers: Layers, grids: list[Grid] | None) -> ContentStream | None:
     """Return the page's content with texts and words separated, or None if no text begins there."""
     from pypdf.generic import ContentStream
 
     stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
-    if b"BT" not in stream.get_data():
+    if b"BT" not in stream.get_data() and not layers:
         return None
-    operations = stream.operations
+    operations = [*layers.shown(stream.operations)] if layers else stream.operations
     if grids is not None and not page.rotation:
         grids += grids_of(operations)
     if any(operator in (b"Tw", b'"') for _, operator in operations):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from flowengine.sdk.received import codec_of
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline
 
 # The tokens of a file in Rich Text Format, and its encodings.
@@ -67,12 +67,7 @@ def encoding_of_charset(number: int) -> str:
 
 def encoding_of_page(number: int) -> str:
     """Return the encoding of a code page."""
-    name = _CODE_PAGES.get(number, f"cp{number}")
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        return LATIN
-    return name
+    return codec_of(_CODE_PAGES.get(number, f"cp{number}")) or LATIN
 
 
 # Paragraphs of Rich Text Format.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import re
 import unicodedata
+import zipfile
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from flowengine_envs.documents.markdown import TextSpan, inline, target
+from flowengine_envs.documents.archives import parse_xml, read_entry, relationships
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import TextSpan, Writer, inline, target
 
 # Values of cells as text, with the units that their number formats show.
 #
@@ -295,8 +298,32 @@ def linked(text: str, address: str) -> str:
     return inline([TextSpan(text, link=where)], "\n") if where else text
 
 
+def write_text_boxes(archive: zipfile.ZipFile, part: str, out: Writer) -> None:
+    """Write the texts of the shapes on a sheet.
+
+    Args:
+        archive: The workbook.
+        part: The path of the sheet in it.
+        out: Receives the texts.
+    """
+    for drawing in relationships(archive, part):
+        if drawing.kind != "drawing":
+            continue
+        try:
+            bodies = [*parse_xml(read_entry(archive, drawing.target)).iter("{*}txBody")]
+        except Damaged as error:
+            out.note(f"text boxes cannot be read: {error}")
+            continue
+        for body in bodies:
+            if next(body.iterancestors("{*}Fallback"), None) is None:
+                texts = ("".join(line.itertext("{*}t")) for line in body.iter("{*}p"))
+                out.paragraph("\n".join(text for text in texts if text.strip()))
+
+
 # The rows of a sheet whose cells are read one by one.
 
+CHARTS = "charts left out. Their data is in the sheets"
+LEFT_OUT = "sheets that are charts or macros left out"
 _MOST_LINKS = 100_000
 
 

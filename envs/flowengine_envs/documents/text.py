@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-from flowengine.sdk.received import marked_encoding
+from flowengine.sdk.received import codec_of, declared_text, marked_encoding, text_in
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 
 _LATIN = "cp1252"
 """Encoding of Western programs before UTF-8."""
-_SHIFT = re.compile(rb"\x1b\$[@AB()]")
-"""Begins Chinese, Japanese or Korean in a text of 7 bits, which is valid UTF-8, too."""
-_SEVEN_BITS = frozenset(("utf-7", "hz-gb-2312"))
 _SAMPLE = 4_096
 _GUESSED = 64 * 1024
 """Bytes from which an encoding is guessed."""
@@ -27,42 +22,35 @@ _WESTERN = 0.25
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     """Return text and a note about its encoding, which is empty unless in doubt.
 
-    A byte order mark takes precedence, then a valid encoding: UTF-8, the declared encoding, a
-    guessed legacy encoding if the letters are not Western, the legacy Western encoding. Encodings
-    of 7 bits come before UTF-8.
+    UTF-8 and the declared encoding take precedence, then a guessed legacy encoding if the letters
+    are not Western, then the legacy Western encoding.
 
     Raises:
         Damaged: It is not text.
     """
-    if marked := marked_encoding(data):
-        return _forced(data, marked)
     sample = data[:_SAMPLE]
-    if b"\0" in sample:
-        encoding = _wide(sample)
-        if encoding:
-            return _forced(data, encoding)
+    if b"\0" in sample and not marked_encoding(data):
+        if encoding := _wide(sample):
+            return data.decode(encoding, "replace"), ""
         if sample.count(b"\0") > len(sample) // _STRAY:
             raise Damaged("it is binary data, not text")
         kept, note = decode(data.replace(b"\0", b""), declared)
         return kept, note or f"{data.count(0):,} zero bytes left out"
-    encodings = ["utf-8", declared]
-    if data.isascii() and (_SHIFT.search(data) or declared.lower() in _SEVEN_BITS):
-        encodings = [declared, "iso2022_jp_2", "utf-8"]
-    for encoding in encodings:
-        if encoding and (text := _valid(data, encoding)) is not None:
-            return text, ""
+    if (text := declared_text(data, declared)) is not None:
+        return text, ""
     if guessed := _guessed(data):
         return guessed
-    if (text := _valid(data, _LATIN)) is not None:
+    if (text := text_in(data, _LATIN)) is not None:
         return text, "" if not declared else f"it is not {declared}, as declared. Read as {_LATIN}"
-    return _forced(data, "utf-8")
+    return data.decode("utf-8", "replace"), ""
 
 
-def _valid(data: bytes, encoding: str) -> str | None:
-    try:
-        return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):
-        return None
+def noted(data: bytes, out: Writer, declared: str = "") -> str:
+    """Return text, with a note in the document if its encoding is in doubt. See `decode`."""
+    text, note = decode(data, declared)
+    if note:
+        out.note(note)
+    return text
 
 
 def _guessed(data: bytes) -> tuple[str, str] | None:
@@ -74,16 +62,10 @@ def _guessed(data: bytes) -> tuple[str, str] | None:
     from charset_normalizer import from_bytes
 
     best = from_bytes(sample).best()
-    text = None if best is None else _valid(data, best.encoding)
+    text = None if best is None else text_in(data, codec_of(best.encoding) or best.encoding)
     if best is None or text is None:
         return None
     return text, f"its encoding is not declared. {best.encoding} is a guess"
-
-
-def _forced(data: bytes, encoding: str) -> tuple[str, str]:
-    text = data.decode(encoding, errors="replace")
-    count = text.count("\ufffd")
-    return text, f"{count:,} characters could not be decoded as {encoding}" if count else ""
 
 
 def _wide(sample: bytes) -> str:
@@ -104,10 +86,7 @@ def lines(text: str) -> str:
 
 def convert(data: bytes, out: Writer, declared: str = "") -> None:
     """Copy text unchanged: Markdown stays Markdown."""
-    text, note = decode(data, declared)
-    if note:
-        out.note(note)
-    out.block(lines(text).strip("\n"))
+    out.block(lines(noted(data, out, declared)).strip("\n"))
 
 
 # Texts in the fonts Symbol and Wingdings, whose characters look like others.

@@ -11,22 +11,27 @@ from flowengine_envs.documents.formats import CompoundFile
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.rtf_tokens import encoding_of_page
 from flowengine_envs.documents.sheets import (
+    CHARTS,
     ERRORS,
+    LEFT_OUT,
     NumberFormats,
     SheetLink,
     SheetRows,
     built_in,
     text_of,
 )
+from flowengine_envs.documents.text import lines
 
 BOF, EOF, CONTINUE, FILE_PASS = 0x0809, 0x000A, 0x003C, 0x002F
 BOUND_SHEET, CODE_PAGE, DATE_MODE, FORMAT, XF, SST = 0x0085, 0x0042, 0x0022, 0x041E, 0x00E0, 0x00FC
 ROW, COLUMNS, LINK, STRING = 0x0208, 0x007D, 0x01B8, 0x0207
+SHAPE, SHAPE_TEXT = 0x005D, 0x01B6
 LABEL_SST, LABEL, RICH_LABEL = 0x00FD, 0x0204, 0x00D6
 NUMBER, RK, MULTIPLE_RK, FORMULA, BOOLEAN = 0x0203, 0x027E, 0x00BD, 0x0006, 0x0205
 _HEAD = struct.Struct("<HH")
 _URL = bytes.fromhex("e0c9ea79f9bace118c8200aa004ba90b")
 _FILE = bytes.fromhex("0303000000000000c000000000000046")
+_COMMENT = b"\x19\0"
 _MOST_STRINGS = 10_000_000
 
 
@@ -195,6 +200,14 @@ def convert(data: bytes, out: Writer) -> None:
             cells = _Cells(book)
             cells.read(sheet.start, out.cells_left)
             out.table(cells.rows.marked(out.note, out.cells_left))
+            for text in cells.boxes:
+                out.paragraph(lines(text))
+            if cells.has_charts:
+                out.note(CHARTS)
+        else:
+            out.note(LEFT_OUT)
+    if book.are_strings_cut:
+        out.note("the workbook is cut off, so texts of cells are missing")
 
 
 class _Sheet(NamedTuple):
@@ -213,6 +226,7 @@ class _Book:
         self.strings: list[str] = []
         self.styles: list[int] = []
         """Number of a style → its number format."""
+        self.are_strings_cut = False
         self.encoding = ""
         """The encoding of texts, empty since Excel 97."""
         self._formats: dict[int, str] = {}
@@ -234,6 +248,7 @@ class _Book:
             raise Damaged("the workbook has no beginning")
         if shared:
             self.strings = SharedStrings(shared).read()
+            self.are_strings_cut = len(self.strings) < int.from_bytes(shared[0][4:8], "little")
         self.numbers = NumberFormats(self._begins_1904)
 
     def _take(self, kind: int, content: bytes) -> None:
@@ -266,6 +281,13 @@ class _Cells:
     def __init__(self, book: _Book) -> None:
         self._book = book
         self.rows = SheetRows()
+        self.has_charts = False
+        self.boxes: list[str] = []
+        """The texts of shapes."""
+        self._shape = b""
+        """The type of the last shape."""
+        self._left = 0
+        """Number of characters that the text of the last shape still has."""
         self._awaited: tuple[int, int] | None = None
         """The cell of a formula whose text follows."""
 
@@ -275,6 +297,7 @@ class _Cells:
         for kind, content in records(self._book.stream, start):
             if kind == BOF:
                 depth += 1
+                self.has_charts = self.has_charts or depth > 1
             elif kind == EOF:
                 depth -= 1
                 if depth <= 0:
@@ -309,7 +332,21 @@ class _Cells:
                 self.rows.hidden_columns.append(range(first, min(last, 0xFF) + 1))
         elif kind == LINK:
             self.rows.link(link(content))
+        elif kind in {SHAPE, SHAPE_TEXT, CONTINUE}:
+            self._take_shape(kind, content)
         return 0
+
+    def _take_shape(self, kind: int, content: bytes) -> None:
+        """Read a part of a shape. The text of a comment is one, too, and is left out."""
+        if kind == SHAPE:
+            self._shape = content[4:6]
+        elif kind == SHAPE_TEXT:
+            self._left = 0 if self._shape == _COMMENT else int.from_bytes(content[10:12], "little")
+            self.boxes += [""] * bool(self._left)
+        elif self._left and content:
+            text = content[1:].decode("utf-16-le" if content[0] & 1 else "latin-1", "replace")
+            self.boxes[-1] += text[: self._left]
+            self._left -= len(text[: self._left])
 
     def _text(self, kind: int, content: bytes, row: int, column: int, style: int) -> str:
         book = self._book

@@ -14,11 +14,13 @@ from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.sheets import (
     ERRORS,
+    LEFT_OUT,
     NumberFormats,
     SheetLink,
     SheetRows,
     built_in,
     text_of,
+    write_text_boxes,
 )
 from flowengine_envs.documents.xls import rk
 
@@ -54,6 +56,9 @@ def convert(data: bytes, out: Writer) -> None:
             if "worksheets" in part.split("/"):
                 most = out.cells_left
                 out.table(book.rows(part, most).marked(out.note, most))
+                write_text_boxes(archive, part, out)
+            else:
+                out.note(LEFT_OUT)
 
 
 class _Book:

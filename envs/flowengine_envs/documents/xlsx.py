@@ -24,12 +24,14 @@ from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.sheets import (
+    CHARTS,
     elapsed,
     is_clock,
     linked,
     mark_columns,
     mark_row,
     text_of,
+    write_text_boxes,
 )
 
 _MOST_ROWS = 1_048_576
@@ -39,6 +41,7 @@ _BUILT_IN = 164
 _LINK = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"\s*[,)]', re.IGNORECASE)
 _ESCAPED = re.compile(r"_x((?![dD][89a-fA-F])[0-9a-fA-F]{4})_")
 """A character that XML cannot contain, or one line break of two characters."""
+_STRINGS, _MARK = "xl/sharedStrings.xml", b"x005F_"
 _MOST_LINKS = 100_000
 
 
@@ -263,10 +266,12 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         out.document.title = book.properties.title or ""
         remarks = Remarks(out, comments)
         on_cells = SheetComments(archive, remarks)
+        strings = _exact_strings(archive)
         for number, sheet in enumerate(book.worksheets, 1):
             hidden = "" if sheet.sheet_state == "visible" else " (hidden)"
             out.part("sheet", number, sheet.title, hidden)
             out.heading(2, sheet.title)
+            sheet._shared_strings = strings or sheet._shared_strings
             cells = SheetCells(archive, sheet, out.note)
             try:
                 out.table(cells.rows(out.cells_left))
@@ -277,10 +282,20 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
                 SyntaxError,
             ) as error:  # of its XML parser, too
                 raise Damaged(f"sheet '{sheet.title}' cannot be read: {error}") from None
+            write_text_boxes(archive, sheet._worksheet_path, out)
             on_cells.write(sheet._worksheet_path)
         remarks.finish()
-        if charts := sum(_CHART.fullmatch(name) is not None for name in archive.namelist()):
-            out.note(f"charts left out: {charts:,}. Their data is in the sheets")
+        if any(map(_CHART.fullmatch, archive.namelist())):
+            out.note(CHARTS)
+
+
+def _exact_strings(archive: zipfile.ZipFile) -> list[str]:
+    """Return the strings of cells if the library would lose a mark of an escaped one, else none."""
+    from openpyxl.cell.text import Text
+
+    if _STRINGS not in archive.NameToInfo or _MARK not in (data := read_entry(archive, _STRINGS)):
+        return []
+    return [Text.from_tree(string).content for string in parse_xml(data).iter(f"{_MAIN}si")]
 
 
 @contextmanager

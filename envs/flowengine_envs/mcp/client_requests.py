@@ -175,28 +175,30 @@ class ClientRequests(ConnectedClient):
     async def _all(
         self, what: str, page: Callable[[str | None, Client], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
-        """Return the items of all pages of a list, which ends even if the server never ends it."""
+        """Return the items of all pages of a list, which ends when the server repeats a page."""
         loop = asyncio.get_running_loop()
         until = None if self._seconds is None else loop.time() + self._seconds
-        items: list[dict[str, Plain]] = []
+        items: dict[str, dict[str, Plain]] = {}
         size = 0
         cursors: set[str | None] = {None}
         cursor: str | None = None
         for _ in range(_PAGES):
             seconds = None if until is None else max(0.0, until - loop.time())
             answer = await self._ask(partial(page, cursor), f"list of {what}", seconds)
-            new = as_data(getattr(answer, what))
-            items += new
-            size += sum(len(json.dumps(item)) for item in new)
+            new = {json.dumps(item): item for item in as_data(getattr(answer, what))}
+            is_known = bool(new) and new.keys() <= items.keys()
+            items |= new
+            size = sum(map(len, items))
             if len(items) > _ITEMS:
                 raise self._too_long(what, f"{_ITEMS:,} {what}", what, _ITEMS)
             if size > self._largest:
                 raise self._too_long(what, size_text(self._largest), "output", self._largest)
             cursor = answer.next_cursor or None  # Some servers end a list with an empty text.
+            if cursor is not None and (cursor in cursors or is_known):
+                self._log.warning("the server's list of %s begins again: cut there", what)
+                cursor = None
             if cursor is None:
-                return items
-            if cursor in cursors:
-                raise broken(f"{self.name}: list of {what}", "the list does not end")
+                return [*items.values()]
             cursors.add(cursor)
         raise self._too_long(what, f"{_PAGES} pages", "pages", _PAGES)
 

@@ -144,6 +144,8 @@ def _callee(bound: BoundValue, read: Declarations, hops: int = HOPS) -> Callable
             return None if other is None else _callee(other, read, hops - 1)
         case ast.Attribute(value=ast.Name(id=owner), attr=name):
             return _part(read.reader.find(module, owner), owner, name, read, hops - 1)
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=cls)), attr=name):
+            return _method(read.reader.find(module, cls), name, read)
         case ast.Call(args=[inner, *given], keywords=words) if last_name(node) == "partial":
             function = _callee(BoundValue(inner, module), read, hops - 1)
             names = [word.arg for word in words]
@@ -168,13 +170,22 @@ def _part(
             value = None if source is None else read.reader.find(source, name)
             return None if value is None else _callee(value, read, hops)
         case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
-            found = read.reader.find(home, cls)
-            for node in getattr(found and found.node, "body", ()):
-                if isinstance(node, _Function) and node.name == name and found is not None:
-                    marks = {last_name(mark) for mark in node.decorator_list}
-                    bound = 0 if "staticmethod" in marks else 1
-                    is_method = not marks - {"staticmethod", "classmethod"}
-                    return _function(node, found.module, read, bound) if is_method else None
+            return _method(read.reader.find(home, cls), name, read)
+        case BoundValue(ast.ClassDef()):
+            return _method(owner, name, read, of_class=True)
+    return None
+
+
+def _method(
+    cls: BoundValue | None, name: str, read: Declarations, *, of_class: bool = False
+) -> Callable[..., Any] | None:
+    """Return a method of an object, or of the class itself."""
+    for node in getattr(cls and cls.node, "body", ()):
+        if isinstance(node, _Function) and node.name == name and cls is not None:
+            marks = {last_name(mark) for mark in node.decorator_list}
+            is_bound = "classmethod" in marks or not (of_class or "staticmethod" in marks)
+            is_method = not marks - {"staticmethod", "classmethod"}
+            return _function(node, cls.module, read, int(is_bound)) if is_method else None
     return None  # it may be inherited
 
 

@@ -108,6 +108,18 @@ def test_pages_do_not_reach_what_the_policy_does_not_name(
         browser.close_tab()
 
 
+def test_another_place_in_a_refused_page_is_refused(
+    browser: Browser, web: Web, canary: Canary
+) -> None:
+    address = f"http://127.0.0.1:{canary.port}/"
+    for place in ("", "#a", "#b", ""):
+        seen = browser.navigate(address + place)
+        assert "is not allowed by policy.network" in seen.error, place
+        assert seen.content == ""
+    assert browser.navigate(web.page("/fine", "<p>fine</p>")).error == ""
+    assert "is not allowed" in browser.back().error
+
+
 def test_redirects_are_judged_at_each_hop(browser: Browser, web: Web, canary: Canary) -> None:
     web.pages["/hop"] = redirect("/hop2")
     web.pages["/hop2"] = redirect(f"http://127.0.0.1:{canary.port}/")

@@ -330,6 +330,19 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
     assert (again.error, again.content, again.generation) == ("", "fine", 1)
 
 
+@pytest.mark.endurance
+def test_the_page_after_endless_dialogs_opens(own: Browser, web: Web) -> None:
+    own.navigate(web.page("/ask", "<script>(f = () => setTimeout(f, 0, alert(1)))()</script>"))
+    asked = 0
+    while asked < 20:
+        asked += len(own.observe().dialogs)
+
+    seen = own.navigate(web.page("/fine", "<p>fine</p>"))
+
+    assert (seen.error, seen.content) == ("", "fine")
+    assert "The page before did not answer, and was closed." in seen.notes
+
+
 @pytest.fixture
 def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that shows a page and then starts code that never ends."""

@@ -75,7 +75,7 @@ def archive(**entries: str) -> bytes:
         (compound({"PowerPoint Document": b"x"}), "a.ppt", "PowerPoint before 2007"),
         (compound({"Contents": b"x"}), "a.pub", "a compound file of an unknown format"),
         (archive(**{"[Content_Types].xml": "x", "visio/a": ""}), "a.vsdx", "an Office file of"),
-        (archive(mimetype="application/vnd.oasis.opendocument.text"), "a.odt", "opendocument"),
+        (archive(mimetype="application/vnd.oasis.opendocument.graphics"), "a.odg", "opendocument"),
         (b"MZ" + bytes(200), "a.exe", "a Windows program"),
         (b"ID3\x04" + bytes(200), "a.mp3", "audio"),
         (b"%!PS-Adobe-3.0\n", "a.ps", "PostScript"),
@@ -88,7 +88,7 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
 
     assert told in str(caught.value)
     assert (
-        "Supported are pdf, docx, pptx, xlsx, xls, xlsb, ods, rtf, epub, zip, html, feed, "
+        "Supported are pdf, docx, pptx, xlsx, xls, xlsb, odt, ods, rtf, epub, zip, html, feed, "
         in str(caught.value)
     )
 

@@ -36,9 +36,9 @@ def packed(**entries: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def page_with(content: bytes) -> bytes:
+def page_with(content: bytes, resources: bytes = b"") -> bytes:
     stream = b"<</Filter/FlateDecode/Length %d>>stream\n%b\nendstream" % (len(content), content)
-    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>"
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]%b/Contents 4 0 R>>" % resources
     pages = b"<</Type/Pages/Kids[3 0 R]/Count 1>>"
     return pdf(b"<</Type/Catalog/Pages 2 0 R>>", pages, page, stream)
 
@@ -73,8 +73,13 @@ def repeated(data: bytes, times: int) -> bytes:
 
 
 def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_page() -> None:
-    with pytest.raises(LimitReached, match="the limit 'unpacked'"):
-        convert(page_with(repeated(b"BT (x) Tj ET " * 1_000_000, 20)))
+    content = repeated(b"BT (x) Tj ET " * 10_000, 20)
+
+    for resources in (b"", b"/Resources<</Font<<>>>>"):
+        data = page_with(content, resources)
+        with pytest.raises(LimitReached, match="the limit 'unpacked' is 1,000,000"):
+            convert(data, limits=SMALL)
+        assert convert(data, limits=replace(SMALL, unpacked=3_000_000)).format == "pdf"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_charts_are_told_of() -> None:
     chart.add_data(Reference(book.active, min_col=2, min_row=1, max_row=3))
     book.active.add_chart(chart, "E1")
 
-    assert "charts left out: 1. Their data is in the sheets" in convert(saved(book)).notes
+    assert "charts left out. Their data is in the sheets" in convert(saved(book)).notes
 
 
 def test_comments_on_cells_are_read_if_they_are_wanted() -> None:

@@ -195,3 +195,18 @@ def test_damage_is_survived(cut: int) -> None:
             convert(bytes(data), "a.xls")
         except (Damaged, PasswordRequired):
             continue
+
+
+def test_text_boxes_are_read_without_comments() -> None:
+    def shape(kind: int, text: str) -> list[Record]:
+        halves = [text[:3], text[3:]]
+        return [
+            (0x005D, struct.pack("<HHHH", 0x15, 0x12, kind, 1)),
+            (0x01B6, struct.pack("<HH6xHHI", 0, 0, len(text), 16, 0)),
+            *((0x003C, b"\x01" + half.encode("utf-16-le")) for half in halves),
+            (0x003C, b"\0" * 16),
+        ]
+
+    found = convert(workbook(*shape(0x06, "größer\rals"), *shape(0x19, "comment")))
+
+    assert found.markdown.endswith("## Berths\n\ngrößer\nals")

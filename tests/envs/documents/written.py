@@ -34,6 +34,9 @@ SPACES = {
         name: f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"
         for name in ("office", "table", "text", "style")
     },
+    "draw": "urn:oasis:names:tc:opendocument:xmlns:drawing:1.0",
+    "fo": "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0",
+    "svg": "urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0",
 }
 """Prefixes that need no declaration in cases."""
 SHOWN = re.compile(r"^(F\d) (\S+) at (\S+) (\S+): (.*)$", re.MULTILINE)
@@ -154,9 +157,9 @@ def packed(parts: Mapping[str, str | bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _ods(parts: Mapping[str, str]) -> bytes:
-    kind = "application/vnd.oasis.opendocument.spreadsheet"
-    return packed({"mimetype": kind, **{name: _declared(xml) for name, xml in parts.items()}})
+def _open_document(kind: str, parts: Mapping[str, str]) -> bytes:
+    media_type = f"application/vnd.oasis.opendocument.{kind}"
+    return packed({"mimetype": media_type, **{name: _declared(xml) for name, xml in parts.items()}})
 
 
 KINDS: dict[str, Callable[[Any], bytes]] = {
@@ -169,6 +172,7 @@ KINDS: dict[str, Callable[[Any], bytes]] = {
     "pdf": _pdf,
     "docx": lambda body: _office("docx", {"word/document.xml": body}),
     "office": lambda parts: _office(parts["of"], {k: v for k, v in parts.items() if k != "of"}),
-    "ods": _ods,
+    "odt": lambda parts: _open_document("text", parts),
+    "ods": lambda parts: _open_document("spreadsheet", parts),
     "zip": packed,
 }

@@ -123,7 +123,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "ping":
         return {"result": {}}
     if method == "tools/list":
-        at = int(params.get("cursor") or 0)
+        at = int(params.get("cursor") or 0) if HOW != "again" else 0
         listed = tools()
         result: dict[str, Any] = {"tools": listed[at : at + PAGE]}
         if at + PAGE < len(listed):

@@ -111,6 +111,13 @@ def test_a_list_over_pages_is_complete(nasty: Open) -> None:
     assert len(nasty().list_tools()) == 12
 
 
+def test_a_list_that_never_advances_keeps_what_was_read(nasty: Open) -> None:
+    session = nasty("again")
+
+    assert len(session.list_tools()) == 2
+    assert session.call_tool("env").text
+
+
 @pytest.mark.endurance
 def test_the_reference_server(opened: Open) -> None:
     if not EVERYTHING.exists():
