@@ -13,7 +13,7 @@ from typing import Any
 
 from flowengine.agents.models.port import Listener, ModelReply, ReplyPart
 from flowengine.sdk import Plain, StepError
-from flowengine.sdk.errors import type_of
+from flowengine.sdk.errors import raised, type_of
 from flowengine.sdk.exception_text import message_of
 
 Judges = Callable[[Mapping[str, Any], Mapping[str, Plain]], Awaitable[object]]
@@ -143,8 +143,8 @@ class ArrivingText:
             await self._judges(check, {name: given[name] for name in check["arguments"]})
         except Exception as error:
             raise StepError(
-                message_of(error),
-                type=type_of(error),
+                message_of(raised(error)),
+                type=type_of(raised(error)),
                 data={"check": check["check"], "text": text, "unfinished": True},
                 retryable=False,
             ) from error

@@ -49,8 +49,10 @@ class LeaseKeeper:
         """Execution → the number of lapses when its lease was last known to be held."""
         self._held: dict[str, Hold] = {}
         """Executions that this engine holds → the call that holds them."""
+        self._left: list[tuple[str, int]] = []
+        """Leases to release, since no process takes an execution whose holder lives."""
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._locked = threading.Lock()
         self._closed = threading.Event()
 
     def renew(self) -> None:
@@ -63,7 +65,7 @@ class LeaseKeeper:
         if self._thread is not None:
             return
         self.renew()
-        with self._starting:  # the first two calls may come at once
+        with self._locked:  # the first two calls may come at once
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
                 thread.start()
@@ -139,14 +141,21 @@ class LeaseKeeper:
         self._sure.pop(execution, None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        """Release leases.
+        """Release leases. Those that the store does not release now are released later.
 
         Args:
             leases: Execution and epoch of each.
         """
         for execution, _ in leases:
             self.released(execution)
-        self._journals.release(leases)
+        self._release_left(leases)
+
+    def _release_left(self, more: Sequence[tuple[str, int]] = ()) -> None:
+        with self._locked:
+            self._left += more
+            if self._left:
+                self._journals.release(self._left)
+                self._left.clear()
 
     def calm(self, leases: Sequence[tuple[str, int]]) -> None:
         """Note that executions got further, so the deaths of earlier holders no longer count."""
@@ -169,6 +178,7 @@ class LeaseKeeper:
             late = steady_now() > self._until
             try:
                 self._renew()
+                self._release_left()
             except StoreError:
                 continue  # tries again, and if that is too late the next commit is refused
             if late and self.on_late is not None:

@@ -16,7 +16,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from flowengine.sdk.errors import CodeRaised
 from flowengine.sdk.exception_text import describe
+from flowengine.util.loops import is_interrupt
 
 # Coroutines that were handed to a separate task, and their waits.
 
@@ -100,6 +102,18 @@ class AttemptLost(BaseException):
     """Another process may begin the attempt of this function again, so it must stop."""
 
 
+class UsersCode:
+    """Makes each exception of users' code in a block an error of the call, as `CodeRaised`."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        is_error = isinstance(error, Exception | asyncio.CancelledError | AttemptLost)
+        if error is not None and not is_error and not is_interrupt(error):
+            raise CodeRaised(describe(error)) from error
+
+
 class Calls:
     """The functions that attempts call on threads, until the attempts are lost.
 
@@ -178,7 +192,7 @@ async def on_thread(
 
     Raises:
         CancelledError: The caller was cancelled, and the function did not end in time.
-        RuntimeError: It raised `KeyboardInterrupt`, which would end the loop.
+        CodeRaised: It raised an exception that would end the loop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -206,8 +220,6 @@ async def on_thread(
             raise
         ended = loop.create_future()  # the first future was cancelled
         result, error = known[0] if known else await _within(outlast(), ended)
-    if isinstance(error, KeyboardInterrupt):  # not from the keyboard: signals go to the main thread
-        raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
@@ -228,7 +240,8 @@ def _work() -> None:
         result: object = None
         error: BaseException | None = None
         try:
-            result = call()
+            with UsersCode():
+                result = call()
         except BaseException as raised:
             error = raised
         _idle.put(None)

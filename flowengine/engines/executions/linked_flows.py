@@ -12,6 +12,7 @@ from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
 from flowengine.util.garbage import CollectedLater
+from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -201,9 +202,9 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         try:
             function = import_function(given["python"], given["folder"])
             return to_plain(function(copy(old), copy(new)))
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             from flowengine.sdk.exception_text import describe
 
             raise ValueError(describe(error)) from error
