@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict, StoreError
@@ -11,7 +12,7 @@ from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.journal.store import JournalStore
 
@@ -54,6 +55,8 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._locked = threading.Lock()
         self._closed = threading.Event()
+        self._beat: Callable[[], None] = lambda: None
+        """Tells the guard that this process is not held up."""
 
     def renew(self) -> None:
         """Send a heartbeat, unless the last one is recent enough."""
@@ -70,6 +73,24 @@ class LeaseKeeper:
                 thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
                 thread.start()
                 self._thread = thread
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Have another process renew the leases during a block while this one is held up."""
+        if not os.path.exists(self._journals.location):  # in memory
+            yield
+            return
+        from flowengine.engines.guard import Pulse, guarded
+
+        self.keep()
+        with closing(Pulse()) as pulse:
+            self._beat = pulse.beat
+            named = self._journals.location, *map(str, self.owner)
+            try:
+                with guarded(Pulse.__module__, pulse, self._ttl / 1000, *named):
+                    yield
+            finally:
+                self._beat = lambda: None
 
     def acquire(self, execution: str, *, is_driving: bool = True) -> int:
         """Take the lease of an execution.
@@ -174,11 +195,13 @@ class LeaseKeeper:
                 self._journals.retire(self.owner.id)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._ttl / 3000):
+        while not self._closed.wait(self._ttl / 6000):
+            self._beat()
             late = steady_now() > self._until
             try:
-                self._renew()
                 self._release_left()
+                if self._until - steady_now() < self._ttl * 3 / 4:
+                    self._renew()
             except StoreError:
                 continue  # tries again, and if that is too late the next commit is refused
             if late and self.on_late is not None:

@@ -26,7 +26,7 @@ from flowengine.engines.temporal import connection
 from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect, read_address
-from flowengine.engines.temporal.guard import Pulse
+from flowengine.engines.guard import Pulse
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
 from flowengine.engines.temporal.offering import Offering

@@ -311,7 +311,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             hint="leave it out: in a directory, each version continues the executions of others",
         )
     arguments.linger = 0.0  # a waiting execution makes room for others
-    with CliSession(arguments, named=True) as session:
+    with CliSession(arguments, named=True) as session, session.engine.guarded():
         concurrency = arguments.concurrency or CONCURRENCY
 
         def tell(taken: TakenExecution) -> None:
