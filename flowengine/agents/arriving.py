@@ -15,6 +15,7 @@ from flowengine.agents.models.port import Listener, ModelReply, ReplyPart
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.errors import raised, type_of
 from flowengine.sdk.exception_text import message_of
+from flowengine.sdk.user_code import in_time
 
 Judges = Callable[[Mapping[str, Any], Mapping[str, Plain]], Awaitable[object]]
 """Calls the function of a check with arguments."""
@@ -140,7 +141,8 @@ class ArrivingText:
     async def _call(self, check: Mapping[str, Any], text: str) -> None:
         given = {"answer": text, "prompt": self._prompt}
         try:
-            await self._judges(check, {name: given[name] for name in check["arguments"]})
+            judged = self._judges(check, {name: given[name] for name in check["arguments"]})
+            await in_time(judged, f"the check {check['check']!r}")
         except Exception as error:
             raise StepError(
                 message_of(raised(error)),

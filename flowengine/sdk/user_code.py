@@ -16,7 +16,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from flowengine.sdk.errors import CodeRaised
+from flowengine.sdk.errors import CodeRaised, Timeout
 from flowengine.sdk.exception_text import describe
 from flowengine.util.loops import is_interrupt
 
@@ -177,6 +177,58 @@ CALLS: ContextVar[Calls | None] = ContextVar("flowengine.calls", default=None)
 """The functions of the current attempt. None: they are not counted."""
 
 
+FUNCTION_SECONDS = 60.0
+"""Time limit of functions whose caller has none of its own, such as a `timeout` of a step."""
+
+
+async def in_time(work: Awaitable[_Result], what: str) -> _Result:
+    """Await a function on a thread, or a coroutine, within the time limit.
+
+    Args:
+        work: The function.
+        what: Its purpose, for the message.
+
+    Returns:
+        Its result.
+
+    Raises:
+        Timeout: It did not return.
+        TimeoutError: It raised this.
+    """
+    try:
+        async with asyncio.timeout(FUNCTION_SECONDS) as limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        why = f"{what} did not return within {FUNCTION_SECONDS:g} s"
+        raise Timeout(why, retryable=False) from None
+
+
+def begin(function: Callable[[], _Result]) -> Future[_Result]:
+    """Call a function on a thread, in a copy of the caller's context, and return its future."""
+    future = lasting()
+
+    def report(outcome: tuple[Any, BaseException | None]) -> None:
+        result, error = outcome
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    _put(function, report)
+    return future
+
+
+def _put(function: Callable[[], object], report: _Report) -> None:
+    """Hand a function to an idle thread, or to a new one."""
+    _jobs.put((partial(contextvars.copy_context().run, function), report))
+    try:
+        _idle.get_nowait()
+    except Empty:
+        threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+
+
 async def on_thread(
     function: Callable[[], _Result], outlast: Callable[[], float] | None = None
 ) -> _Result:
@@ -207,12 +259,7 @@ async def on_thread(
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
-    context = contextvars.copy_context()
-    _jobs.put((partial(context.run, function), report))
-    try:
-        _idle.get_nowait()
-    except Empty:
-        threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+    _put(function, report)
     try:
         result, error = await ended
     except asyncio.CancelledError:

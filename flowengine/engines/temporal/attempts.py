@@ -23,8 +23,9 @@ from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, m
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
-from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.guard import BEATS, CUT, END, Slot, now
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
