@@ -1,8 +1,8 @@
 """The guard of a worker: a second process, which no function of an attempt can hold up.
 
     worker ── its pulse, and in Temporal its attempts and when the server answered ──► shared memory
-    guard  ── in place of the worker, while that has no pulse: renews its leases ──► folder
-           ── or sends the heartbeats of its attempts ──► server
+    guard  ── in place of the worker, while that has no pulse: renews its leases ──► store
+           ── or, in Temporal, sends heartbeats ──► server
            ── SIGKILL once attempts of the worker may begin again elsewhere ──► worker
 
 A function can hold the interpreter of the worker for a long time. The worker is then silent, but

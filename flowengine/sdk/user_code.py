@@ -178,7 +178,7 @@ CALLS: ContextVar[Calls | None] = ContextVar("flowengine.calls", default=None)
 
 
 FUNCTION_SECONDS = 60.0
-"""Time limit of functions whose caller has none of its own, such as a `timeout` of a step."""
+"""Time limit of functions that no step runs, so that no `timeout` of a step applies."""
 
 
 async def in_time(work: Awaitable[_Result], what: str) -> _Result:

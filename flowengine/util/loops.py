@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,10 +25,10 @@ def new_event_loop() -> AbstractEventLoop:
     class Loop(asyncio.SelectorEventLoop):
         awaited: Future[Any] | None = None
 
-        def run_until_complete(self, future: Awaitable[T]) -> T:
-            self.awaited = asyncio.ensure_future(future, loop=self)
+        def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+            self.awaited = task = asyncio.ensure_future(future, loop=self)
             try:
-                return super().run_until_complete(self.awaited)
+                return super().run_until_complete(task)
             finally:
                 self.awaited = None
 
