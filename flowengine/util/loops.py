@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -26,7 +26,8 @@ def new_event_loop() -> AbstractEventLoop:
         awaited: Future[Any] | None = None
 
         def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-            self.awaited = task = asyncio.ensure_future(future, loop=self)
+            task: Future[T] = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)
+            self.awaited = task
             try:
                 return super().run_until_complete(task)
             finally:
