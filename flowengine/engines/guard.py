@@ -36,7 +36,6 @@ from flowengine.sdk.processes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flowengine.sdk.processes import ProcessIdentity
 
 _ROOM = 4096
 """Bytes of the shared memory before the first slot, and the maximum of the beat in it."""
@@ -194,7 +193,7 @@ def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         more: Further arguments of the program.
     """
-    command = [sys.executable, "-m", module, as_text(this_process()), str(pulse.file)]
+    command = [sys.executable, "-P", "-m", module, as_text(this_process()), str(pulse.file)]
     with subprocess.Popen(
         [*command, str(heartbeat), *more],
         stdin=subprocess.PIPE,
@@ -211,11 +210,11 @@ def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator
 
 
 class Guard:
-    """The guard.
+    """The guard, in its process.
 
     Args:
         worker: The worker.
-        pulse: Its pulse.
+        file: Of its pulse.
         heartbeat: Its heartbeat (s).
         beat: Sends heartbeats whenever the worker is silent, on a thread. Called with this object.
         tell: Receives why the worker was ended.
@@ -223,23 +222,26 @@ class Guard:
 
     def __init__(
         self,
-        worker: ProcessIdentity,
-        pulse: Pulse,
-        heartbeat: float,
+        worker: str,
+        file: str,
+        heartbeat: str,
         beat: Callable[[Guard], None],
-        tell: Callable[[str], None],
+        tell: Callable[[str], None] = lambda why: None,
     ) -> None:
-        self.pulse = pulse
-        self.heartbeat = heartbeat
-        self.pause = min(max(heartbeat / 60, 0.01), 0.2)
+        named = from_text(worker)
+        assert named is not None
+        self.pulse = Pulse(int(file))
+        self.heartbeat = float(heartbeat)
+        self.pause = min(max(self.heartbeat / 60, 0.01), 0.2)
         self.is_silent = threading.Event()
         """Set while the worker is alive, but silent."""
         self._tell = tell
-        self._worker = worker
+        self._worker = named
         self._beat = beat
 
     def keep(self) -> bool:
         """Guard the worker until it is done or has ended. Return whether it has ended."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._beat, args=(self,), daemon=True).start()
         while True:
             if select.select([sys.stdin], [], [], self.pause)[0]:
@@ -274,20 +276,6 @@ class Guard:
         )
 
 
-def guarding(
-    worker: str,
-    file: str,
-    heartbeat: str,
-    beat: Callable[[Guard], None],
-    tell: Callable[[str], None] = lambda why: None,
-) -> bool:
-    """Guard a worker, in the program of its guard. Return whether the worker has ended."""
-    named = from_text(worker)
-    assert named is not None
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return Guard(named, Pulse(int(file)), float(heartbeat), beat, tell).keep()
-
-
 def main(worker: str, file: str, heartbeat: str, location: str, *owner: str) -> None:
     """Run the guard of a worker of a store in a directory: it renews the worker's leases."""
     from flowengine.journal.lease_holders import steady_now
@@ -298,14 +286,15 @@ def main(worker: str, file: str, heartbeat: str, location: str, *owner: str) -> 
     holder = Owner(id, int(pid), int(started), host, boot)
 
     def renew(guard: Guard) -> None:
-        store = SqliteStore(location)
+        store = None
         while True:
-            if guard.is_silent.wait():
-                with suppress(StoreError):
-                    store.renew(holder, steady_now() + int(guard.heartbeat * 1000))
+            guard.is_silent.wait()
+            with suppress(StoreError):
+                store = store or SqliteStore(location)
+                store.renew(holder, steady_now() + int(guard.heartbeat * 1000))
             time.sleep(guard.heartbeat / BEATS / 2)
 
-    guarding(worker, file, heartbeat, renew)
+    Guard(worker, file, heartbeat, renew).keep()
     os._exit(0)  # a thread may be waiting for the store
 
 

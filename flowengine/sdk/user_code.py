@@ -16,7 +16,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from flowengine.sdk.errors import CodeRaised, Timeout
+from flowengine.sdk.errors import CodeRaised, Timeout, raised
 from flowengine.sdk.exception_text import describe
 from flowengine.util.loops import is_interrupt
 
@@ -289,8 +289,8 @@ def _work() -> None:
         try:
             with UsersCode():
                 result = call()
-        except BaseException as raised:
-            error = raised
+        except BaseException as failure:
+            error = failure
         _idle.put(None)
         try:
             report((result, error))
@@ -347,24 +347,15 @@ async def contained(work: Awaitable[Any]) -> CodeOutcome:
     try:
         return CodeOutcome(await work)
     except BaseException as error:
-        return CodeOutcome(error=error)
+        return CodeOutcome(error=raised(error))
 
 
 async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call a user's code: a coroutine function here, any other function on a thread."""
     if is_coroutine_function(function):
         return await function(*args, **named)
-    outcome = await on_thread(lambda: _called(function, args, named))
-    if outcome.error is not None:
-        raise outcome.error
-    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
-
-
-def _called(function: Callable[..., Any], args: Any, named: Any) -> CodeOutcome:
-    try:
-        return CodeOutcome(function(*args, **named))
-    except BaseException as error:
-        return CodeOutcome(error=error)
+    value = await on_thread(partial(function, *args, **named))
+    return await value if inspect.isawaitable(value) else value
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

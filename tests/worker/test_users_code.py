@@ -213,7 +213,7 @@ outputs: {notes: "${{ state.notes }}"}
             assert (await engine.run_async(other)).status == "succeeded"
             assert not running.done()
             (tmp_path / "go").touch()
-            return (await running).outputs["notes"]  # type: ignore[no-any-return]
+            return (await running).outputs["notes"]  # type: ignore[index, no-any-return]
 
     assert asyncio.run(play()) == ["a", "b", "c", "d"]
     with Engine(store) as engine:

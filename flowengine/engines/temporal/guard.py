@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowengine.engines.guard import BEATS, guarding, now
+from flowengine.engines.guard import BEATS, Guard, now
 from flowengine.engines.guard import guarded as guarded_by
 from flowengine.errors import StoreError
 from flowengine.sdk.processes import end_orphans
@@ -20,7 +20,7 @@ from flowengine.telemetry.worker_log import WorkerLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flowengine.engines.guard import Guard, Pulse
+    from flowengine.engines.guard import Pulse
     from flowengine.engines.temporal.connection import Address
     from flowengine.telemetry.worker_log import Format
 
@@ -111,7 +111,7 @@ def main(worker: str, file: str, heartbeat: str, log_format: str, *address: str)
     def tell(why: str) -> None:
         log("error", logger=_LOGGER, message=why)
 
-    if guarding(worker, file, heartbeat, partial(_beat, Address(*address)), tell):
+    if Guard(worker, file, heartbeat, partial(_beat, Address(*address)), tell).keep():
         end_orphans()
     os._exit(0)  # a thread may be waiting for the server
 
