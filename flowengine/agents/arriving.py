@@ -13,8 +13,9 @@ from typing import Any
 
 from flowengine.agents.models.port import Listener, ModelReply, ReplyPart
 from flowengine.sdk import Plain, StepError
-from flowengine.sdk.errors import type_of
+from flowengine.sdk.errors import raised, type_of
 from flowengine.sdk.exception_text import message_of
+from flowengine.sdk.user_code import in_time
 
 Judges = Callable[[Mapping[str, Any], Mapping[str, Plain]], Awaitable[object]]
 """Calls the function of a check with arguments."""
@@ -140,11 +141,12 @@ class ArrivingText:
     async def _call(self, check: Mapping[str, Any], text: str) -> None:
         given = {"answer": text, "prompt": self._prompt}
         try:
-            await self._judges(check, {name: given[name] for name in check["arguments"]})
+            judged = self._judges(check, {name: given[name] for name in check["arguments"]})
+            await in_time(judged, f"the check {check['check']!r}")
         except Exception as error:
             raise StepError(
-                message_of(error),
-                type=type_of(error),
+                message_of(raised(error)),
+                type=type_of(raised(error)),
                 data={"check": check["check"], "text": text, "unfinished": True},
                 retryable=False,
             ) from error

@@ -21,6 +21,7 @@ from typing import IO, Any, ClassVar, Literal
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.argument_checks import check_kinds, check_methods
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.user_code import UsersCode
 from flowengine.sdk.visible_text import printable
 from flowengine.secrets import mask_known
 
@@ -129,7 +130,8 @@ class LoggerManager:
         with self._lock:
             for name, write in self._destinations(event):
                 try:
-                    write(event)
+                    with UsersCode():
+                        write(event)
                 except Exception as error:
                     self._warn(name, error)
 

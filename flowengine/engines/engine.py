@@ -47,6 +47,7 @@ from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from contextlib import AbstractContextManager
 
     from flowengine.engines.arriving_replies import ReplyReader
     from flowengine.engines.flows import LoadedFlow
@@ -475,6 +476,13 @@ class Engine(RenamedMethods):
         from flowengine.engines.inspection.unattended import want
 
         want(self._host)
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """Return a context in which a function that holds up this process loses no execution.
+
+        Another process renews the leases for this one while it lives. `flowengine worker` has one.
+        """
+        return self._host.keeper.guarded()
 
     async def drain_async(self, patience: float) -> None:
         """Stop driving: running attempts may end, no others begin, and leases are released.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict, StoreError
@@ -11,7 +12,7 @@ from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.journal.store import JournalStore
 
@@ -49,9 +50,13 @@ class LeaseKeeper:
         """Execution → the number of lapses when its lease was last known to be held."""
         self._held: dict[str, Hold] = {}
         """Executions that this engine holds → the call that holds them."""
+        self._left: list[tuple[str, int]] = []
+        """Leases to release, since no process takes an execution whose holder lives."""
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._locked = threading.Lock()
         self._closed = threading.Event()
+        self._beat: Callable[[], None] = lambda: None
+        """Tells the guard that this process is not held up."""
 
     def renew(self) -> None:
         """Send a heartbeat, unless the last one is recent enough."""
@@ -63,11 +68,29 @@ class LeaseKeeper:
         if self._thread is not None:
             return
         self.renew()
-        with self._starting:  # the first two calls may come at once
+        with self._locked:  # the first two calls may come at once
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
                 thread.start()
                 self._thread = thread
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Have another process renew the leases during a block while this one is held up."""
+        if not os.path.exists(self._journals.location):  # in memory
+            yield
+            return
+        from flowengine.engines.guard import Pulse, guarded
+
+        self.keep()
+        with closing(Pulse()) as pulse:
+            self._beat = pulse.beat
+            named = self._journals.location, *map(str, self.owner)
+            try:
+                with guarded(Pulse.__module__, pulse, self._ttl / 1000, *named):
+                    yield
+            finally:
+                self._beat = lambda: None
 
     def acquire(self, execution: str, *, is_driving: bool = True) -> int:
         """Take the lease of an execution.
@@ -139,14 +162,21 @@ class LeaseKeeper:
         self._sure.pop(execution, None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        """Release leases.
+        """Release leases. Those that the store does not release now are released later.
 
         Args:
             leases: Execution and epoch of each.
         """
         for execution, _ in leases:
             self.released(execution)
-        self._journals.release(leases)
+        self._release_left(leases)
+
+    def _release_left(self, more: Sequence[tuple[str, int]] = ()) -> None:
+        with self._locked:
+            self._left += more
+            if self._left:
+                self._journals.release(self._left)
+                self._left.clear()
 
     def calm(self, leases: Sequence[tuple[str, int]]) -> None:
         """Note that executions got further, so the deaths of earlier holders no longer count."""
@@ -165,10 +195,13 @@ class LeaseKeeper:
                 self._journals.retire(self.owner.id)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._ttl / 3000):
+        while not self._closed.wait(self._ttl / 6000):
+            self._beat()
             late = steady_now() > self._until
             try:
-                self._renew()
+                self._release_left()
+                if self._until - steady_now() < self._ttl * 3 / 4:
+                    self._renew()
             except StoreError:
                 continue  # tries again, and if that is too late the next commit is refused
             if late and self.on_late is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
 from flowengine.sdk.visible_text import one_line
+from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
@@ -180,7 +181,9 @@ def deliver(callback: Callable[[Update], None], update: Update) -> None:
     """Call a subscriber. Its exceptions are logged: they stop no other one and no execution."""
     try:
         callback(update)
-    except Exception:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         import logging
 
         message = "a subscriber failed at an update of kind '%s'"

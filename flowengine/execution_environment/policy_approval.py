@@ -149,6 +149,7 @@ async def ask(question: Question, handler: str | None = None) -> PolicyAnswer:
     """
     import asyncio
 
+    from flowengine.sdk.errors import raised
     from flowengine.sdk.user_code import call
 
     name = handler or _configured
@@ -164,7 +165,7 @@ async def ask(question: Question, handler: str | None = None) -> PolicyAnswer:
         raise
     except BaseException as error:
         return PolicyAnswer(
-            False, f"approval handler '{name}' raised {type(error).__name__}", lasts=False
+            False, f"approval handler '{name}' raised {type(raised(error)).__name__}", lasts=False
         )
     return read_answer(given, name, question.policy)
 

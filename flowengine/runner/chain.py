@@ -43,6 +43,7 @@ from flowengine.sdk.argument_checks import check_keywords, check_kinds, check_me
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
 from flowengine.util.blocking import run_on_new_loop
+from flowengine.util.loops import new_event_loop
 
 if TYPE_CHECKING:
     from flowengine.engines.agent_events import AgentEvents
@@ -475,7 +476,7 @@ def iterated_on_thread(
     Args:
         parts: The parts.
     """
-    loop, taking = asyncio.new_event_loop(), asyncio.Lock()
+    loop, taking = new_event_loop(), asyncio.Lock()
 
     def drive() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -51,6 +51,18 @@ class StepError(Exception):
         """Id of the spec of the unavailable environment, if the manager reported one."""
 
 
+class CodeRaised(Exception):
+    """Users' code raised an exception that would end the program, such as `SystemExit`: the cause.
+
+    Code of users never ends what serves others. Wherever it is called, this is raised instead.
+    """
+
+
+def raised(error: BaseException) -> BaseException:
+    """Return the exception that code raised itself."""
+    return error.__cause__ if isinstance(error, CodeRaised) and error.__cause__ else error
+
+
 def class_name(error: BaseException) -> str:
     """Return `module.Class` of an exception, and only the name if it is a built-in one."""
     from flowengine.sdk.python_modules import public_name

@@ -35,10 +35,10 @@ class Background:
     """An event loop on a thread that ends with the process."""
 
     def __init__(self) -> None:
-        import asyncio
+        from flowengine.util.loops import new_event_loop
 
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_event_loop()
         self.thread = threading.Thread(
             target=self.loop.run_forever, name="flowengine-environments", daemon=True
         )

@@ -16,7 +16,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from flowengine.sdk.errors import CodeRaised, Timeout, raised
 from flowengine.sdk.exception_text import describe
+from flowengine.util.loops import is_interrupt
 
 # Coroutines that were handed to a separate task, and their waits.
 
@@ -100,6 +102,18 @@ class AttemptLost(BaseException):
     """Another process may begin the attempt of this function again, so it must stop."""
 
 
+class UsersCode:
+    """Makes each exception of users' code in a block an error of the call, as `CodeRaised`."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        is_error = isinstance(error, Exception | asyncio.CancelledError | AttemptLost)
+        if error is not None and not is_error and not is_interrupt(error):
+            raise CodeRaised(describe(error)) from error
+
+
 class Calls:
     """The functions that attempts call on threads, until the attempts are lost.
 
@@ -163,6 +177,58 @@ CALLS: ContextVar[Calls | None] = ContextVar("flowengine.calls", default=None)
 """The functions of the current attempt. None: they are not counted."""
 
 
+FUNCTION_SECONDS = 60.0
+"""Time limit of functions that no step runs, so that no `timeout` of a step applies."""
+
+
+async def in_time(work: Awaitable[_Result], what: str) -> _Result:
+    """Await a function on a thread, or a coroutine, within the time limit.
+
+    Args:
+        work: The function.
+        what: Its purpose, for the message.
+
+    Returns:
+        Its result.
+
+    Raises:
+        Timeout: It did not return.
+        TimeoutError: It raised this.
+    """
+    try:
+        async with asyncio.timeout(FUNCTION_SECONDS) as limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        why = f"{what} did not return within {FUNCTION_SECONDS:g} s"
+        raise Timeout(why, retryable=False) from None
+
+
+def begin(function: Callable[[], _Result]) -> Future[_Result]:
+    """Call a function on a thread, in a copy of the caller's context, and return its future."""
+    future = lasting()
+
+    def report(outcome: tuple[Any, BaseException | None]) -> None:
+        result, error = outcome
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    _put(function, report)
+    return future
+
+
+def _put(function: Callable[[], object], report: _Report) -> None:
+    """Hand a function to an idle thread, or to a new one."""
+    _jobs.put((partial(contextvars.copy_context().run, function), report))
+    try:
+        _idle.get_nowait()
+    except Empty:
+        threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+
+
 async def on_thread(
     function: Callable[[], _Result], outlast: Callable[[], float] | None = None
 ) -> _Result:
@@ -178,7 +244,7 @@ async def on_thread(
 
     Raises:
         CancelledError: The caller was cancelled, and the function did not end in time.
-        RuntimeError: It raised `KeyboardInterrupt`, which would end the loop.
+        CodeRaised: It raised an exception that would end the loop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -193,12 +259,7 @@ async def on_thread(
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
-    context = contextvars.copy_context()
-    _jobs.put((partial(context.run, function), report))
-    try:
-        _idle.get_nowait()
-    except Empty:
-        threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+    _put(function, report)
     try:
         result, error = await ended
     except asyncio.CancelledError:
@@ -206,8 +267,6 @@ async def on_thread(
             raise
         ended = loop.create_future()  # the first future was cancelled
         result, error = known[0] if known else await _within(outlast(), ended)
-    if isinstance(error, KeyboardInterrupt):  # not from the keyboard: signals go to the main thread
-        raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
@@ -228,9 +287,10 @@ def _work() -> None:
         result: object = None
         error: BaseException | None = None
         try:
-            result = call()
-        except BaseException as raised:
-            error = raised
+            with UsersCode():
+                result = call()
+        except BaseException as failure:
+            error = failure
         _idle.put(None)
         try:
             report((result, error))
@@ -287,24 +347,15 @@ async def contained(work: Awaitable[Any]) -> CodeOutcome:
     try:
         return CodeOutcome(await work)
     except BaseException as error:
-        return CodeOutcome(error=error)
+        return CodeOutcome(error=raised(error))
 
 
 async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Call a user's code: a coroutine function here, any other function on a thread."""
     if is_coroutine_function(function):
         return await function(*args, **named)
-    outcome = await on_thread(lambda: _called(function, args, named))
-    if outcome.error is not None:
-        raise outcome.error
-    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
-
-
-def _called(function: Callable[..., Any], args: Any, named: Any) -> CodeOutcome:
-    try:
-        return CodeOutcome(function(*args, **named))
-    except BaseException as error:
-        return CodeOutcome(error=error)
+    value = await on_thread(partial(function, *args, **named))
+    return await value if inspect.isawaitable(value) else value
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

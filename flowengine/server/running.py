@@ -21,6 +21,8 @@ from flowengine.server.records import ServerRecords, server_folder
 from flowengine.util.blocking import run_on_new_loop
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from starlette.routing import BaseRoute
 
     from flowengine.engines.engine import Engine
@@ -93,6 +95,7 @@ def serve(
     serving: Serving,
     on_ready: Callable[[Ready], None],
     pages: Callable[[Application], Sequence[BaseRoute]] = lambda application: (),
+    beside: Future[int] | None = None,
 ) -> None:
     """Serve a store until SIGTERM or SIGINT.
 
@@ -101,6 +104,7 @@ def serve(
         serving: Where and how.
         on_ready: Called once requests are accepted.
         pages: Returns the routes of the page.
+        beside: A worker of this process, with which the server ends.
     """
     check(serving)
     records = ServerRecords(server_folder(engine.store.location))
@@ -114,6 +118,14 @@ def serve(
             application = Application(engine, records, hosts, token, pages, serving.per_minute)
             server = BoundedServer(application, serving)
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
+            if beside is not None:
+                loop = asyncio.get_running_loop()
+
+                def end(_: object) -> None:
+                    if loop.is_running():
+                        loop.call_soon_threadsafe(server.stop)
+
+                beside.add_done_callback(end)
             await server.serve(sockets=[listening])
 
         run_on_new_loop(run())
@@ -175,7 +187,7 @@ class BoundedServer(uvicorn.Server):
         numbers = (signal.SIGTERM, signal.SIGINT)
         try:
             for number in numbers:
-                loop.add_signal_handler(number, self._stop)
+                loop.add_signal_handler(number, self.stop)
         except (ValueError, RuntimeError):  # on another thread, whose program stops it itself
             yield
             return
@@ -185,7 +197,8 @@ class BoundedServer(uvicorn.Server):
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Stop, and at the second call at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import usage_of
 from flowengine.agents.first_messages import answered_by
-from flowengine.errors import InputError, NotFound
+from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.eval_cases import cases_of
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import ExecutionResult
+    from flowengine.flow.building import Flow
     from flowengine.flow.evaluations import EvalPlan
     from flowengine.flow.models.evaluations import EvalCase, Variant
     from flowengine.kernel.commands import Observation
 
+_LOOK = 0.2
+"""Seconds between attempts to take over an execution that another process runs."""
 GIVEN = ("case", "inputs", "outputs", "expected", "status", "error", "calls", "usage", "seconds")
 """Names of the inputs that the flow of a judge can declare."""
 
@@ -182,8 +185,8 @@ class Evaluation:
         if variant.model is not None:
             labels["model"] = variant.model
         with answered_by(variant.model):
-            result = await self.engine.run_async(
-                self.flows[variant.name], case.inputs, id=trial.execution, labels=labels
+            result = await shared(
+                self.engine, self.flows[variant.name], case.inputs, trial.execution, labels
             )
         await self._judge(case, trial, result)
 
@@ -200,9 +203,8 @@ class Evaluation:
         text = json.dumps([self.judge.form, given], sort_keys=True, default=plain)
         trial.judged_by = f"{trial.execution}-judge-{sha256(text.encode()).hexdigest()[:8]}"
         labels = {"eval": self.id, "variant": trial.variant, "case": case.name}
-        judged = await self.engine.run_async(
-            self.judge, given, id=trial.judged_by, labels={**labels, "judges": trial.execution}
-        )
+        labels["judges"] = trial.execution
+        judged = await shared(self.engine, self.judge, given, trial.judged_by, labels)
         self._read_judgment(trial, judged)
 
     def _given(
@@ -288,6 +290,30 @@ class Evaluation:
             trial.problems.append(f"{name}{reason}")
             if trial.status == "passed":
                 trial.status = "failed"
+
+
+async def shared(
+    engine: Engine,
+    flow: LoadedFlow | Flow,
+    inputs: Mapping[str, Any],
+    id: str,
+    labels: Mapping[str, str],
+) -> ExecutionResult:
+    """Run an execution, or wait for another process that runs the evaluation with the same id.
+
+    Returns:
+        Its result.
+
+    Raises:
+        Conflict: The evaluation was begun with other flows or inputs.
+    """
+    while True:
+        try:
+            return await engine.run_async(flow, inputs, id=id, labels=labels)
+        except Conflict as error:
+            if error.standing is None:
+                raise
+        await asyncio.sleep(_LOOK)
 
 
 async def _settled(trial: Trial, work: Awaitable[None]) -> None:

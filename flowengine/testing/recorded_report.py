@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import NotFound
 from flowengine.testing.eval_report import column, table_of
+from flowengine.testing.evaluation import shared
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -45,7 +46,7 @@ async def record_report(
         engine.store.execution(own)
     except NotFound:
         inputs = {"evaluation": id, "title": title, **rows}
-        await engine.run_async(_flow(rows), inputs, id=own, labels={"eval": id})
+        await shared(engine, _flow(rows), inputs, own, {"eval": id})
     return own
 
 

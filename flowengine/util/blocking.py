@@ -180,11 +180,13 @@ def run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
     import signal
     import threading
 
+    from flowengine.util.loops import new_event_loop
+
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if is_main else None
     try:
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             if callable(handler):
                 signal.signal(signal.SIGINT, lambda number, _: held.append(number))
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import select
 import tempfile
@@ -12,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.errors import InputError
+from flowengine.errors import InputError, StoreError
 from flowengine.worker.backlog import CONCURRENCY, Backlog
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Due
     from flowengine.journal.store import Store
 
+_log = logging.getLogger("flowengine.worker")
 _DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)
 """Seconds between the looks after a report."""
 _CREATED, _WRITTEN, _MOVED_HERE = 0x100, 0x2, 0x80
@@ -217,9 +219,17 @@ class Worker:
         try:
             while not stopping.is_set():
                 self._wake.clear()
-                self.look()
-                self.is_ready = True
-                await self._sleep()
+                try:
+                    self.look()
+                    self.is_ready = True
+                    await self._sleep()
+                except StoreError as error:
+                    if not self._looked:
+                        raise
+                    if self.is_ready:  # what refuses one look, such as a full disk, may end
+                        _log.warning("looking for work failed: %s", error.with_hint)
+                    self.is_ready = False
+                    await asyncio.sleep(LOOK)
         finally:
             self.is_ready = False
             stop.cancel()

@@ -447,13 +447,13 @@ class Ahead(Turn):
 async def _judge(
     context: StepContext, check: Mapping[str, Any], arguments: Mapping[str, Plain]
 ) -> object:
-    """Call the function of a check of arriving text."""
+    """Call the function of a check of arriving text, never on the event loop itself."""
     from flowengine.agents.live_functions import function_of
     from flowengine_nodes.python import Python, look_at
 
     function = look_at(await context.on_thread(lambda: function_of(context, check["function"])))
     given = function.arguments(context, {"args": arguments})
-    return await Python().called(context, function, given)
+    return await Python().called(context, function._replace(is_quick=False), given)
 
 
 async def _with_instructions(
@@ -466,6 +466,7 @@ async def _with_instructions(
         return input
     from flowengine.agents.agent import instructions_of
     from flowengine.agents.live_functions import function_of
+    from flowengine.sdk.user_code import in_time
     from flowengine_nodes.python import context_variables
 
     name, variables = agent.get("called", agent["name"]), context_variables(context)
@@ -474,4 +475,5 @@ async def _with_instructions(
     def text() -> str:
         return instructions_of(name, function_of(context, written), more, variables, objects)
 
-    return {**input, "instructions": await context.on_thread(text)}
+    made = await in_time(context.on_thread(text), f"the instructions of agent {name!r}")
+    return {**input, "instructions": made}

@@ -218,11 +218,14 @@ class Python(StepKind):
         self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
         """Call a function, on a thread if it could block, and return its result."""
-        if function.is_async or function.is_quick:
-            result = function.call(**arguments)
-        else:
-            result = await self._on_thread(context, function, arguments)
-        return await result if hasattr(result, "__await__") else result
+        from flowengine.sdk.user_code import UsersCode
+
+        with UsersCode():
+            if function.is_async or function.is_quick:
+                result = function.call(**arguments)
+            else:
+                result = await self._on_thread(context, function, arguments)
+            return await result if hasattr(result, "__await__") else result
 
     async def _on_thread(
         self, context: StepContext, function: Function, arguments: dict[str, Any]

@@ -11,6 +11,7 @@ import pytest
 from flowengine import Agent, Engine, TextPart
 from flowengine.errors import FlowFileError
 from flowengine.runner import Runner
+from flowengine.sdk import user_code
 from flowengine.testing import scripted
 from tests.agents.crashes import gone_on
 from tests.agents.flows import BEGIN, NAME, Case, flow, told
@@ -103,6 +104,21 @@ def test_the_error_has_the_type_that_it_has_after_a_whole_answer(
     wire.answer(arriving(FINE, RUDE))
 
     assert REFUSED.replace("ValueError", "NameError") in one.run().error["message"]
+
+
+def test_a_check_that_does_not_return_refuses_what_arrives(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "FUNCTION_SECONDS", 0.3)
+    one = case(tmp_path, agent("[{after: polite, beside: true, then: end}]"))
+    waits = "import time\n    while not Path(__file__).with_name('go').exists(): time.sleep(0.01)"
+    (tmp_path / "tools.py").write_text(TOOLS.replace("if ", f"{waits}\n    if "))
+    wire.answer(arriving(FINE))
+
+    error = one.run().error
+    (tmp_path / "go").touch()
+
+    assert "polite refused the answer: Timeout: the check 'polite' did not" in error["message"]
 
 
 def test_followers_see_what_has_passed_until_the_request_is_closed(wire: Wire) -> None:

@@ -139,6 +139,49 @@ def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
     assert (tmp_path / f"said-{first.pid}").read_text() == "succeeded"
 
 
+HOLDING = """
+import ctypes, time
+from pathlib import Path
+
+def hold() -> str:
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.01)
+    Path(__file__).with_name("held").touch()
+    ctypes.PyDLL(None).sleep(8)  # it keeps the lock of the interpreter
+    return "held"
+"""
+
+
+def drive_guarded(file: Path, id: str, ttl: float) -> None:
+    """Drive an execution with a guard beside this process."""
+    with Engine(file.parent / "store", ttl=ttl) as engine, engine.guarded():
+        engine.run(file, id=id)
+
+
+@pytest.mark.endurance
+def test_a_function_that_holds_the_interpreter_loses_no_lease(tmp_path: Path) -> None:
+    file = world.make(tmp_path, 'steps: [{id: it, python: "holding:hold"}]\n')
+    (tmp_path / "holding.py").write_text(HOLDING)
+    first = child.start(drive_guarded, file, "it", 3.0)
+    until_at_work(file, "it")
+    assert first.pid is not None
+    guards = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    world.until(lambda: "guard" in "".join(map(command, guards.read_text().split())))
+    with Engine(tmp_path / "store") as engine:
+        (tmp_path / "go").touch()
+        world.until((tmp_path / "held").exists)
+        ends = steady_now() + 7_000
+        while steady_now() < ends:
+            assert engine.store.holder("it", steady_now()) is not None
+            time.sleep(0.05)
+        world.until(lambda: engine.executions.result("it").status == "succeeded")
+    first.join()
+
+
+def command(pid: str) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
 def test_the_first_two_executions_at_once_are_renewed_by_one_thread() -> None:
     """Closing would wait for ever for a second one, which gets no signal to end."""
 

@@ -12,9 +12,9 @@ import pytest
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
+from flowengine.engines.guard import Pulse
 from flowengine.engines.temporal import at_work
 from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
-from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import AT_WORK, QUEUE, left_at_work
 

@@ -21,12 +21,12 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine import Engine
+from flowengine.engines.guard import Pulse
 from flowengine.engines.infos import WaitInfo
 from flowengine.engines.temporal import connection
 from flowengine.engines.temporal.at_work import AttemptAtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect, read_address
-from flowengine.engines.temporal.guard import Pulse
 from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
 from flowengine.engines.temporal.heartbeat import is_too_long, patience_with_task, task_time
 from flowengine.engines.temporal.offering import Offering

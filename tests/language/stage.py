@@ -24,7 +24,8 @@ from flowengine import (
     StepError,
     load,
 )
-from flowengine.engines.executions.linked_flows import reducer, why_not
+from flowengine.engines.executions.linked_flows import why_not
+from flowengine.engines.executions.reducers import reducer
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph

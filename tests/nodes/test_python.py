@@ -253,7 +253,7 @@ def test_a_function_on_a_thread_cannot_press_ctrl_c(bench: Bench, module: Write)
 
     error = bench.fail("python", call(folder, "m:f"), {"args": {}})
 
-    assert error["message"] == "a function on a thread raised KeyboardInterrupt"
+    assert error["type"] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(

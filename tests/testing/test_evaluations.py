@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -173,6 +174,29 @@ def test_a_killed_evaluation_continues_and_repeats_nothing(
     assert done.code == 0, done
     assert "100%" in done.out
     assert Path("noted").read_text().split() == list(names)
+
+
+def test_two_runs_of_one_evaluation_share_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slow.yaml").write_text(SLOW)
+    Path("work.py").write_text(WORK.replace('Path("resting")', "time.sleep(0.2), Path('resting')"))
+    names = [f"case {number}" for number in range(8)]
+    cases = [{"name": name, "inputs": {"name": name}} for name in names]
+    Path("slow.eval.yaml").write_text(json.dumps({"cases": cases, "concurrency": 3}))
+    plan = load_evaluation("slow.eval.yaml")
+
+    async def both() -> list[list[Trial]]:
+        with Engine("store") as one, Engine("store") as other:
+            runs = [Evaluation(engine, plan, "e1").run(lambda _: None) for engine in (one, other)]
+            return await asyncio.gather(*runs)
+
+    one, other = run_on_new_loop(both())
+
+    assert {trial.status for trial in one} == {"passed"}
+    assert one == other
+    assert sorted(Path("noted").read_text().splitlines()) == names
 
 
 def test_text_that_addresses_the_judge_reaches_it_as_marked_data(

@@ -20,6 +20,7 @@ from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
     from flowengine.engines.results import ScheduledStart
     from flowengine.server.running import Ready
@@ -125,8 +126,8 @@ def serve_command(arguments: Namespace) -> int:
     if arguments.rate < 1:
         raise UsageError("--rate is at least 1")
     check(serving)
-    worker = _worker_beside(arguments) if arguments.worker else nullcontext()
-    with worker, CliSession(arguments) as session:
+    beside = _worker_beside(arguments) if arguments.worker else nullcontext()
+    with beside as worker, CliSession(arguments) as session:
         serve(
             session.engine,
             serving,
@@ -137,8 +138,9 @@ def serve_command(arguments: Namespace) -> int:
                 *talk_routes(served),
                 *tool_routes(served),
             ],
+            worker,
         )
-    return 0
+    return 0 if worker is None else worker.result()
 
 
 DRAIN = 30.0
@@ -249,8 +251,10 @@ def _run_worker(arguments: Namespace, until: _Until) -> int:
 
 
 @contextmanager
-def _worker_beside(arguments: Namespace) -> Iterator[None]:
+def _worker_beside(arguments: Namespace) -> Iterator[Future[int]]:
     """Run a worker with the default options on a thread while the context is open.
+
+    Yields what it ends with: its exit code, or its error.
 
     Its engine is its own: that of a server drives nothing. At the end it drains, and a second
     signal ends the process at once.
@@ -280,8 +284,9 @@ def _worker_beside(arguments: Namespace) -> Iterator[None]:
         running.add_done_callback(lambda _: ready.set())
         ready.wait()
         try:
-            if not running.done():
-                yield
+            if running.done():
+                running.result()
+            yield running
         finally:
             for number in STOP:
                 signal.signal(number, signal.SIG_DFL)
@@ -306,7 +311,7 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             hint="leave it out: in a directory, each version continues the executions of others",
         )
     arguments.linger = 0.0  # a waiting execution makes room for others
-    with CliSession(arguments, named=True) as session:
+    with CliSession(arguments, named=True) as session, session.engine.guarded():
         concurrency = arguments.concurrency or CONCURRENCY
 
         def tell(taken: TakenExecution) -> None:

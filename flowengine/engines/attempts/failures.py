@@ -12,7 +12,7 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
-from flowengine.sdk.errors import class_name, type_of
+from flowengine.sdk.errors import class_name, raised, type_of
 from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import public_name
@@ -194,7 +194,7 @@ def _raised(error: BaseException) -> BaseException:
     """Return the exception that code raised: no coroutine can raise `StopIteration` as it is."""
     cause = attribute_of(error, "__cause__", (StopIteration, StopAsyncIteration))
     is_replaced = type(error) is RuntimeError and " raised Stop" in message_of(error)
-    return cause if cause is not None and is_replaced else error
+    return cause if cause is not None and is_replaced else raised(error)
 
 
 def not_undone(error: ErrorData | None) -> list[str]:

@@ -28,6 +28,7 @@ from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import Validator, shared
 from flowengine.secrets import Secrets, has_secret
+from flowengine.util.loops import is_interrupt
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
@@ -128,9 +129,9 @@ class Task:
             if type(kind).needs is not StepKind.needs:
                 return None
             work = kind.quick(self._constants)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             return self._failing(error)
         if work is None:
             return None
@@ -147,9 +148,9 @@ class Task:
                 for_model = self._adapter is not None
                 context = AttemptContext(seen, run, self.secrets, self._timed, for_model=for_model)
                 return self._result(work(context, copy(run.input)), context, run.input)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
+                if is_interrupt(error):
+                    raise
                 failed = self._failed(error)
                 failed.log = None if context is None else context.logged
                 raise failed from error
@@ -368,7 +369,7 @@ def _is_withdrawal(error: BaseException) -> bool:
     import asyncio
 
     if not isinstance(error, asyncio.CancelledError):
-        return isinstance(error, KeyboardInterrupt)
+        return is_interrupt(error)
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

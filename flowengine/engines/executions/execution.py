@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.engines.executions.outer_attempts import OuterAttempt
+    from flowengine.engines.executions.reducers import Reductions
     from flowengine.journal.records import ListPart, Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Upgraded
@@ -132,12 +133,14 @@ class Execution:
             driver decides about them, as in Temporal.
         wanted: Whether to leave it to a worker whose offers one of its steps needs, when its
             running attempts have ended. None: its process does not do so.
+        reductions: The reducers in Python that its events need, if they are not waited for.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
         outer: The attempt that started it, if the budgets and policies around that apply.
         depth: How many executions enclose it in this process.
     """
 
+    reductions: Reductions | None
     __slots__ = (
         "_batch",
         "_claims",
@@ -180,6 +183,7 @@ class Execution:
         "queue",
         "queued",
         "recovered",
+        "reductions",
         "seq",
         "state",
         "stays_until",
@@ -208,7 +212,7 @@ class Execution:
         self.context = context
         self.epoch = epoch
         self.state: State = new_state()
-        self.seq, self.queued = 0, False
+        self.seq, self.queued, self.reductions = 0, False, None
         self.queue: list[Event] = []
         self.commands: deque[Command | Preview | DriveChild] = deque()
         self.work: dict[int | str, Any] = {}
@@ -400,6 +404,15 @@ class Execution:
         self.load(loaded)
         self.commands.extend(self._left)
         return results
+
+    def put_back_events(self, loaded: Loaded) -> None:
+        """Return to the stored state, to apply the same events again."""
+        batch, taken, messages = self._batch, [*self._taken], {*self._messages}
+        for event in batch:
+            event.pop("reduced", None)  # type: ignore[typeddict-item] # they are called again
+        self.load(loaded)
+        self.commands.extend(self._left)
+        self.queue, self._taken, self._messages, self._files = batch, taken, messages, []
 
     def apply(self, event: Event) -> None:
         """Apply an event. Its time never precedes that of the last event."""
@@ -701,6 +714,11 @@ class Execution:
             bodies = {scope["body"] for scope in self.state["scopes"].values()}
             labels = self.state["execution"].get("labels", {})
             self.linked.look_ahead(labels, bodies if self.seq else None)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is in the store already."""
+        return self._new is None
 
     def _note(self, command: Command) -> None:
         """Update the index of waits and timers, and keep other commands for later."""

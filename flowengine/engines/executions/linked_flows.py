@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event, unpack_flow
 from flowengine.kernel import Graph, advance, new_state
@@ -183,32 +184,6 @@ def why_not(schema: Any, value: Any) -> str | None:
     except InputError as error:
         return error.message
     return None
-
-
-def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
-    """Return the function that a flow names as the reducer of a state key.
-
-    It receives copies and returns plain data. All its exceptions become a `ValueError`.
-
-    Args:
-        given: `python`: `module:name`. `folder`: the directory to search first for modules.
-    """
-    from flowengine.engines.attempts.serialization import copy
-    from flowengine.sdk.plain_values import to_plain
-    from flowengine.sdk.python_modules import import_function
-
-    def reduce(old: Any, new: Any) -> Any:
-        try:
-            function = import_function(given["python"], given["folder"])
-            return to_plain(function(copy(old), copy(new)))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            from flowengine.sdk.exception_text import describe
-
-            raise ValueError(describe(error)) from error
-
-    return reduce
 
 
 # Replay of whole journals, for history, retries and forks.

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
+from flowengine.sdk.errors import raised
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import Shown
+from flowengine.sdk.user_code import Shown, UsersCode
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
@@ -132,9 +133,10 @@ async def decision_of(response: Awaitable[Any]) -> ApprovalResponse:
         response: The return value of the authority.
     """
     try:
-        return ApprovalResponse.of(await response)
+        with UsersCode():
+            return ApprovalResponse.of(await response)
     except InputError as error:
         why = f"gave no decision: {error.message}"
     except Exception as error:
-        why = f"raised {type(error).__name__}"
+        why = f"raised {type(raised(error)).__name__}"
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
+from flowengine.engines.executions.reducers import Unreduced
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
@@ -170,6 +171,9 @@ class Driver(HostCarrier):
             execution.apply_queue(self.host.subscribers)
             if runs_ahead and until is not None:
                 run_ahead(self.host, execution, until)
+        except Unreduced:
+            execution.put_back_events(self.store.load(execution.id))
+            return False
         except Exception as error:
             self.halt(execution, error)
             return False

@@ -6,8 +6,10 @@ import asyncio
 import signal
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.reducers import Reductions
 from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.work import Work
@@ -130,6 +132,7 @@ class Local(Driver):
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on."""
         super().add(execution)
+        execution.reductions = Reductions(partial(self._look_soon, execution))
         if self._poller is None:
             self._changes = UNKNOWN  # messages may have arrived since it was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
@@ -149,6 +152,30 @@ class Local(Driver):
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turns)
+
+    def _moves(self, execution: Execution, until: float | None = None) -> bool:
+        """Apply its events as a driver does, but never wait for a reducer in Python."""
+        reductions = execution.reductions
+        if reductions is None or not execution.is_stored:
+            return super()._moves(execution, until)
+        if reductions.patience():
+            execution.queued = False  # it is looked at when that ends
+            return False
+        with reductions.applying():
+            moves = super()._moves(execution, until)
+        if seconds := reductions.patience():
+            self._loop.call_later(seconds, self._look_soon, execution)
+        return moves
+
+    def _look_soon(self, execution: Execution, _: object = None) -> None:
+        """Process an execution, if it is still driven here. Any thread may call this."""
+
+        def look() -> None:
+            if self.executions.get(execution.id) is execution:
+                self.look(execution)
+
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(look)
 
     def alarm(self, execution: Execution) -> None:
         """Have the loop wake for the next timer of an execution, or when it stays no longer."""

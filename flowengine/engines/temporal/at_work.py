@@ -18,9 +18,9 @@ from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.temporal.guard import Slot
-from flowengine.engines.temporal.guard import now as _now
-from flowengine.engines.temporal.heartbeat import BEATS, END, LONG, UNWATCHED
+from flowengine.engines.guard import BEATS, END, Slot
+from flowengine.engines.guard import now as _now
+from flowengine.engines.temporal.heartbeat import LONG, UNWATCHED
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
 from flowengine.sdk.user_code import Calls
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.temporal.guard import Pulse
+    from flowengine.engines.guard import Pulse
     from flowengine.engines.temporal.places import Place
     from flowengine.kernel.events import Log
 

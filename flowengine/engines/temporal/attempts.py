@@ -23,8 +23,10 @@ from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, m
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
-from flowengine.engines.executions.linked_flows import LinkedFlow, reducer
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.executions.reducers import reducer
+from flowengine.engines.guard import BEATS, CUT, END, Slot, now
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described, previewed
@@ -32,8 +34,6 @@ from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.running.work import LATE_SECONDS
 from flowengine.engines.temporal.at_work import AtWork
-from flowengine.engines.temporal.guard import Slot, now
-from flowengine.engines.temporal.heartbeat import BEATS, CUT, END
 from flowengine.engines.temporal.objects import ObjectWorkspaces
 from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
@@ -77,9 +77,9 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.guard import Pulse
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.at_work import AttemptAtWork
-    from flowengine.engines.temporal.guard import Pulse
     from flowengine.engines.temporal.offering import Offering
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import NotReleased

@@ -12,17 +12,6 @@ VARIABLE = "FLOWENGINE_HEARTBEAT"
 """The environment variable with the heartbeat of a store's workers, for workers and
 callers."""
 DEFAULT = 30.0
-BEATS = 3
-"""Heartbeats that are sent in the time after which an attempt counts as interrupted."""
-CUT = 1 / 2
-"""A worker cuts off its attempts if it has not heard the server for this part of a heartbeat. The
-last heartbeat of an attempt may be older by a third of it, so after two thirds, the attempt may
-begin again elsewhere."""
-END = 0.62
-"""A worker ends after this part, if anything of an attempt is still at work."""
-SILENT = 10
-"""The guard sends heartbeats in place of its worker for this many times the heartbeat. Then it ends
-the worker, because that can do nothing for any execution."""
 LONG = 3
 """After this many times the heartbeat, the activity of an attempt ends, and others watch it."""
 UNWATCHED = 3

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
+from flowengine.engines.executions.reducers import Unreduced
 from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED
@@ -258,20 +259,6 @@ def _head(count: int) -> int:
 
 _KNOWN: ContextVar[Iterator[Any]] = ContextVar("known")
 """The results for the event that is being applied, in order."""
-
-
-class Unreduced(BaseException):
-    """The result of a function is not known. No code of the kernel may catch this.
-
-    Args:
-        reducer: `python` and `folder`: see `linked_flows.reducer`.
-        old: The current value.
-        new: The written value.
-    """
-
-    def __init__(self, reducer: dict[str, str], old: Any, new: Any) -> None:
-        super().__init__(reducer["python"])
-        self.given = [reducer, old, new]
 
 
 def has_reducers(flow: CompiledFlow) -> bool:

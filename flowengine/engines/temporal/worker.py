@@ -31,11 +31,12 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import connect
-from flowengine.engines.temporal.guard import Pulse, guarded
-from flowengine.engines.temporal.heartbeat import BEATS, patience_with_task
+from flowengine.engines.temporal.guard import guarded
+from flowengine.engines.temporal.heartbeat import patience_with_task
 from flowengine.engines.temporal.listing import register
 from flowengine.engines.temporal.offering import Offering
 from flowengine.engines.temporal.past import has_completed

@@ -1,0 +1,163 @@
+"""State reducers in Python: functions of users that the kernel needs while it applies an event.
+
+A function may take any time, or never return. On an event loop, the events of an execution that
+need its result are therefore put back, and applied again once it has returned on its thread.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.encoding import pack
+from flowengine.util.loops import is_interrupt
+from flowengine.util.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+AT_ONCE = 0.02
+"""Seconds that an event loop waits for a function."""
+
+
+class Unreduced(BaseException):
+    """The result of a function is not known. No code of the kernel may catch this.
+
+    Args:
+        reducer: `python` and `folder`: see `reducer`.
+        old: The current value.
+        new: The written value.
+    """
+
+    def __init__(self, reducer: dict[str, str], old: Any, new: Any) -> None:
+        super().__init__(reducer["python"])
+        self.given = [reducer, old, new]
+
+
+class _Call(NamedTuple):
+    """A function that was called on a thread."""
+
+    given: bytes
+    """The reducer, the current value and the written one."""
+    result: Future[Any]
+    end: float
+    """Monotonic time until which it is waited for."""
+
+
+class Reductions:
+    """The functions that the present events of one execution need, in order.
+
+    Args:
+        wake: Called from any thread when a function that was waited for has returned.
+    """
+
+    def __init__(self, wake: Callable[[object], object]) -> None:
+        self._wake = wake
+        self._calls: list[_Call] = []
+        self._place = 0
+
+    def patience(self) -> float:
+        """Return for how many seconds a function is still waited for. 0: for none."""
+        ends = [call.end for call in self._calls if not call.result.done()]
+        return max(max(ends, default=0.0) - monotonic(), 0.0)
+
+    @contextmanager
+    def applying(self) -> Iterator[None]:
+        """Apply the events in a block, for the first time or again."""
+        self._place = 0
+        token = _REDUCTIONS.set(self)
+        try:
+            yield
+        finally:
+            _REDUCTIONS.reset(token)
+            if not self.patience():
+                self._calls.clear()
+
+    def result(self, given: list[Any], begin: Callable[[], Future[Any]], end: float) -> Any:
+        """Return the result of the next function.
+
+        Args:
+            given: The reducer, the current value and the written one.
+            begin: Calls it on a thread.
+            end: Monotonic time until which it is waited for.
+
+        Raises:
+            Unreduced: It has not returned yet.
+            _NotReturned: It does not return.
+        """
+        packed, place = pack(given), self._place
+        self._place += 1
+        if place == len(self._calls) or self._calls[place].given != packed:
+            call = _Call(packed, begin(), end)
+            self._calls[place:] = [call]
+            if not _has_returned(call.result, AT_ONCE):
+                call.result.add_done_callback(self._wake)
+        call = self._calls[place]
+        if not call.result.done() and monotonic() < call.end:
+            raise Unreduced(*given)
+        return _result(call.result, 0)
+
+
+_REDUCTIONS: ContextVar[Reductions | None] = ContextVar("flowengine.reductions", default=None)
+"""Those of the execution whose events are being applied. None: the thread waits for functions."""
+
+
+class _NotReturned(ValueError):
+    """A function did not return in time."""
+
+
+def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
+    """Return the function that a flow names as the reducer of a state key.
+
+    It receives copies and returns plain data. All its exceptions become a `ValueError`.
+
+    Args:
+        given: `python`: `module:name`. `folder`: the directory to search first for modules.
+    """
+    from flowengine.engines.attempts.serialization import copy
+    from flowengine.sdk.plain_values import to_plain
+    from flowengine.sdk.python_modules import import_function
+
+    def reduce(old: Any, new: Any) -> Any:
+        from flowengine.sdk.errors import raised
+        from flowengine.sdk.exception_text import describe
+        from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
+
+        values, reductions = (copy(old), copy(new)), _REDUCTIONS.get()
+
+        def call() -> Any:
+            return to_plain(import_function(given["python"], given["folder"])(*values))
+
+        try:
+            if reductions is None:
+                return _result(begin(call), FUNCTION_SECONDS)
+            end = monotonic() + FUNCTION_SECONDS
+            return reductions.result([given, old, new], lambda: begin(call), end)
+        except _NotReturned:
+            raise ValueError(f"it did not return within {FUNCTION_SECONDS:g} s") from None
+        except BaseException as error:
+            if isinstance(error, Unreduced) or is_interrupt(error):
+                raise
+            raise ValueError(describe(raised(error))) from raised(error)
+
+    return reduce
+
+
+def _result(call: Future[Any], seconds: float) -> Any:
+    """Return the result of a function, or raise its exception.
+
+    Raises:
+        _NotReturned: It did not return in time.
+    """
+    if not _has_returned(call, seconds):
+        raise _NotReturned
+    return call.result()
+
+
+def _has_returned(call: Future[Any], seconds: float) -> bool:
+    from concurrent.futures import wait
+
+    return bool(wait([call], seconds).done)
