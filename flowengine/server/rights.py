@@ -81,6 +81,14 @@ class Proof:
         self.proven = read()
         self._read_at = time.monotonic()
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is a proof, too: users with the same rights are equal."""
+        return isinstance(other, Proof)
+
+    def __hash__(self) -> int:
+        """Return the same for each."""
+        return 0
+
     @property
     def is_old(self) -> bool:
         """Return whether it has to be read again before more is shown."""
