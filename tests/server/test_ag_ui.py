@@ -20,7 +20,7 @@ from flowengine.engines.stream_parts import ModelReplied
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
 from flowengine.server.talks import ArrivingPart
-from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
+from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.mcp import drive
 
@@ -73,7 +73,9 @@ def response(api: Api, body: Any, token: str = LOCAL, flow: str = "f") -> httpx2
     return asyncio.run(send())
 
 
-def run(api: Api, message: str | None = None, token: str = LOCAL, **more: Any) -> list[Any]:
+def run(
+    api: Api, message: str | None = None, token: str = LOCAL, flow: str = "f", **more: Any
+) -> list[Any]:
     """Return the events of a run, which must be valid."""
     from ag_ui.core import Event, RunAgentInput  # here, so that other processes do not load it
 
@@ -81,7 +83,7 @@ def run(api: Api, message: str | None = None, token: str = LOCAL, **more: Any) -
     messages = [] if message is None else [{"id": "m", "role": "user", "content": message}]
     body = {"threadId": "t", "runId": "r", "messages": messages, **more}
     RunAgentInput.model_validate(body)
-    answer = response(api, body, token)
+    answer = response(api, body, token, flow)
     assert answer.status_code == 200, answer.text
     lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
     return [events.validate_json(line.removeprefix("data: ")) for line in lines]
@@ -231,4 +233,20 @@ def test_text_is_sent_as_it_is_written(api: Api) -> None:
     assert len(pieces) > 1
     assert [kind for kind in kinds(events) if kind != "TEXT_MESSAGE_CONTENT"] == [
         "RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED",
+    ]  # fmt: skip
+
+
+def test_an_answer_is_sent_once_it_has_passed_the_checks_beside_it(
+    api: Api, tmp_path: Path
+) -> None:
+    check = "def polite(answer: str) -> None:\n    assert 'damn' not in answer\n"
+    (tmp_path / "tools.py").write_text(check)
+    head = f'{BEGIN}tools:\n  polite: {{python: "tools:polite", effect: pure}}\n'
+    text = flow("first: {instructions: x, checks: [{after: polite, beside: true}]}", CHAT, head)
+    (tmp_path / "checked.yaml").write_text(text.replace("id: f\n", "id: checked\n"))
+    api.engine.flows.deploy(tmp_path / "checked.yaml")
+    replies = [{"text": "damn", "reasoning": "dark"}, {"text": "Kind.", "reasoning": "fine"}]
+    register(NAME, ScriptedModel(replies))
+    assert [event.delta for event in run(api, "Hi", flow="checked") if hasattr(event, "delta")] == [
+        "fine", "Kind.",
     ]  # fmt: skip
