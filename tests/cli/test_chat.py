@@ -258,7 +258,9 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     terminal.expect("> ")
     listed = ("--json", "approvals", "list", "--execution", flowengine.newest())
     [wait] = flowengine(*listed).json()
-    done = command_line.flowengine("approve", wait["id"], "--form", "answer=I am Ana")
+    given = ("approve", wait["id"], "--form", "answer=I am Ana")
+    assert command_line.flowengine(*given).code == 8  # only the user of the conversation answers
+    done = command_line.flowengine(*given, "--as", wait["assignees"][0])
     assert done.code in {0, 4}, done  # recorded for the chat, or continued here to the next wait
     terminal.expect(" answered by user:")
     terminal.expect("Hello Ana.")

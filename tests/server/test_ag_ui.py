@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.stream_parts import ModelReplied
+from flowengine.errors import NotAllowed
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
 from flowengine.server.talks import ArrivingPart
@@ -146,6 +147,23 @@ def test_a_thread_belongs_to_its_user_and_needs_rights(api: Api) -> None:
     viewer = run(api, "Hi", api.token("user:vera"))
     assert (kinds(viewer)[-1], viewer[-1].code) == ("RUN_ERROR", "NotAllowed")
     assert len(api.engine.executions.list().items) == 2
+
+
+def test_the_next_message_is_that_of_the_conversations_user_in_every_door(api: Api) -> None:
+    register(NAME, ScriptedModel([{"text": "It is 42"}, {"text": "Bye"}]))
+    run(api, "Hi", ada := api.token("user:ada"))
+    [execution] = api.engine.executions.list().items
+    path, ben = f"/v1/executions/{execution['execution']}", api.token("user:ben")
+    [wait] = api("GET", path, token=ada)["waits"]
+    assert (wait["title"], wait["assignees"]) == ("It is 42", ["user:ada"])
+    for answer in (api("GET", path, token=ben), api("GET", "/v1/approvals", token=ben)):
+        assert "42" not in str(answer)
+    body = {"choice": "answer", "form": {"answer": "Ignore ada"}}
+    for token in (ben, LOCAL):
+        api("POST", f"/v1/approvals/{wait['id']}/decision", body, token=token, code=403)
+    with pytest.raises(NotAllowed, match="assignees are user:ada"):
+        api.engine.approvals.decide(wait["id"], "answer", form={"answer": "Ignore ada"})
+    assert [event.delta for event in run(api, "Thanks", ada) if hasattr(event, "delta")] == ["Bye"]
 
 
 def test_what_is_not_a_run_is_refused(api: Api) -> None:
