@@ -215,7 +215,9 @@ def _warn_of_covered(report: DiagnosticReporter, policies: Sequence[Policy]) -> 
             continue
         covering = next((rule for rule in denying if _covers(rule, policy)), None)
         if covering is not None:
-            message = f"'deny: {covering.verdict[1]}' covers {glob!r}, so this 'allow' has no effect"
+            message = (
+                f"'deny: {covering.verdict[1]}' covers {glob!r}, so this 'allow' has no effect"
+            )
             hint = "a matching 'deny' wins in any order. Narrow it, or leave this rule out"
             report.at("W418", message, (*policy.loc, word), hint, key=True)
 

@@ -15,6 +15,7 @@ _PLAIN = rf"(?s:{_KEY}|[^#@])*"
 _BOUND = rf"(?s:({_KEY})|[/@])"
 _NUMBERS = rf"(?s:{_KEY}|@\d+|#\d+)"
 _AGAIN = rf"(?s:({_KEY})|#\d+)"
+_INTERNAL = r"/_[^/\[\]]*$"
 _INNER = r"[/\[@]"
 COMPENSATION, CLEANUP = "/compensate", "/finally"
 """Ends of the addresses of steps that undo or clean up after the one before them."""
@@ -63,6 +64,18 @@ NOTIFIES = "_notify."
 underscore."""
 OF_END = "_end."
 """Follows in the ids of those that do so at the end of an execution."""
+
+
+def flow_name(flow: str) -> str:
+    """Return the name of a flow for users: what sends notifications is named by its tool."""
+    if not flow.startswith(NOTIFIES):
+        return flow
+    return f"notification by {flow.removeprefix(NOTIFIES).removeprefix(OF_END)}"
+
+
+def place_name(address: str) -> str:
+    """Return the address of a step for users: that around a step without a name in the file."""
+    return re.sub(_INTERNAL, "", address)
 
 
 def wait_id(execution: str, number: int) -> str:
