@@ -52,7 +52,7 @@ _GRANT = (
 _ENTRY = ("seq", "at", "type")
 _WITH_KEYS = ("address", "step", "owner_id", "forked_from", "budgets", "command", "how")
 """Fields with addresses, or with commands that contain some."""
-_KEYS = re.compile(r"(?s)(?<=\w)\[(?!~[0-9a-f]{8}\]).*\]")
+_KEYS = re.compile(r"(?s)(?<=\w)\[.*\]")
 """The keys in a text, with what is between them: a key can contain any character."""
 _SECRET = secrets.token_bytes(32)
 _HIDDEN = "the reason is shown to users with the right 'content'"

@@ -97,7 +97,7 @@ class Evaluation:
         plan: EvalPlan,
         id: str,
         only: str | None = None,
-        named: Callable[[str], Flow | str] = str,
+        named: Callable[[str], Flow | str] = lambda path: path,
     ) -> None:
         self.engine = engine
         self.plan = plan
