@@ -110,8 +110,8 @@ class Evaluation:
         cases = cases_of(plan, first.compiled.get("inputs", {}))
         self.cases = [case for case in cases if only is None or only in case.name]
         if not self.cases:
-            named = "" if only is None else f" with '{only}' in its name"
-            raise NotFound(f"{plan.path} has no case{named}")
+            which = "" if only is None else f" with '{only}' in its name"
+            raise NotFound(f"{plan.path} has no case{which}")
         self.judge = None if plan.judge is None else engine.load(named(plan.judge))
         if self.judge is not None:
             _check_inputs(self.judge)
