@@ -101,7 +101,7 @@ class ArrivingText:
         """
         if self._pass_on is not None and not self._refused:
             with suppress(StepError):
-                await self._judge()
+                await self._judge(whole=True)
 
     async def _judge_portions(self) -> None:
         while not self._ends:
@@ -118,8 +118,11 @@ class ArrivingText:
             self._pass_on(ReplyPart("restart"))
         self._shows = False
 
-    async def _judge(self) -> None:
-        """Judge the text so far, and pass on the parts that it consists of."""
+    async def _judge(self, *, whole: bool = False) -> None:
+        """Judge the text so far, and pass on the parts that it consists of.
+
+        Reasoning is passed on with the `whole` text only, because nothing else judges it.
+        """
         parts, unjudged = [*self._waiting], self._unjudged
         text = self._passed + unjudged
         try:
@@ -131,12 +134,14 @@ class ArrivingText:
             raise
         if self._waiting[: len(parts)] != parts:
             return  # the reply began anew meanwhile
-        del self._waiting[: len(parts)]
+        held = [] if whole else [part for part in parts if part.kind == "reasoning"]
+        self._waiting[: len(parts)] = held
         self._passed = text
         if self._pass_on is not None:
             self._shows = True
             for part in parts:
-                self._pass_on(part)
+                if part not in held:
+                    self._pass_on(part)
 
     async def _call(self, check: Mapping[str, Any], text: str) -> None:
         given = {"answer": text, "prompt": self._prompt}

@@ -288,5 +288,12 @@ def _message(text: str, before: str = "") -> str:
     return f"${{{{ {before}[{{'role': 'user', 'content': {text}}}] }}}}"
 
 
+def answer_check(agent: str, tool: str) -> str:
+    """Return the id of the step in which a tool checks an agent's answers."""
+    return f"{agent}.after.{tool}"
+
+
 def _id(agent: str, check: AgentCheck) -> str:
+    if check.when == "after":
+        return answer_check(agent, check.tool.name)
     return f"{agent}.{check.when}.{check.tool.name}"

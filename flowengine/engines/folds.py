@@ -126,6 +126,12 @@ class Folds:
         states = ((step["address"], (step["step"], step["status"])) for step in known.values())
         return cls(states, known.__getitem__)
 
+    def renamed(self, shown: Callable[[str], str]) -> Folds:
+        """Return the tree with other addresses, which are as different as these."""
+        known = {shown(address): address for address in self._states}
+        states = ((address, self._states[known[address]]) for address in known)
+        return Folds(states, lambda address: {**self._read(known[address]), "address": address})
+
     def _place(self, addresses: Iterable[str]) -> None:
         """Put each step into the fold around it, in order of beginning."""
         folds, numbers, known = self._folds, self._numbers, self._addresses

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.visible_text import one_line
 from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
@@ -197,7 +198,7 @@ def shown_title(info: Mapping[str, Any], longest: int = 200) -> str:
         info: The keys of `ExecutionInfo` that lists have.
         longest: Maximum number of characters.
     """
-    flow = [] if "title" in info else [str(info["flow"])]
+    flow = [] if "title" in info else [flow_name(str(info["flow"]))]
     return one_line(", ".join([*flow, *told_by(info)]), longest)
 
 

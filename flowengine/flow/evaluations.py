@@ -56,13 +56,13 @@ def load_evaluation(path: str) -> EvalPlan:
     for variant in model.variants or [Variant(name="flow")]:
         flow = main if variant.flow is None else beside(path, variant.flow)
         loc = ("flow",) if variant.flow is None else (*variant.loc, "flow")
-        if flow is None or not os.path.isfile(flow):
+        if flow is None or not _is_there(flow):
             hint = "give the path of the flow file, relative to this file"
             faults.add("E401", f"there is no flow file {flow or 'named'}", loc, hint)
         else:
             variants.append((variant, flow))
     judge = None if model.judge is None else beside(path, model.judge)
-    if judge is not None and not os.path.isfile(judge):
+    if judge is not None and not _is_there(judge):
         faults.add("E401", f"there is no flow file {judge}", ("judge",))
     _check_names(model, faults)
     if diagnostics.errors:
@@ -78,6 +78,12 @@ def _check_names(model: EvalFile, faults: Faults) -> None:
             if entry.name in seen:
                 faults.add("E105", f"duplicate {noun} name {entry.name!r}", (*entry.loc, "name"))
             seen.add(entry.name)
+
+
+def _is_there(flow: str) -> bool:
+    """Return whether the file of a flow exists: `FILE`, or `FILE.py:NAME`."""
+    file, _, name = flow.rpartition(".py:")
+    return os.path.isfile(f"{file}.py" if file and name.isidentifier() else flow)
 
 
 def beside(path: str, named: str) -> str:

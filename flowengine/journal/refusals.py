@@ -25,16 +25,18 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
         standing: The record of that execution.
     """
     kind, _, key = lock.partition(":")
+    flow = None
     if kind.startswith("concurrency"):
         flow = kind.removeprefix("concurrency ")
-        of = f" for {key!r}" if key else ""
-        message = f"flow {flow} is at its concurrency limit{of}: execution {holder} is open"
+        plain, of = f"flow {flow} is at its concurrency limit", f" for {key!r}" if key else ""
+        message = f"{plain}{of}: execution {holder} is open"
     else:
+        plain = "another execution holds the lock"
         message = f"the lock {key!r} is held by execution {holder}"
     hint = Hint(
         f"see why: flowengine why {holder}", http=f"see why: GET /v1/executions/{holder}/why"
     )
-    return Conflict(message, standing=standing, hint=hint)
+    return Conflict(message, standing=standing, hint=hint, plain=plain, flow=flow)
 
 
 def check_movable(execution: str, lock: str, claims: Sequence[Claimed]) -> None:

@@ -22,6 +22,7 @@ from flowengine.server import approvals, executions
 from flowengine.server.calls import ApiCall, flow_of_execution, flow_of_wait
 from flowengine.server.models import MOST_DECISIONS, CancelBody, DecisionBody, ForkBody, RetryBody
 from flowengine.server.problems import status_of
+from flowengine.server.redaction import hidden_keys
 from flowengine.server.rights import Right
 
 # Many executions cancelled or retried at once, and many approvals decided.
@@ -235,12 +236,13 @@ def show_retry(call: ApiCall, given: dict[str, str]) -> PageView:
     """Preview a retry of all failures, of those with one cause, or of those in one step."""
     steps = [given["at"]] if "at" in given else []
     if "cause" in given:
-        with call.engine.executions.folds(call.path["execution"]) as (_, folds):
+        with executions.shown_folds(call) as (_, folds):
             failures = grouped(folds.failures()[0])
         steps = next((one.addresses for one in failures if one.id == given["cause"]), [])
         if not steps:
             raise NotFound("these steps have not failed", hint="open the execution again")
-    plan = call.engine.executions.plan(call.path["execution"], "retry", step=steps)
+    failed = [executions.known_address(call, step) for step in steps]
+    plan = call.engine.executions.plan(call.path["execution"], "retry", step=failed)
     return _intervention(call, "retry", plan, steps=json.dumps(steps), step=given.get("at", ""))
 
 
@@ -297,7 +299,8 @@ def _fork(
 
 
 def _plan_of(call: ApiCall, step: str) -> InterventionPlan:
-    return call.engine.executions.plan(call.path["execution"], "fork", step=step)
+    known = executions.known_address(call, step)
+    return call.engine.executions.plan(call.path["execution"], "fork", step=known)
 
 
 def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, Any], Any]:
@@ -305,7 +308,8 @@ def _state(call: ApiCall, step: str, plan: InterventionPlan) -> tuple[dict[str, 
 
     They are those right before a step. Users without the right to see content receive none.
     """
-    flow = call.engine.executions.flow_of(call.path["execution"], step=step)
+    known = executions.known_address(call, step)
+    flow = call.engine.executions.flow_of(call.path["execution"], step=known)
     declared = flow.compiled.get("state", {})
     schemas = {name: value.get("schema", {}) for name, value in declared.items()}
     return schemas, plan.state if call.may(Right.CONTENT, call.flow) else {}
@@ -331,6 +335,8 @@ def _intervention(
     **form: Any,
 ) -> PageView:
     """Return the view that previews an intervention and asks for confirmation."""
+    if not call.may(Right.CONTENT, call.flow):
+        plan = InterventionPlan(*map(hidden_keys, plan))
     groups: dict[str, list[str]] = {"once": [], "safe": [], "other": []}
     for address, effect in plan.again.items():
         groups["once" if effect == "once" else "safe" if effect else "other"].append(address)

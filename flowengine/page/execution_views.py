@@ -252,7 +252,7 @@ def show_timeline(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show the attempts, waits and pauses of an execution's steps over time."""
     part = number_in(given, "start"), number_in(given, "end")
     address, first = given.get("at", ""), number_in(given, "from")
-    with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
+    with executions.shown_folds(call) as (whole, folds):
         end = parse_time(whole["ended_at"]) if "ended_at" in whole else now()
         chart = timeline(folds, whole["started_at"], end, address, first, part)
     info = whole if call.may(Right.CONTENT, whole["flow"]) else without_content(whole)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from flowengine.drawing.icons import look_of
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.kernel.notation.times import UNITS, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.page.static_files import static
@@ -212,6 +213,7 @@ def person(name: str) -> str:
 
 FILTERS = {
     "as_text": as_text,
+    "flow_name": flow_name,
     "cell": cell,
     "tables_in": tables_in,
     "beginning": beginning,

@@ -134,7 +134,7 @@ def _overview(
         error: Why it was refused.
     """
     id, at = call.path["execution"], given.get("at", "")
-    with call.engine.executions.folds(id) as (whole, folds):
+    with executions.shown_folds(call) as (whole, folds):
         failures, failed = folds.failures()
         info = executions.shown_execution(call, {**whole, "steps": failures})
         statuses = folds.statuses()

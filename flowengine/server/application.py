@@ -294,6 +294,7 @@ class Application:
             via: The channel, also for the audit record.
         """
         path = find_route(name).path.format(**(ids or {}))
+        await on_thread(lambda: principal.check(anew=True))
         async with self.recorded(principal, via.upper(), path, address):
             return await self.ask(principal, name, ids=ids, body=body, seed=seed, via=via)
 
@@ -587,7 +588,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _checked(route: Guarded, call: ApiCall) -> ApiCall:
-    """Return a call whose user has the right of its route on the object in the path."""
+    """Return a call whose user still has the right of its route on the object in the path."""
+    call.principal.check()
     if route.subject is None:
         return call
     flow = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])

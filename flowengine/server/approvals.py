@@ -40,6 +40,8 @@ def list_approvals(call: ApiCall) -> Any:
         )
 
     def is_shown(wait: Any) -> bool:
+        if query.batch is not None and not call.sees_all_of(wait):
+            return False
         decides = query.assignee != "me" or wait["status"] != "pending"
         if query.decided_by == "me":
             decided = [wait.get("decision") or {}, *(wait.get("votes") or ())]

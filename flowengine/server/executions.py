@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,15 @@ from flowengine.server.redaction import (
     reason_without_content,
     reason_without_others,
     without_content,
+    without_keys,
 )
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import sent_values, uploads_of
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import Reason
+    from flowengine.engines.folds import Folds
+    from flowengine.engines.infos import ExecutionInfo, Reason
 
 ENGINE_LABELS = frozenset({"session", "task", "tool", "chat"})
 """Labels by which the engine finds executions: of sessions, of tool environments, of chats."""
@@ -153,7 +156,8 @@ def show_execution(call: ApiCall) -> Any:
         due = result.pop("due")
         info = result if due is None else {**result, "due": format_time(due)}
     else:
-        info = call.engine.executions.show(id, step=query.step, plumbing=query.plumbing)
+        step = None if query.step is None else known_address(call, query.step)
+        info = call.engine.executions.show(id, step=step, plumbing=query.plumbing)
     return shown_execution(call, info)
 
 
@@ -187,9 +191,8 @@ def cancel(call: ApiCall) -> Any:
     """Request that an execution is cancelled."""
     body = call.body
     id = call.path["execution"]
-    call.engine.executions.cancel(
-        id, reason=body.reason, now=body.now, step=body.step, resume=False
-    )
+    step = None if body.step is None else known_address(call, body.step)
+    call.engine.executions.cancel(id, reason=body.reason, now=body.now, step=step, resume=False)
     return {"execution": id}
 
 
@@ -197,9 +200,10 @@ def retry(call: ApiCall) -> Any:
     """Record a retry of what failed. The process that drives the store's executions continues."""
     body = call.body
     flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
+    given = [body.step] if isinstance(body.step, str) else body.step
     result = call.engine.executions.retry(
         call.path["execution"],
-        step=body.step,
+        step=given and [known_address(call, step) for step in given],
         flow=flow,
         repeat_once=body.repeat_once,
         resume=False,
@@ -211,14 +215,15 @@ def fork(call: ApiCall) -> Any:
     """Record a new execution that begins where a step of this one started."""
     body, old = call.body, call.path["execution"]
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
-    flow = changed or call.engine.executions.flow_of(old, step=body.from_step)
+    from_step = known_address(call, body.from_step)
+    flow = changed or call.engine.executions.flow_of(old, step=from_step)
     _check_chosen(call, flow.id, body)
     given = sent_values(uploads_of(call), _schemas(flow.compiled, "state"), body.set, "state")
     if body.id is None and call.seed is not None and _exists(call, call.seed):
         return {"execution": call.seed}  # by this request, before the server was killed
     result = call.engine.executions.fork(
         old,
-        from_step=body.from_step,
+        from_step=from_step,
         set=given,
         flow=changed,
         id=body.id or call.seed,
@@ -226,6 +231,24 @@ def fork(call: ApiCall) -> Any:
         resume=False,
     )
     return {"execution": result.execution}
+
+
+@contextmanager
+def shown_folds(call: ApiCall) -> Iterator[tuple[ExecutionInfo, Folds]]:
+    """Return the execution in the path and the tree of its steps, as the user may see it."""
+    with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
+        sees_keys = call.may(Right.CONTENT, call.flow)
+        yield whole, folds if sees_keys else folds.renamed(without_keys)
+
+
+def known_address(call: ApiCall, given: str) -> str:
+    """Return the address that a user has given, who may know it with digests in place of keys."""
+    if call.may(Right.CONTENT, call.flow):
+        return given
+    shown = without_keys(given)
+    steps = call.engine.executions.show(call.path["execution"], plumbing=True)["steps"]
+    known = (step["address"] for step in steps if "[" in shown)
+    return next((address for address in known if without_keys(address) == given), shown)
 
 
 def _exists(call: ApiCall, execution: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flowengine.server.oidc import OidcProvider, host_secret
 from flowengine.server.problems import RequestRefused
 from flowengine.server.records import SignedIn, SignedInSession
-from flowengine.server.rights import LOCAL, USER_NAME, Principal, access_of
+from flowengine.server.rights import LOCAL, USER_NAME, Principal, Proof, access_of
 from flowengine.server.sign_in import CodeFlow
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Identity:
             return None
         if USER_NAME.fullmatch(users[0]) is None:
             raise RequestRefused(401, "the proxy names no valid user")
-        user = f"user:{users[0]}"
+        user = f"user:{users[0]}"  # each of its requests proves it
         return Principal(user, PROXY, access_of(user, "", self._settings))
 
     def proxy_session(self, principal: Principal) -> SignedInSession:
@@ -111,19 +111,27 @@ class Identity:
         Args:
             secret: The value of the cookie.
         """
-        now = int(time.time() * 1000)
-        session = self._records.find_session(secret, now)
+        session = self._records.find_session(secret, int(time.time() * 1000))
         if session is None:
             return None
-        if session.token == self._local_session:
-            return self.local(), session
-        if session.token == OIDC:
+        try:
+            return _proven(lambda: self._of_session(secret)), session
+        except RequestRefused:
+            return None
+
+    def _of_session(self, secret: str) -> Principal:
+        now = int(time.time() * 1000)
+        session = self._records.find_session(secret, now)
+        named = None if session is None else session.token
+        if named == self._local_session:
+            return self.local()
+        if named == OIDC:
             user = self._records.find_signed_in(secret)
-            if user is None or self.code_flow is None or user.issuer != self._issuer:
-                return None
-            return self._named(user.user, user.groups), session
-        token = self._records.token_named(session.token, now)
-        return None if token is None else (self._principal_of(token), session)
+            if user is not None and self.code_flow is not None and user.issuer == self._issuer:
+                return self._named(user.user, user.groups)
+        elif named and (token := self._records.token_named(named, now)) is not None:
+            return self._principal_of(token)
+        raise RequestRefused(401, "the session has ended", hint="sign in again")
 
     def of(self, authorization: str | None, address: str) -> Principal:
         """Return the user of a request.
@@ -135,6 +143,9 @@ class Identity:
         Raises:
             RequestRefused: The credential is missing or not valid.
         """
+        return _proven(lambda: self._of(authorization, address))
+
+    def _of(self, authorization: str | None, address: str) -> Principal:
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text:
             raise RequestRefused(
@@ -241,6 +252,12 @@ class Identity:
         self._failed.move_to_end(address)
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)
+
+
+def _proven(read: Callable[[], Principal]) -> Principal:
+    """Return a user with the proof of the rights."""
+    proof = Proof(read)
+    return proof.proven._replace(proof=proof)
 
 
 def cookie_name(name: str, url: URL) -> str:

@@ -1,17 +1,21 @@
 """Answers for users without the right `content`: status, times and places, no data of a flow.
 
 The fields are listed one by one, so that a new field of the engine is hidden until it is listed.
-An error is an answer, too.
+An error is an answer, too. Addresses are shown, but not the keys of items in them: what an
+expression computes from values is content.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
 from flowengine.engines.reading import Group
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, InputError
 
 _EXECUTION = (
     *("execution", "flow", "version", "status", "labels", "started_by", "started_at", "ended_at"),
@@ -23,7 +27,7 @@ _STEP = (
 )
 _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
-    *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers", "chat"),
+    *("need", "claim", "claimed_by", "delegate", "status", "how", "timers", "chat"),
 )
 _HANDED = ("do", "by", "to", "at")
 _REASON = ("address", "since", "due", "wait", "timers", "signals")
@@ -46,6 +50,11 @@ _GRANT = (
     "revoked_by",
 )
 _ENTRY = ("seq", "at", "type")
+_WITH_KEYS = ("address", "step", "owner_id", "forked_from", "budgets", "command", "how")
+"""Fields with addresses, or with commands that contain some."""
+_KEYS = re.compile(r"(?s)(?<=\w)\[.*\]")
+"""The keys in a text, with what is between them: a key can contain any character."""
+_SECRET = secrets.token_bytes(32)
 _HIDDEN = "the reason is shown to users with the right 'content'"
 _ERROR = ("type", "step", "attempt")
 
@@ -74,9 +83,9 @@ class QuotingEngine:
             try:
                 return part(*args, **options)
             except FlowEngineError as error:
-                if error.plain is None or self._sees(error):
+                if self._sees(error):
                     raise
-                raise error.without_quotes() from None
+                raise _without_quotes(error) from None
 
         return method
 
@@ -130,5 +139,40 @@ def entry_without_content(entry: Mapping[str, Any]) -> dict[str, Any]:
     return _only(entry, _ENTRY)
 
 
+def without_keys(text: str) -> str:
+    """Return a text with addresses, in which a digest stands for the keys of items.
+
+    It is the same for the same keys until the server ends, and cannot be guessed.
+    """
+
+    def digest(keys: re.Match[str]) -> str:
+        return f"[~{hashlib.blake2b(keys[0].encode(), digest_size=4, key=_SECRET).hexdigest()}]"
+
+    return _KEYS.sub(digest, text)
+
+
+def _without_quotes(error: FlowEngineError) -> FlowEngineError:
+    error = error.without_quotes()
+    if isinstance(error, InputError):
+        return error  # it quotes what was sent
+    error.message = without_keys(error.message)
+    if error.hint is not None and _KEYS.search(error.hint):
+        error.hint = None
+    return error
+
+
 def _only(view: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: view[name] for name in names if name in view}
+    return {
+        name: hidden_keys(view[name]) if name in _WITH_KEYS else view[name]
+        for name in names
+        if name in view
+    }
+
+
+def hidden_keys(value: Any) -> Any:
+    """Return data whose addresses are shown without keys. See `without_keys`."""
+    if isinstance(value, Mapping):
+        return {without_keys(name): hidden_keys(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [hidden_keys(item) for item in value]
+    return without_keys(value) if isinstance(value, str) else value

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.server.problems import RequestRefused
 
 if TYPE_CHECKING:
     from flowengine.settings import Settings
@@ -62,6 +65,46 @@ class Access(NamedTuple):
         return self.has(right) and any(fnmatchcase(flow, pattern) for pattern in self.flows)
 
 
+CHECKED_EVERY = 5.0
+"""Seconds after which the proof of a user's rights is read again, while an answer lasts."""
+
+
+class Proof:
+    """The proof of a user's rights, which an answer that lasts reads again.
+
+    Args:
+        read: Reads it from the credential of the request. It raises `RequestRefused`.
+    """
+
+    def __init__(self, read: Callable[[], Principal]) -> None:
+        self._read = read
+        self.proven = read()
+        self._read_at = time.monotonic()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is a proof, too: users with the same rights are equal."""
+        return isinstance(other, Proof)
+
+    def __hash__(self) -> int:
+        """Return the same for each."""
+        return 0
+
+    @property
+    def is_old(self) -> bool:
+        """Return whether it has to be read again before more is shown."""
+        return time.monotonic() - self._read_at >= CHECKED_EVERY
+
+    def check(self) -> None:
+        """Read it again, and check that the credential is valid and gives the same rights.
+
+        Raises:
+            RequestRefused: It is not valid, or gives other rights.
+        """
+        if self._read() != self.proven:
+            raise RequestRefused(401, "the credential has other rights now", hint="connect again")
+        self._read_at = time.monotonic()
+
+
 class Principal(NamedTuple):
     """The user of a request, as its credential proves."""
 
@@ -73,6 +116,13 @@ class Principal(NamedTuple):
     """Of the user."""
     scope: Access | None = None
     """Of the credential: no right beyond it. None: all rights of the user."""
+    proof: Proof | None = None
+    """None: it needs no further proof, as of the user whose program this is."""
+
+    def check(self, *, anew: bool = False) -> None:
+        """Check that the user still has these rights, which were proven a moment ago or `anew`."""
+        if self.proof is not None and (anew or self.proof.is_old):
+            self.proof.check()
 
     def may(self, right: Right, flow: str) -> bool:
         """Return whether the user has a right on a flow."""

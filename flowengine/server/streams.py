@@ -12,14 +12,15 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import UsageError
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.events import shown_to, view_of
-from flowengine.server.problems import as_json
+from flowengine.server.problems import RequestRefused, as_json
+from flowengine.server.rights import CHECKED_EVERY, Principal
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse
@@ -143,7 +144,7 @@ HEARTBEAT_SECONDS = 15
 LISTEN_SECONDS = 0.04
 """Seconds between two looks for parts of replies that models are writing."""
 LONGEST_SECONDS = 600.0
-"""Seconds after which a stream ends. The reader comes back, and its credential is checked again."""
+"""Seconds after which a stream ends. The reader comes back."""
 MOST_SKIPPED = 1000
 """After how many events that a reader does not see it receives the number to continue with."""
 _LONGEST_NUMBER = 19
@@ -322,7 +323,7 @@ class EventStreams:
                 await on_thread(self._engine.store.number_events)  # an error is an answer
         if last is not None and last.isdecimal() and len(last) < _LONGEST_NUMBER:
             since = int(last) + 1
-        return event_source(self._pieces(source, since))
+        return event_source(self._while_valid(source, since, call.principal))
 
     def close(self) -> None:
         """End all streams."""
@@ -367,8 +368,25 @@ class EventStreams:
             None, feed, lambda since: map(_of_event, engine.executions.feed_all(since - 1)), show
         )
 
-    async def _pieces(self, source: _Source, since: int | None) -> AsyncIterator[bytes]:
+    async def _while_valid(
+        self, source: _Source, since: int | None, reader: Principal
+    ) -> AsyncIterator[bytes]:
+        """Yield the pieces of a stream as long as the reader's credential is valid."""
+        pieces = self._pieces(source, since)
+        try:
+            async for piece in pieces:
+                if reader.proof is not None and reader.proof.is_old:
+                    await on_thread(reader.check)
+                yield piece
+        except RequestRefused:
+            return
+        finally:
+            await pieces.aclose()
+
+    async def _pieces(self, source: _Source, since: int | None) -> AsyncGenerator[bytes]:
         """Yield the events from a number on, until the execution or the time of the stream ends.
+
+        There is a piece, perhaps an empty one, every `CHECKED_EVERY` seconds.
 
         Args:
             source: Its content.
@@ -403,8 +421,8 @@ class EventStreams:
                 elif feed.has_ended:
                     yield _END
                     return
-                elif feed.parts(position)[1] == position and not await feed.changed.wait(until):
-                    return
+                elif feed.parts(position)[1] == position:
+                    await feed.changed.wait(min(until, time.monotonic() + CHECKED_EVERY))
                 skip, sent = _after_skipped(since, sent)
                 yield skip
         finally:

@@ -13,11 +13,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flowengine.agents.generated_checks import answer_check
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.engines.results import ExecutionResult, Update
-from flowengine.engines.stream_parts import AgentPart, QuestionPart
+from flowengine.engines.stream_parts import AgentPart, ModelReplied, QuestionPart
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.server.routes import find_route
@@ -26,6 +28,7 @@ from flowengine.server.streams import LISTEN_SECONDS
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph.specs import StepSpec
     from flowengine.server.application import Application
     from flowengine.server.calls import ApiCall
     from flowengine.server.rights import Principal
@@ -68,18 +71,62 @@ def agent_parts(engine: Engine, execution: str) -> AgentParts:
     """
     result = engine.executions.result(execution)
     events = AgentEvents(engine.executions.flow_of(execution).compiled, execution)
-    parts = [
-        part
-        for seen, _ in current_observations(engine, execution)
-        for part in events.of(Update(execution, "step", {}, seen))
-    ]
+    shown = _CheckedReplies()
+    for seen, spec in current_observations(engine, execution):
+        shown.note(seen, spec)
+        for part in events.of(Update(execution, "step", {}, seen)):
+            shown.add(part, spec)
     questions = [
         part
         for wait in result.waits
         for part in events.of(Update(execution, "wait", wait))
         if isinstance(part, QuestionPart)
     ]
-    return AgentParts(result, parts, questions)
+    return AgentParts(result, shown.until_now(ended=result.ended), questions)
+
+
+class _CheckedReplies:
+    """The parts of agents as followers see them.
+
+    A check of arriving text decides about the answer in a step after the turn. What the model wrote
+    is left out until then, and if the check refuses it. What it wrote beside calls is judged only
+    while it arrives.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[AgentPart] = []
+        self._open: dict[str, tuple[int, ModelReplied, set[str]]] = {}
+        """Address of a step that runs agents → place of the answer, and ids of open checks."""
+
+    def add(self, part: AgentPart, spec: StepSpec) -> None:
+        """Add the next part, of a step."""
+        self._parts.append(part)
+        if part.kind != "reply" or not (checks := spec["task"]["agent"].get("arriving")):
+            return
+        if not [*part.reply.calls]:
+            name = spec["task"]["agent"]["name"]
+            ids = {answer_check(name, check["check"]) for check in checks}
+            self._open[part.step.rpartition("/")[0]] = len(self._parts) - 1, part, ids
+        unwritten = {**part.reply.message, "content": "", "reasoning": ""}
+        self._parts[-1] = replace(part, output={**(part.output or {}), "message": unwritten})
+
+    def note(self, seen: Observation, spec: StepSpec) -> None:
+        """Note the outcome of a check."""
+        above = seen.address.rpartition("/")[0]
+        place, part, ids = self._open.get(above, (0, None, set[str]()))
+        if part is None or spec["id"] not in ids or seen.status not in ("succeeded", "failed"):
+            return
+        ids.discard(spec["id"])
+        if seen.status == "failed" or seen.error is not None:
+            del self._open[above]
+        elif not ids:
+            self._parts[place] = part
+            del self._open[above]
+
+    def until_now(self, *, ended: bool) -> list[AgentPart]:
+        """Return the parts before the first answer that is not checked yet."""
+        open_answers = () if ended else [place for place, _, _ in self._open.values()]
+        return self._parts[: min(open_answers, default=None)]
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
@@ -124,7 +171,7 @@ class ArrivingReplies:
         elif part.kind == "reply":
             whole: dict[str, str] = {kind: getattr(part.reply, kind) for kind in self._kinds}
             sent = self._sent.pop(part.step, {})
-            if not all(whole[kind].startswith(text) for kind, text in sent.items()):
+            if not all(whole[kind].startswith(text) for kind, text in sent.items() if whole[kind]):
                 yield ReplyPiece("broken", part.step)
                 sent = {}
             for kind in self._kinds:

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from flowengine.engines.results import ENDED
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.sdk.user_code import on_thread
 from flowengine.sdk.visible_text import cut_text
 from flowengine.server.application import address_of
 from flowengine.server.places import Places
@@ -47,8 +48,6 @@ LONGEST_TEXT = 64 * 1024
 """Maximum characters of one text in a message. The middle of a longer text is left out."""
 MOST_FOLLOWED = 200
 """Executions of a task that one connection follows: the newest ones."""
-_CHECKED_EVERY = 5.0
-"""Seconds after which the credential of a client that only follows is checked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _ID = Annotated[str, Field(min_length=1, max_length=200)]
 _CODES = {
@@ -116,8 +115,6 @@ class _Client:
         self._answering = asyncio.Lock()
         self._ended: set[str] = set()
         self._address = address_of(socket)
-        self._checked = 0.0
-        """When the credential was checked last, by the monotonic clock."""
 
     async def serve(self) -> None:
         """Answer until the client leaves, or must show its credential again."""
@@ -127,7 +124,7 @@ class _Client:
         except FlowEngineError as error:
             await self._refuse(error)
             return
-        self._principal, self._checked = principal, time.monotonic()
+        self._principal = principal
         try:
             async with CONNECTIONS.of(principal.user):
                 self._sent = dict(asked.after)
@@ -139,7 +136,7 @@ class _Client:
         """Send messages and receive those of the client, until one of both ends."""
         tasks = {
             asyncio.ensure_future(self._follow(asked)),
-            asyncio.ensure_future(self._receive(asked)),
+            asyncio.ensure_future(self._receive()),
         }
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -175,22 +172,11 @@ class _Client:
         return asked
 
     async def _identified(self, asked: _Open) -> Principal:
-        principal = await self._named(asked)
-        await self._application.count(principal, self._socket)
-        return principal
-
-    async def _named(self, asked: _Open) -> Principal:
         application, socket = self._application, self._socket
         principal = await application.named_by_proxy(socket)
-        return principal or await application.identify(socket, f"Bearer {asked.token}")
-
-    async def _check(self, asked: _Open) -> None:
-        """Check that the credential is still valid, and note the rights that it has now.
-
-        Raises:
-            RequestRefused: It is not.
-        """
-        self._principal, self._checked = await self._named(asked), time.monotonic()
+        principal = principal or await application.identify(socket, f"Bearer {asked.token}")
+        await application.count(principal, socket)
+        return principal
 
     # To the client
 
@@ -200,8 +186,6 @@ class _Client:
         until = time.monotonic() + LONGEST_SECONDS
         while time.monotonic() < until and not application.is_closing:
             changes = application.changes.number
-            if time.monotonic() - self._checked > _CHECKED_EVERY:
-                await self._check(asked)
             for execution in await self._followed(asked):
                 if execution not in self._ended:
                     pause = _FIRST_PAUSE if await self._send_new(execution) else pause
@@ -258,18 +242,20 @@ class _Client:
 
     # From the client
 
-    async def _receive(self, asked: _Open) -> None:
+    async def _receive(self) -> None:
         """Answer the messages of the client, one after another.
 
         Raises:
             RequestRefused: The credential is no longer valid.
         """
+        assert self._principal is not None
+        principal = self._principal
         while True:
             received = await self._socket.receive()
             if received["type"] == "websocket.disconnect":
                 return
             async with self._answering:
-                await self._check(asked)
+                await on_thread(lambda: principal.check(anew=True))
                 await self._socket.send_text(json.dumps(await self._answer(received.get("text"))))
 
     async def _answer(self, text: str | None) -> dict[str, Any]:

@@ -47,9 +47,22 @@ def cases_of(plan: EvalPlan, inputs: dict[str, Any]) -> list[EvalCase]:
 
 def _from_rows(path: str, rows: Rows, inputs: dict[str, Any]) -> Iterator[EvalCase]:
     is_csv = path.endswith(".csv")
+    for name in rows.inputs or ():
+        if name not in inputs:
+            raise InputError(
+                f"the flow has no input {name!r}, for which {path} is to have a column",
+                hint=f"it has: {', '.join(inputs)}",
+            )
+    needed = [name for name, schema in inputs.items() if "default" not in schema]
     for line, row in islice(_rows(path, is_csv=is_csv), rows.limit):
         place = f"{path}:{line}"
         columns = rows.inputs or {name: name for name in inputs if name in row}
+        missing = [name for name in needed if name not in columns]
+        if missing:
+            raise InputError(
+                f"no column of {place} is for the input {missing[0]!r}",
+                hint=f"'inputs' of 'data' names a column for each input: {', '.join(row)}",
+            )
         wanted = [*columns.values(), *filter(None, (rows.expected, rows.name))]
         for column in wanted:
             if column not in row:

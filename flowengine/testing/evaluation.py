@@ -28,15 +28,19 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import ExecutionResult
-    from flowengine.flow.building import Flow
+    from flowengine.flow.building.flow import Flow
     from flowengine.flow.evaluations import EvalPlan
     from flowengine.flow.models.evaluations import EvalCase, Variant
     from flowengine.kernel.commands import Observation
 
 _LOOK = 0.2
 """Seconds between attempts to take over an execution that another process runs."""
-GIVEN = ("case", "inputs", "outputs", "expected", "status", "error", "calls", "usage", "seconds")
-"""Names of the inputs that the flow of a judge can declare."""
+GIVEN: Mapping[str, tuple[str, ...]] = {
+    "case": ("string",), "inputs": ("object",), "outputs": ("object", "null"), "expected": (),
+    "status": ("string",), "error": ("object", "null"), "calls": ("array",), "usage": ("object",),
+    "seconds": ("number",),
+}  # fmt: skip
+"""Names of the inputs that the flow of a judge can declare → types of the values. Empty: any."""
 
 
 @dataclass
@@ -82,29 +86,43 @@ class Evaluation:
         plan: The evaluation file.
         id: Id of the evaluation, with which the ids of its executions begin.
         only: Only cases whose name contains this text.
+        named: Returns the flow that a path in the file names. Default: that of a flow file.
 
     Raises:
-        InputError: The judge has an unknown input, or the data file is invalid.
+        InputError: The judge or the data file does not fit the evaluation.
         NotFound: No case has such a name.
     """
 
-    def __init__(self, engine: Engine, plan: EvalPlan, id: str, only: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        plan: EvalPlan,
+        id: str,
+        only: str | None = None,
+        named: Callable[[str], Flow | str] = lambda path: path,
+    ) -> None:
         self.engine = engine
         self.plan = plan
         self.id = id
         self.flows: dict[str, LoadedFlow] = {}
         for variant, path in plan.variants:
             with answered_by(variant.model):
-                self.flows[variant.name] = engine.load(path)
+                self.flows[variant.name] = engine.load(named(path))
         first = next(iter(self.flows.values()))
         cases = cases_of(plan, first.compiled.get("inputs", {}))
         self.cases = [case for case in cases if only is None or only in case.name]
         if not self.cases:
-            named = "" if only is None else f" with '{only}' in its name"
-            raise NotFound(f"{plan.path} has no case{named}")
-        self.judge = None if plan.judge is None else engine.load(plan.judge)
+            which = "" if only is None else f" with '{only}' in its name"
+            raise NotFound(f"{plan.path} has no case{which}")
+        self.judge = None if plan.judge is None else engine.load(named(plan.judge))
         if self.judge is not None:
             _check_inputs(self.judge)
+        scores = {"passed", *(self.judge.compiled.get("outputs", {}) if self.judge else ())}
+        if unknown := plan.model.require.keys() - scores:
+            raise InputError(
+                f"{plan.path} requires the score '{min(unknown)}', which nothing gives",
+                hint=f"it has: {', '.join(sorted(scores))}",
+            )
 
     def trials(self) -> list[tuple[Variant, EvalCase, Trial]]:
         """Return the trials in the order in which they begin: all variants of a case together."""
@@ -335,9 +353,16 @@ def _check_inputs(judge: LoadedFlow) -> None:
     """Check that the inputs of a judge are known.
 
     Raises:
-        InputError: The flow has another input, which has no default.
+        InputError: The flow has another input, which has no default, or one of another type.
     """
     for name, schema in judge.compiled.get("inputs", {}).items():
+        wanted = schema.get("type", ()) if isinstance(schema, dict) else ()
+        types, given = {wanted} if isinstance(wanted, str) else {*wanted}, GIVEN.get(name, ())
+        if types and given and types.isdisjoint(given):
+            raise InputError(
+                f"the input '{name}' of the judge '{judge.id}' has the type {' or '.join(types)}: "
+                f"evaluations provide {given[0]}"
+            )
         if name not in GIVEN and "default" not in schema:
             raise InputError(
                 f"the judge '{judge.id}' has the input '{name}', which evaluations do not provide",

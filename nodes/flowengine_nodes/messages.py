@@ -118,7 +118,8 @@ def _text_of(approval: Mapping[str, Any]) -> str:
 
 def _text_of_end(execution: Mapping[str, Any]) -> str:
     error, outputs = execution.get("error"), execution.get("outputs")
-    parts = [f"{error['type']}: {error['message']}"[:LONGEST_TEXT]] if error else []
+    at = f" at {error['step']}" if error and error.get("step") else ""
+    parts = [f"{error['type']}{at}: {error['message']}"[:LONGEST_TEXT]] if error else []
     parts += [_data(outputs)] if outputs else []
     facts = [f"Flow: {execution.get('flow')}, from {execution.get('started_at')} to "
              f"{execution.get('ended_at')}"]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, TextPart
+from flowengine import Agent, Engine, ReasoningPart, TextPart
 from flowengine.errors import FlowFileError
 from flowengine.runner import Runner
 from flowengine.sdk import user_code
@@ -130,7 +130,9 @@ def test_followers_see_what_has_passed_until_the_request_is_closed(wire: Wire) -
         passed.set()
 
     def pieces() -> Any:
+        [thought] = streamed({"reasoning_content": "dark"}, finish=None).pieces
         fine, rude = arriving(FINE, RUDE).pieces
+        yield thought
         yield fine
         passed.wait(60)
         yield rude
@@ -142,7 +144,7 @@ def test_followers_see_what_has_passed_until_the_request_is_closed(wire: Wire) -
 
     parts = [*Runner().stream(desk, "Hi")]
 
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    texts = [part.text for part in parts if isinstance(part, TextPart | ReasoningPart)]
     assert texts == [FINE, "Kind."]
     kinds = [type(part).__name__ for part in parts]
     assert any("Restart" in kind for kind in kinds), kinds
@@ -158,9 +160,10 @@ def test_a_refused_reply_is_not_shown_although_it_arrived_whole(tmp_path: Path) 
 
     for more in ([], [{"before": fine, "beside": True}]):
         desk = Agent(name="Desk", checks=[*more, {"after": polite, "beside": True}])
-        with scripted({"text": "damn"}, {"text": "Kind."}):
+        with scripted({"text": "damn", "reasoning": "dark"}, {"text": "Kind.", "reasoning": "ok"}):
             parts = [*Runner().stream(desk, "Hi")]
-        assert [part.text for part in parts if isinstance(part, TextPart)] == ["Kind."]
+        seen = [part.text for part in parts if isinstance(part, TextPart | ReasoningPart)]
+        assert seen == ["ok", "Kind."]
 
 
 def test_a_closed_request_settles_at_its_reservation(wire: Wire, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def chat_in_process(folder: Path, said: str, *words: str) -> Done:
 
 @pytest.mark.endurance
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
-    first = chat(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
+    first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
     assert first.code == 0
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
@@ -96,6 +96,9 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert "/end     end the conversation" in first.err
     again = first.err.splitlines()[-1].removeprefix("saved, to continue: flowengine chat ").split()
 
+    other = chat(folder, "I am Eve\n", *again)
+    assert (other.code, other.out) == (8, "")
+    assert "not of user:ana" in other.err
     second = chat_in_process(folder, "echo hi\napprove\nwho knows?\nsure?\n/end\n", *again)
 
     assert second.code == 0
@@ -258,7 +261,9 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     terminal.expect("> ")
     listed = ("--json", "approvals", "list", "--execution", flowengine.newest())
     [wait] = flowengine(*listed).json()
-    done = command_line.flowengine("approve", wait["id"], "--form", "answer=I am Ana")
+    given = ("approve", wait["id"], "--form", "answer=I am Ana")
+    assert command_line.flowengine(*given).code == 8  # only the user of the conversation answers
+    done = command_line.flowengine(*given, "--as", wait["assignees"][0])
     assert done.code in {0, 4}, done  # recorded for the chat, or continued here to the next wait
     terminal.expect(" answered by user:")
     terminal.expect("Hello Ana.")

@@ -97,10 +97,16 @@ class Stream:
     """A reader with a blocking connection, of an execution or, without one, of all."""
 
     def __init__(
-        self, served: Served, execution: str = "", last: int | None = None, token: str = LOCAL
+        self,
+        served: Served,
+        execution: str = "",
+        last: int | None = None,
+        token: str = LOCAL,
+        cookie: str = "",
     ) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
-        headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+        proof = {"Cookie": cookie} if cookie else {"Authorization": f"Bearer {token}"}
+        headers = {**proof, "Accept": "text/event-stream"}
         if last is not None:
             headers["Last-Event-ID"] = str(last)
         path = f"/v1/executions/{execution}/events" if execution else "/v1/events"

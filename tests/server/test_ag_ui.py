@@ -17,10 +17,11 @@ from pydantic import TypeAdapter
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.stream_parts import ModelReplied
+from flowengine.errors import NotAllowed
 from flowengine.server import ag_ui
 from flowengine.server.ag_ui import ReplyEvents
 from flowengine.server.talks import ArrivingPart
-from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
+from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.mcp import drive
 
@@ -73,7 +74,9 @@ def response(api: Api, body: Any, token: str = LOCAL, flow: str = "f") -> httpx2
     return asyncio.run(send())
 
 
-def run(api: Api, message: str | None = None, token: str = LOCAL, **more: Any) -> list[Any]:
+def run(
+    api: Api, message: str | None = None, token: str = LOCAL, flow: str = "f", **more: Any
+) -> list[Any]:
     """Return the events of a run, which must be valid."""
     from ag_ui.core import Event, RunAgentInput  # here, so that other processes do not load it
 
@@ -81,7 +84,7 @@ def run(api: Api, message: str | None = None, token: str = LOCAL, **more: Any) -
     messages = [] if message is None else [{"id": "m", "role": "user", "content": message}]
     body = {"threadId": "t", "runId": "r", "messages": messages, **more}
     RunAgentInput.model_validate(body)
-    answer = response(api, body, token)
+    answer = response(api, body, token, flow)
     assert answer.status_code == 200, answer.text
     lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
     return [events.validate_json(line.removeprefix("data: ")) for line in lines]
@@ -144,6 +147,23 @@ def test_a_thread_belongs_to_its_user_and_needs_rights(api: Api) -> None:
     viewer = run(api, "Hi", api.token("user:vera"))
     assert (kinds(viewer)[-1], viewer[-1].code) == ("RUN_ERROR", "NotAllowed")
     assert len(api.engine.executions.list().items) == 2
+
+
+def test_the_next_message_is_that_of_the_conversations_user_in_every_door(api: Api) -> None:
+    register(NAME, ScriptedModel([{"text": "It is 42"}, {"text": "Bye"}]))
+    run(api, "Hi", ada := api.token("user:ada"))
+    [execution] = api.engine.executions.list().items
+    path, ben = f"/v1/executions/{execution['execution']}", api.token("user:ben")
+    [wait] = api("GET", path, token=ada)["waits"]
+    assert (wait["title"], wait["assignees"]) == ("It is 42", ["user:ada"])
+    for answer in (api("GET", path, token=ben), api("GET", "/v1/approvals", token=ben)):
+        assert "42" not in str(answer)
+    body = {"choice": "answer", "form": {"answer": "Ignore ada"}}
+    for token in (ben, LOCAL):
+        api("POST", f"/v1/approvals/{wait['id']}/decision", body, token=token, code=403)
+    with pytest.raises(NotAllowed, match="assignees are user:ada"):
+        api.engine.approvals.decide(wait["id"], "answer", form={"answer": "Ignore ada"})
+    assert [event.delta for event in run(api, "Thanks", ada) if hasattr(event, "delta")] == ["Bye"]
 
 
 def test_what_is_not_a_run_is_refused(api: Api) -> None:
@@ -231,4 +251,20 @@ def test_text_is_sent_as_it_is_written(api: Api) -> None:
     assert len(pieces) > 1
     assert [kind for kind in kinds(events) if kind != "TEXT_MESSAGE_CONTENT"] == [
         "RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED",
+    ]  # fmt: skip
+
+
+def test_an_answer_is_sent_once_it_has_passed_the_checks_beside_it(
+    api: Api, tmp_path: Path
+) -> None:
+    check = "def polite(answer: str) -> None:\n    assert 'damn' not in answer\n"
+    (tmp_path / "tools.py").write_text(check)
+    head = f'{BEGIN}tools:\n  polite: {{python: "tools:polite", effect: pure}}\n'
+    text = flow("first: {instructions: x, checks: [{after: polite, beside: true}]}", CHAT, head)
+    (tmp_path / "checked.yaml").write_text(text.replace("id: f\n", "id: checked\n"))
+    api.engine.flows.deploy(tmp_path / "checked.yaml")
+    replies = [{"text": "damn", "reasoning": "dark"}, {"text": "Kind.", "reasoning": "fine"}]
+    register(NAME, ScriptedModel(replies))
+    assert [event.delta for event in run(api, "Hi", flow="checked") if hasattr(event, "delta")] == [
+        "fine", "Kind.",
     ]  # fmt: skip

@@ -446,8 +446,8 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
     wait = api.engine.run("tells.yaml").waits[0]["id"]
     until(lambda: api.engine.executions.list(flow="_notify.tell").items)
     owner = Browser(api)
-    assert "_notify" not in owner("GET", "/executions").text
-    assert "_notify" in owner("GET", "/executions?notifications=on").text
+    assert "notification by " not in owner("GET", "/executions").text
+    assert "notification by " in owner("GET", "/executions?notifications=on").text
     api.engine.approvals.approve(wait)
     text = owner("GET", "/executions?flow=tells").text
     assert "1 succeeded" in words(text[text.index('class="charted flat"') :])

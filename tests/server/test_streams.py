@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.server import streams
+from flowengine.server import rights, streams
+from flowengine.server.problems import RequestRefused
 from flowengine.server.protocol import ProtocolLimits
+from tests.server.api import OWNER
 from tests.server.served import Served, Stream, until
 
 LIMITS = ProtocolLimits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
@@ -90,6 +92,48 @@ def test_a_past_that_is_not_in_memory_is_read_from_the_journal(
     id, count = big(served, tmp_path, 30, 1)
     assert numbers(Stream(served, id)) == list(range(count))
     assert numbers(Stream(served, id, last=5)) == list(range(6, count))
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+@pytest.mark.parametrize("ends", ["token", "session"])
+def test_a_stream_ends_with_its_credential(
+    served: Served, monkeypatch: pytest.MonkeyPatch, of_all: bool, ends: str
+) -> None:
+    api = served.api
+    api.engine.store.number_events()
+    id, wait = api.started()
+    token, records, identity = api.token(OWNER), api.records, served.application.identity
+    secret = identity.begin_session(identity.of(f"Bearer {token}", ""))
+    cookie = f"flowengine_session_{served.port}={secret}" if ends == "session" else ""
+    stream = Stream(served, "" if of_all else id, 0 if of_all else None, token, cookie)
+    assert next(iter(stream))[0] == "entry"
+    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    if ends == "token":
+        records.revoke_token(records.tokens()[-1].name, 1)
+    else:
+        records.end_session(secret)
+    api.engine.acting_as("user:ben", via="test").approvals.approve(wait)
+    api.started(4711)
+    rest = list(stream)
+    stream.close()
+    seen = [data.get("entry", data)["type"] for _, data in rest]
+    assert "decided" not in seen
+    assert not any("4711" in str(data) for _, data in rest)
+
+
+def test_an_operation_of_an_answer_that_lasts_needs_a_valid_credential(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, ids = served.api, {"approval": served.api.started()[1]}
+    user = api.application.identity.of(f"Bearer {api.token(OWNER)}", "")
+    body = {"choice": "approve"}
+    api.records.revoke_token(api.records.tokens()[-1].name, 1)
+    deciding = api.application.change(user, "", "decide", ids=ids, body=body, via="ag-ui")
+    with pytest.raises(RequestRefused, match="revoked"):
+        asyncio.run(deciding)
+    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    with pytest.raises(RequestRefused, match="revoked"):
+        asyncio.run(api.application.ask(user, "show_approval", ids=ids))
 
 
 def test_streams_end_when_the_server_stops(served: Served) -> None:

@@ -15,7 +15,7 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.server import tool_socket
+from flowengine.server import rights, tool_socket
 from flowengine.server.protocol import ProtocolLimits
 from flowengine.tool_environment import LocalEnvironment, MemoryClient, ToolContext, tool
 from tests.agents.flows import NAME, TOOLS, call, flow
@@ -320,7 +320,7 @@ def test_a_revoked_token_decides_and_follows_no_longer(
             assert await client.rest() == 1008
 
     asyncio.run(main(message=True))
-    monkeypatch.setattr(tool_socket, "_CHECKED_EVERY", 0.0)
+    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
     asyncio.run(main(message=False))
     assert len(api.engine.approvals.list().items) == 2
 

@@ -82,6 +82,22 @@ id: zflow_locked
 steps:
   - {id: g, lock: {key: shared, scope: global}, group: [{id: ask, approval: {title: Go?}}]}
 """
+KEYED = """
+flowengine: 1
+id: zflow_keyed
+inputs: {note: {type: string}, fails: {type: boolean}}
+concurrency: {key: "zdata_place ${{ inputs.note }}", max: 1, then: reject}
+flows: {inner: {steps: [{id: ask, approval: {title: Go?, assignees: ["user:ben"],
+  batch: "zdata_batch ${{ inputs.n }}"}}],
+  inputs: {n: {type: string}}}}
+steps:
+  - id: each
+    lock: {key: "zdata_lock ${{ inputs.note }}"}
+    map: {over: [1, 2], key: "${{ 'zdata_item' + string(item) }}"}
+    group:
+      - {id: stop, when: "${{ inputs.fails }}", fail: {type: Refused, message: no}}
+      - {id: call, flow: inner, with: {n: "${{ key }}"}}
+"""
 OTHER = """
 flowengine: 1
 id: other
@@ -100,7 +116,10 @@ WHOLE = ("viewer", "starter", "approver", "operator")
 def flows() -> tuple[str, ...]:
     claimed = ASKING.replace("id: zflow\n", "id: zflow_claimed\n")
     claimed = claimed.replace("CLAIM", "true").replace("placed", "taken")
-    return (ASKING.replace("CLAIM", "false"), claimed, FAILING, WAITING, PARENT, LOCKED, OTHER)
+    return (
+        *(ASKING.replace("CLAIM", "false"), claimed, FAILING, WAITING, PARENT, LOCKED, OTHER),
+        KEYED,
+    )
 
 
 class World:
@@ -108,7 +127,7 @@ class World:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        asking, claimed, failing, waiting, parent, locked, other = api.flows
+        asking, claimed, failing, waiting, parent, locked, other, keyed = api.flows
         engine = api.engine
         note = {"note": "zdata_input"}
         for name, flow, inputs in (
@@ -118,6 +137,8 @@ class World:
             ("failed", failing, note),
             ("waits", waiting, {"order": "zdata_key"}),
             ("began", waiting, {"order": "known"}),
+            ("keyed-1", keyed, {"fails": True, **note}),
+            ("keyed-2", keyed, {"fails": False, **note}),
         ):
             engine.run(flow, inputs, id=f"zid-{name}", labels={"team": "sales"})
         engine.run(parent, {}, id="began-it")  # of an execution of the flow 'other'
@@ -158,6 +179,7 @@ class World:
             "/v1/approvals?status=all", "/v1/approvals?execution=zid-", "/v1/flows?versions=true",
             "/v1/approvals?execution=zid-asks", "/v1/executions/zid-a", "/v1/schedules?flow=zflow",
             "/v1/environments?execution=zid-asks", "/v1/grants?execution=zid-asks",
+            "/v1/executions/zid-keyed-2?step=each[zdata_item1]", "/v1/approvals?batch=zdata_batch",
             "/v1/executions/zid-asks?step=absent", "/executions?search=zid-",
             "/executions?search=zid-asks",
             "/approvals?for=all&status=closed", "/approvals?for=all", "/executions/own-1/compare"
@@ -273,11 +295,11 @@ BODIES: dict[str, list[Any]] = {
         {"flow": "zflow_absent"},
     ],
     "resume": [{"on_crash": "fail"}],
-    "retry": [{}, {"step": "absent"}, {"flow": "zflow"}],
+    "retry": [{}, {"step": "absent"}, {"step": "each"}, {"flow": "zflow"}],
     "fork": [
         {"from_step": "absent"}, {"from_step": "ask", "set": {"absent": 1}},
         {"from_step": "ask", "set": {"zflow_state": 1}}, {"from_step": "ask", "id": "zid-failed"},
-        {"from_step": "ask", "flow": "zflow_failing"},
+        {"from_step": "ask", "flow": "zflow_failing"}, {"from_step": "each"},
     ],
     "upgrade": [
         {"flow": "zflow", "mapping": {"state": {"absent": "absent"}}},
@@ -380,6 +402,22 @@ def test_who_may_see_everything_is_told_each_marker(world: World) -> None:
     names = ("title", "input", "comment", "form", "enum", "choice", "error", "sent", "key")
     missing = [name for name in names if f"zdata_{name}" not in texts]
     assert missing == []
+
+
+def test_an_item_is_named_without_its_key(api: Api) -> None:
+    keyed = api.flows[-1]
+    api.engine.run(keyed, {"note": "a", "fails": True}, id="it")
+    operator, path = api.token("user:ada", "operator"), "/v1/executions/it"
+    steps = api("GET", path, token=operator)["steps"]
+    [shown] = [step["address"] for step in steps if step["step"] == "stop"][:1]
+    assert re.fullmatch(r"each\[~[0-9a-f]{8}\]/stop", shown)
+    [step] = api("GET", f"{path}?step={shown}", token=operator, code=200)["steps"]
+    assert step["address"] == shown
+    [real] = api("GET", path)["steps"][1:2]
+    for guessed in (real["address"], "each[zdata_item9]/stop"):
+        refused = api("GET", f"{path}?step={guessed}", token=operator, code=404)
+        assert "zdata" not in str(refused)
+    api("POST", f"{path}/retry", {"step": shown}, token=operator, code=202)
 
 
 def test_inputs_of_a_schedule_are_quoted_to_those_who_see_its_flow(api: Api) -> None:

@@ -16,7 +16,7 @@ from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import show_outcome
-from flowengine.errors import UsageError
+from flowengine.errors import NotAllowed, UsageError
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
@@ -118,8 +118,20 @@ def _begun(session: CliSession, flow: Flow, model: str | None) -> Callable[[], E
 
 
 def _resumed(session: CliSession) -> Callable[[], ExecutionResult]:
-    """Return the function that resumes a conversation."""
+    """Return the function that resumes a conversation.
+
+    Raises:
+        NotAllowed: It is that of another user.
+    """
     engine = session.engine
     execution = engine.executions.find(session.arguments.resume)
+    for wait in engine.approvals.list(execution=execution, kinds=["ask"]).items:
+        if wait.get("chat") and not engine.approvals.may_answer(wait, engine.user):
+            users = ", ".join(wait["assignees"])
+            raise NotAllowed(
+                f"the next message of {session.short(execution)} is that of {users}, not of "
+                f"{engine.user}",
+                hint=f"to read it: {session.command('show', session.short(execution))}",
+            )
     tell_host_steps(session, session.flow_of(execution))
     return lambda: engine.resume(execution)

@@ -77,10 +77,11 @@ def eval_command(arguments: Namespace) -> int:
     id = arguments.id or f"eval-{strftime('%Y%m%d-%H%M%S', gmtime())}-{token_hex(2)}"
     first, path = plan.variants[0]
     with answered_by(first.model), CliSession(arguments, make=path) as session:
-        evaluation = Evaluation(session.engine, plan, id, only=arguments.case)
+        flows: Any = {"only": arguments.case, "named": read.flow_named}
+        evaluation = Evaluation(session.engine, plan, id, **flows)
         before, earlier = arguments.against, []
         if before is not None:
-            old = Evaluation(session.engine, plan, before, only=arguments.case)
+            old = Evaluation(session.engine, plan, before, **flows)
             if not (earlier := run_on_new_loop(old.judge_again())):
                 raise NotFound(f"no trial of these cases belongs to '{before}'")
         again = session.command("eval", arguments.file, "--id", id)

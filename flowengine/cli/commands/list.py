@@ -21,6 +21,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import told_by
 from flowengine.errors import UsageError
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.visible_text import one_line
 
 STATUSES = [
@@ -119,8 +120,9 @@ def _print_counts(session: CliSession, arguments: Namespace) -> int:
 
 def _print_items(session: CliSession, items: list[ExecutionInfo]) -> None:
     rows = [
-        [session.short(item["execution"]), item["flow"], one_line(", ".join(told_by(item)), _TITLE),
-         item["status"], when(item["started_at"]), when(item.get("ended_at", "-")),
+        [session.short(item["execution"]), flow_name(item["flow"]),
+         one_line(", ".join(told_by(item)), _TITLE), item["status"],
+         when(item["started_at"]), when(item.get("ended_at", "-")),
          " ".join(f"{name}={value}" for name, value in item["labels"].items())]
         for item in items
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
+from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class ProgressDisplay:
         parent = f", forked from {origin}" if origin else ""
         self._widen(address_width(self._flow(execution).compiled))
         name = paint(self.session.short(execution), "bold")
-        self.line(f"execution {name} {record.flow}{version}{parent}")
+        self.line(f"execution {name} {flow_name(record.flow)}{version}{parent}")
 
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
@@ -194,7 +195,7 @@ class ProgressDisplay:
             self._items[execution, whole] = items
             self.count(whole, ended + has_ended, items)
         if step.status == "running":
-            self._since.setdefault(place, step.at)
+            self._since[place] = step.at  # without the pause or the approval before
             for whole in wholes(step.address):
                 self._since.setdefault((execution, whole), step.at)
             self.begin(step.address, step.at)
@@ -323,6 +324,7 @@ class ProgressDisplay:
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
+        address = place_name(address)
         self._widen(len(address))
         self.line(f"  {printable(address):{self._width}} {shown} {detail}".rstrip())
 

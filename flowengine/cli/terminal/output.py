@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
+from flowengine.kernel.notation.addresses import place_name
 from flowengine.sdk.visible_text import DISGUISING, printable
 
 _STDOUT, _STDERR = 1, 2
@@ -305,7 +306,7 @@ def first_line(text: object, longest: int = 200) -> str:
 
 def error_text(error: Any, place: str | None = None) -> str:
     """Return the type of an error, its place, and its message, if that differs from the type."""
-    what = error["type"] + (f" at {place}" if place else "")
+    what = error["type"] + (f" at {place_name(place)}" if place else "")
     message = error["message"].strip()
     adds_nothing = message in ("", error["type"].rpartition(".")[2])
     return what if adds_nothing else f"{what}: {message}"

@@ -424,7 +424,9 @@ def evidence_of(
     Returns:
         The address of the step that failed, and the evidence. Both are empty without evidence.
     """
-    for address in _addresses(error):
+    from flowengine.engines.executions.parts import failed_at
+
+    for address in failed_at(error):
         try:
             [step] = session.engine.executions.show(execution, step=address)["steps"]
         except NotFound:
@@ -482,16 +484,3 @@ def _refused_calls(
     errors = [one for step in steps if (one := step.get("error")) is not None]
     within = [one for one in errors if str(one.get("step", "")).startswith(inside)]
     return _shared_budgets(within[-1]) if within else []
-
-
-def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield where an error came from: first where it was reported, then its causes."""
-    while error:
-        if error.get("step"):
-            yield error["step"]
-        data = error.get("data")
-        items = data.get("failed") if isinstance(data, Mapping) else None
-        if error["type"] == "MapFailed" and isinstance(items, list) and items:
-            error = items[0]["error"]
-        else:
-            error = error.get("cause")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ from flowengine.sdk.sizes import size_text
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Notify
     from flowengine.kernel.events import Event
@@ -273,7 +271,9 @@ def _ended(execution: str, state: State) -> dict[str, Any]:
     own: Any = state["execution"]
     error: Any = state["error"]
     if error is not None:
+        *_, place = ["", *failed_at(error)]
         error = {"type": error["type"], "message": error["message"][: LARGEST // 8]}
+        error |= {"step": place} if place else {}
     outputs = state["outputs"] if len(pack(state["outputs"])) <= LARGEST else None
     return {
         "id": execution,
@@ -283,6 +283,19 @@ def _ended(execution: str, state: State) -> dict[str, Any]:
         "outputs": outputs,
         "error": error,
     }
+
+
+def failed_at(error: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield where an error came from: first where it was reported, then its causes."""
+    while error:
+        if error.get("step"):
+            yield error["step"]
+        data = error.get("data")
+        items = data.get("failed") if isinstance(data, Mapping) else None
+        if error["type"] == "MapFailed" and isinstance(items, list) and items:
+            error = items[0]["error"]
+        else:
+            error = error.get("cause")
 
 
 def _approval(

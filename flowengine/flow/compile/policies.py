@@ -7,7 +7,8 @@ the condition of a rule over the arguments remains, which the kernel evaluates.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -146,6 +147,7 @@ class Policies:
     def check(self) -> None:
         """Report rules of the file with an invalid condition, or with impossible tools."""
         file = self.scope.file
+        _warn_of_covered(file.report, file.model.policies)
         for index, policy in enumerate(file.model.policies):
             if policy.when is not None:
                 self._condition(file, index, self._conditions)
@@ -204,6 +206,34 @@ def is_kind_known(report: DiagnosticReporter, policy: Policy) -> bool:
     return False
 
 
+def _warn_of_covered(report: DiagnosticReporter, policies: Sequence[Policy]) -> None:
+    """Warn of rules that allow what another rule of the file always denies (W418)."""
+    denying = [rule for rule in policies if rule.verdict[0] == "deny" and rule.when is None]
+    for policy in policies:
+        word, glob = policy.verdict
+        if word != "allow":
+            continue
+        covering = next((rule for rule in denying if _covers(rule, policy)), None)
+        if covering is not None:
+            message = (
+                f"'deny: {covering.verdict[1]}' covers {glob!r}, so this 'allow' has no effect"
+            )
+            hint = "a matching 'deny' wins in any order. Narrow it, or leave this rule out"
+            report.at("W418", message, (*policy.loc, word), hint, key=True)
+
+
+def _covers(rule: Policy, other: Policy) -> bool:
+    """Return whether a rule matches each call that another one matches."""
+    pairs = (
+        (rule.agent, other.agent),
+        (rule.effect, other.effect),
+        (rule.environment, other.environment),
+    )
+    glob, covered = rule.verdict[1], other.verdict[1]
+    is_wider = not {"?", "["} & {*glob} and fnmatchcase(covered, glob)
+    return all(own in (None, theirs) for own, theirs in pairs) and (is_wider or glob == covered)
+
+
 def _has_wildcard(glob: str) -> bool:
     return any(char in glob for char in "*?[")
 
@@ -256,6 +286,7 @@ def compile_host_policies(path: str) -> HostPolicies:
     view = VisibleNames({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
     conditions = {}
     in_project = Path(path).absolute().parent.name == PROJECT
+    _warn_of_covered(report, policies)
     for index, policy in enumerate(policies):
         if in_project and policy.verdict[0] == "allow":
             message = "a project's rules only restrict: this 'allow' answers no question"

@@ -19,6 +19,7 @@ from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.agent import IsSchema
 from flowengine.flow.models.base import not_yet, refused_keys
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
+from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import Faults
 from flowengine.flow.source.synonyms import Meant, synonym
 from flowengine.sdk.near_words import nearest
@@ -178,7 +179,11 @@ class Expander:
             self._foreign_key(cls, key, foreign, given, loc)
             return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
-        if cls.BELOW is not None and not meant and not any(item in known for item in given):
+        # Keys of the author have names as values. An expression is meant as another form.
+        is_named = not any(item in known for item in given) and not any(
+            map(has_expression, given.values())
+        )
+        if cls.BELOW is not None and not meant and is_named:
             self._keys_of_author(cls.BELOW, given, loc)
             return
         hint = f"did you mean {meant!r}?" if meant else None

@@ -17,6 +17,7 @@ _PLAIN = rf"(?s:{_KEY}|[^#@])*"
 _BOUND = rf"(?s:({_KEY})|[/@])"
 _NUMBERS = rf"(?s:{_KEY}|@\d+|#\d+)"
 _AGAIN = rf"(?s:({_KEY})|#\d+)"
+_INTERNAL = r"/_[^/\[\]]*$"
 _INNER = r"[/\[@]"
 COMPENSATION, CLEANUP = "/compensate", "/finally"
 """Ends of the addresses of steps that undo or clean up after the one before them."""
@@ -86,6 +87,18 @@ def execution_of(owner: str) -> str:
 def shown_owner(owner: str) -> str:
     """Return an owner of environments as messages show it, without the identity of an execution."""
     return re.sub("@[0-9a-f]{32}(?=/|$)", "", owner)
+
+
+def flow_name(flow: str) -> str:
+    """Return the name of a flow for users: what sends notifications is named by its tool."""
+    if not flow.startswith(NOTIFIES):
+        return flow
+    return f"notification by {flow.removeprefix(NOTIFIES).removeprefix(OF_END)}"
+
+
+def place_name(address: str) -> str:
+    """Return the address of a step for users: that around a step without a name in the file."""
+    return re.sub(_INTERNAL, "", address)
 
 
 def wait_id(execution: str, number: int) -> str:
