@@ -191,7 +191,7 @@ class TemporalStore:
         driven here (ms)."""
         self._connection = TemporalConnection(address, self.objects)
         self._call = self._connection.call
-        self._listing = Listing(self._connection)
+        self._listing = Listing(self._connection, self._read_async)
         self._past = Histories()
         self._ends: dict[str, asyncio.Task[Any]] = {}
         """Execution → waits for the end of its workflow."""
@@ -396,8 +396,13 @@ class TemporalStore:
     ) -> StoredWaitPage:
         if filter.execution is None:
             return self._call(self._listing.waits(filter, after, limit))
-        page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
-        return page
+        page = StoredWaitPage([], after)
+        while True:  # an answer has the waits that fit into it
+            left = limit - len(page.items)
+            more = self._read(filter.execution, "waits", filter, page.next, left)
+            page = StoredWaitPage([*page.items, *more.items], more.next)
+            if page.next is None or len(page.items) == limit:
+                return page
 
     def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         if beginning and self._call(self._exists(beginning)):
@@ -421,7 +426,7 @@ class TemporalStore:
         return shortest(id, [other for other in others if other != id], SHORT_EXECUTION)
 
     def short_wait(self, id: str) -> str:
-        waits = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
+        waits = self._call(self._listing.newest_waits(id[:SHORT_WAIT]))
         return shortest(id, [other for other, _ in waits if other != id], SHORT_WAIT)
 
     def around(self, id: str, unit: int) -> dict[str, Any]:
