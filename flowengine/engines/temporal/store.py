@@ -170,6 +170,13 @@ _OF_NEW: dict[str, Any] = {"events": [0, [], False], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
 _MOST_NOTED = 1000
 """Number of executions whose messages are noted."""
+_STOPPED = (
+    WorkflowExecutionStatus.CANCELED,
+    WorkflowExecutionStatus.FAILED,
+    WorkflowExecutionStatus.TERMINATED,
+    WorkflowExecutionStatus.TIMED_OUT,
+)
+"""Ends of a workflow before that of its execution, or after a failure of that."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
 
 
@@ -572,8 +579,16 @@ class TemporalStore:
         return is_moved
 
     async def _ended(self, id: str) -> WorkflowDriver:
-        described = await self._described(id)
-        return await self._past.ended(await self._connection.client(), id, described.run_id)
+        return await self._left_by(await self._described(id))
+
+    async def _left_by(self, workflow: WorkflowExecutionDescription) -> WorkflowDriver:
+        """Return an execution as its closed workflow has left it."""
+        client = await self._connection.client()
+        driver = await self._past.ended(client, workflow.id, workflow.run_id)
+        if workflow.status in _STOPPED and not driver.over:
+            closed = workflow.close_time or datetime.now(UTC)
+            driver.halt(int(closed.timestamp() * 1000), "its workflow was ended in Temporal")
+        return driver
 
     async def _begun(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
@@ -1126,12 +1141,7 @@ class TemporalStore:
             raise no_execution(id)
         if record.status not in ENDED:
             return record
-        driver = await self._past.ended(await self._connection.client(), id, described.run_id)
-        full = driver.store.execution(id)
-        if full.status in ENDED:
-            return full
-        message = "its workflow was ended in Temporal"
-        return record._replace(error=pack({"type": "EngineError", "message": message}))
+        return (await self._left_by(described)).store.execution(id)
 
     async def _first_input(self, id: str, run: str | None = None) -> Mapping[str, Any]:
         return await first_input(await self._connection.client(), id, run)
@@ -1157,9 +1167,7 @@ class TemporalStore:
         request = {"method": method, "arguments": arguments}
         described = await self._described(execution)
         if described.status != WorkflowExecutionStatus.RUNNING:
-            client = await self._connection.client()
-            driver = await self._past.ended(client, execution, described.run_id)
-            return _answer_of(answered(driver, request))
+            return _answer_of(answered(await self._left_by(described), request))
         if method in _OF_NEW and HEAD not in await described.memo():
             return _OF_NEW[method]
         try:

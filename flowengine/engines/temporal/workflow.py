@@ -338,6 +338,21 @@ class WorkflowDriver(Carrier):
         packed = pack(self._start_with(past))
         return {"left": packed} if len(packed) <= self.start["most"] else {}
 
+    def halt(self, at: int, why: str) -> None:
+        """Let the execution fail for readers, because its workflow was ended before it.
+
+        Args:
+            at: When (ms).
+            why: The message of its error.
+        """
+        error: Any = {"type": "EngineError", "message": why}
+        self.execution.queue = [
+            {"type": "halted", "at": max(at, self.execution.state["now"]), "error": error}
+        ]
+        self.execution.apply_queue()
+        self.execution.commands.clear()
+        self._commit(self.execution.take(release=False))
+
     def _has_few_bytes(self) -> bool:
         """Return whether its events can be packed in a workflow task, whose time is limited."""
         events = self.store.events(self.execution.id)
