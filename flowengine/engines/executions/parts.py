@@ -172,7 +172,7 @@ def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim
         reason = f"execution {execution} of the same flow took its place (concurrency)"
         by = f"execution:{execution}"
         cancel = pack({"type": "cancel", "at": now, "reason": reason, "by": by, "now": False})
-    then: Any = command.then
+    then: Any = "reject" if command.then == "skip" else command.then
     return StoredClaim(
         command.lock, command.unit, command.permits, then, pack(granted), cancel, command.needs
     )
