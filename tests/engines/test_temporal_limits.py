@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.errors import NotFound, UsageError
 from tests.engines import world
@@ -81,7 +82,8 @@ def test_open_waits_of_any_size_and_number_are_listed_and_decided(
             oldest = result.waits[0]["id"]
             assert engine.approvals.show(oldest[:8])["execution"] == result.execution
         world.until(lambda: len(engine.approvals.list(flow="flow", limit=500).items) == len(ids))
-        listed, after = [], None
+        listed: list[WaitInfo] = []
+        after = None
         while after or not listed:  # page by page
             page = engine.approvals.list(limit=50, after=after)
             listed, after = [*listed, *page.items], page.next

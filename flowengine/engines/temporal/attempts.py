@@ -253,7 +253,7 @@ class Attempts:
         return event
 
     async def _may_begin(self) -> bool:
-        """Return whether an attempt that has arrived here is still this process's own.
+        """Return whether an attempt, or other work, that has arrived here is still its own.
 
         Its time began when the server sent it. If this process was stopped before it read that, or
         the network held it up, it may have begun elsewhere, and its own heartbeats would report
@@ -527,6 +527,9 @@ class Attempts:
         Returns:
             Events that report those that could not be closed.
         """
+        id = activity.info().workflow_id or ""
+        if what == "wait" and not await self._may_begin() and self.at_work.has_any(id):
+            return []  # it does not wait any more
         beating = asyncio.create_task(_beat(self._pulse))
         try:
             flow, environments = await self._flow(hash), self._host.environments
@@ -591,6 +594,8 @@ class Attempts:
                 except FlowEngineError as error:
                     return {"error": error_as_data(error)}
 
+        if not await self._may_begin():
+            return {"answer": None}  # another worker may have the files by now
         beating = asyncio.create_task(_beat(self._pulse))
         moving = asyncio.create_task(asyncio.to_thread(moved, activity.info().workflow_id or ""))
         try:
