@@ -94,7 +94,8 @@ class Engine(RenamedMethods):
             `CallbackAuthority(function)` of `flowengine.tool_environment` calls a function.
             Default: only human approvers decide.
         linger: Seconds, or a duration such as `5m`, for which `run` and similar calls wait for a
-            timer. They always wait for the pauses of `retry` and `loop.every`.
+            timer. They always wait for pauses of `retry` and `loop.every` of up to 10 s. Default:
+            1m, and pauses of any length.
         ttl: Seconds, or a duration, without a heartbeat after which another process may take over
             an execution.
         runtime_resources: Objects for the steps of all executions, by name, in addition to the
@@ -119,7 +120,7 @@ class Engine(RenamedMethods):
         workdir: str | PathLike[str] | None = None,
         user: str | None = None,
         via: str = "python",
-        linger: float | str = 60.0,
+        linger: float | str | None = None,
         ttl: float | str = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
         offers: Iterable[str] = (),
@@ -147,7 +148,7 @@ class Engine(RenamedMethods):
             ids=ids or RandomIds(),
             settings=settings,
             workdir=os.path.abspath(workdir or "."),
-            linger=milliseconds("linger", linger),
+            linger=None if linger is None else milliseconds("linger", linger),
             ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),

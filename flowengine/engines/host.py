@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from flowengine.engines.arriving_replies import ReplyFiles
     from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
+    from flowengine.engines.executions.parts import Timers
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.records import Loaded, Owner
     from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
@@ -47,6 +48,11 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 
+_LINGER = 60_000
+_SHORT_PAUSE = 10_000
+"""A pause of this length (ms) is always waited for, as environments stay open meanwhile."""
+
+
 class Host:
     """The context that executions share in one engine.
 
@@ -56,7 +62,8 @@ class Host:
         ids: Creates ids.
         settings: Settings of this host.
         workdir: Working directory of the file tools, absolute.
-        linger: How long to wait for a timer, in milliseconds.
+        linger: How long to wait for a timer, in milliseconds. None: for a minute, and for pauses
+            of any length.
         ttl: Milliseconds without a heartbeat after which the leases of an owner are free.
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
@@ -75,7 +82,7 @@ class Host:
         ids: Ids,
         settings: Settings,
         workdir: str,
-        linger: int,
+        linger: int | None,
         ttl: int,
         resources: Mapping[str, Any] | None = None,
         policies: PolicyFiles | None = None,
@@ -96,7 +103,8 @@ class Host:
         self._brought: dict[str, dict[str, Any]] = {}
         """Execution → the objects that the caller provided for it, until the execution has
         ended."""
-        self.linger = linger
+        self.linger = _LINGER if linger is None else linger
+        self._pauses = None if linger is None else max(linger, _SHORT_PAUSE)
         self.keeper = LeaseKeeper(store, ttl)
         in_memory = store.location == "memory"
         indexed = not in_memory and remote_store(store.location) is None
@@ -217,6 +225,11 @@ class Host:
             return False
         except StoreError:
             return True
+
+    def stays(self, timers: Timers) -> bool:
+        """Return whether to wait for a timer of an execution."""
+        now, pauses = self.clock.now(), self._pauses
+        return timers.stays(now + self.linger, None if pauses is None else now + pauses)
 
     def holder(self, execution: str) -> Owner | None:
         """Return the living holder of an execution, if there is one."""

@@ -109,10 +109,10 @@ class ScheduledStart(NamedTuple):
     time: int
     """The time of the schedule, in milliseconds since 1970."""
     execution: str | None
-    """Its id. None: it could not be started."""
+    """Its id. None: it could not be started, or was skipped, as `concurrency` of the flow says."""
     error: Exception | None = None
-    """The reason. If the inputs are refused, this time is passed over. Otherwise it is tried
-    again."""
+    """The reason. If the inputs are refused, or too many executions are open, this time is passed
+    over. Otherwise it is tried again."""
 
 
 class StoreEvent(NamedTuple):

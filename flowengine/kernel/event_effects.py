@@ -292,9 +292,12 @@ def _attempt(tx: Transition, event: Any) -> None:
         _stopped(tx, unit, event)
     elif unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
         ATTEMPTS[event["type"]](tx, unit, event)
-    elif event["type"] == "failed" and unit is not None and interrupted.is_asked(tx, unit, event):
+    elif unit is not None and interrupted.is_asked(tx, unit, event):
         interrupted.answer(tx, unit)
-        attempt_outcomes.attempt_failed(tx, unit, event["error"])
+        if event["type"] == "failed":
+            attempt_outcomes.attempt_failed(tx, unit, event["error"])
+        else:
+            interrupted.run_again(tx, unit)
     else:
         cut_attempts.apply_result(tx, event)
 

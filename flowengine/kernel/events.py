@@ -211,7 +211,8 @@ class ProcessData(TypedDict):
 class CutOff(TypedDict):
     """A process died while an attempt ran, so it is unknown whether the attempt took effect.
 
-    `began` is false if the process stopped in an orderly way, before it began the attempt.
+    `began` is false if the process never began the attempt: it stopped in an orderly way before, or
+    received it too late. The latter can answer the question whether the attempt took effect.
     """
 
     type: Literal["cut"]

@@ -33,6 +33,7 @@ from flowengine.kernel.waiting.waits import close_wait, duration_of
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
+        CutOff,
         ErrorData,
         Failed,
         ProcessData,
@@ -72,15 +73,20 @@ def resume_cut(tx: Transition, unit: Unit, process: ProcessData | None = None) -
         tx.agenda.append(entries.attempt_failed(unit["id"], uncertain(tx, unit)))
 
 
-def is_asked(tx: Transition, unit: Unit, event: Succeeded | Failed) -> bool:
-    """Return whether the outcome of an attempt, which has arrived now, is an open question."""
+def is_asked(tx: Transition, unit: Unit, event: Succeeded | Failed | CutOff) -> bool:
+    """Return whether a late event answers the open question whether an attempt took effect.
+
+    It does if it has the outcome of the attempt, or if the attempt never began.
+    """
     if unit["phase"] != "ask" or unit["attempt"] != event["attempt"]:
+        return False
+    if event["type"] not in ("succeeded", "failed") and event.get("began", True):
         return False
     return tx.state["waits"][unit["wait"]]["record"].get("ran") == "maybe"
 
 
 def answer(tx: Transition, unit: Unit) -> None:
-    """Close the question about an attempt whose outcome has arrived, which the caller applies."""
+    """Close the question about an attempt that an event answers, which the caller applies."""
     close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
     move(unit, "ready")
     unpark(tx, unit)

@@ -266,7 +266,7 @@ class Player(Driver):
         if self._agenda or self.case.until is not None:
             return True
         if self.case.expected_status == "waiting":
-            return self.execution.timers.stays(self.clock.time)
+            return self.execution.timers.stays(self.clock.time, None)
         timers = self.execution.state["timers"].values()
         return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
 

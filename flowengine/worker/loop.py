@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.errors import InputError, StoreError
+from flowengine.errors import Conflict, InputError, StoreError
 from flowengine.worker.backlog import CONCURRENCY, Backlog
 
 if TYPE_CHECKING:
@@ -259,18 +259,16 @@ class Worker:
         """Start the executions of schedules that are due.
 
         A schedule that cannot be started is left alone for a while, and longer each time. Refused
-        inputs are those of one time only, so the next time is tried.
+        inputs and too many open executions are those of one time only, so the next time is tried.
         """
         left = self._left_schedules
         for start in self._engine.flows.start_due(
             leave={k for k, (_, end) in left.items() if now < end}
         ):
             key = start.flow, start.schedule
-            if start.execution is None:
-                self.refused += 1
-            else:
-                self._is_stale = True
-            if start.error is None or isinstance(start.error, InputError):
+            self.refused += start.error is not None
+            self._is_stale = self._is_stale or start.execution is not None
+            if start.error is None or isinstance(start.error, InputError | Conflict):
                 left.pop(key, None)
             else:
                 before, _ = left.get(key, (_FIRST_PAUSE / 2, 0.0))

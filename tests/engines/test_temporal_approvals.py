@@ -5,6 +5,7 @@ The worker has policies, and no object store.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.errors import Conflict
 from tests.engines.temporal_server import RunningWorker, StoreNamed
@@ -196,3 +198,25 @@ def test_any_number_of_open_approvals_can_be_decided(store: str) -> None:
             decided = engine.approvals.approve(wait["id"])
         assert decided.result is not None
         assert decided.result.status == "succeeded"
+
+
+@pytest.mark.parametrize("end", ["terminate", "cancel"])
+def test_a_workflow_that_was_ended_in_temporal_leaves_nothing_open(store: str, end: str) -> None:
+    file = write("steps: [{id: ask, approval: Sure?}]\n", end)
+    with Engine(store) as engine:
+        [asked] = engine.run(file, id=end).waits
+        asyncio.run(end_workflow(store, end))
+        wait_until(lambda: engine.executions.result(end).status == "failed")
+        [reason] = engine.executions.why(end)
+        assert "ended in Temporal" in reason["what"]
+        assert "fork" in reason["command"]
+        assert engine.approvals.list(execution=end).items == []
+        with pytest.raises(Conflict, match="was withdrawn at"):
+            engine.approvals.approve(asked["id"])
+        [*_, last] = engine.executions.events(end)
+        assert last["type"] == "halted"
+
+
+async def end_workflow(store: str, how: str) -> None:
+    client = await connect(read_address(store))
+    await getattr(client.get_workflow_handle(how), how)()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.temporal.objects import VARIABLE
-from flowengine.errors import UsageError
+from flowengine.errors import NotFound, UsageError
 from tests.engines import world
 from tests.engines.temporal_server import SECONDS, RunningWorker, command_line, temporal_server
 
@@ -64,16 +65,37 @@ def _no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def test_open_waits_never_exceed_what_a_memo_may_have(limited: str, tmp_path: Path) -> None:
+def test_open_waits_of_any_size_and_number_are_listed_and_decided(
+    limited: str, tmp_path: Path
+) -> None:
+    """A memo has room for about 38 KB of them, and the index for the ids of the newest 60."""
     file = world.make(tmp_path, QUESTIONS)
+    sizes = [(1, 37_000), (2, 38_500), (3, 300_000), (43, 700), (52, 700), (61, 500), (64, 1)]
     with RunningWorker(limited), Engine(limited) as engine:
-        for size, count in [(700, 40), (700, 43), (700, 46), (700, 49), (700, 52), (100, 100)]:
-            given = {"count": count, "title": "t" * size}
-            result = engine.run(file, given, id=f"asks-{size}-{count}")
-            assert (result.status, len(result.waits)) == ("waiting", count), given
+        ids = set()
+        for count, size in sizes:
+            result = engine.run(file, {"count": count, "title": "t" * size}, id=f"asks-{count}")
+            assert (result.status, len(result.waits)) == ("waiting", count)
+            ids |= {wait["id"] for wait in result.waits}
             assert len(engine.approvals.list(execution=result.execution, limit=200).items) == count
-            for wait in result.waits[1:3]:
-                engine.approvals.approve(wait["id"], resume=False)
+            assert len(engine.executions.why(result.execution)) == count
+            oldest = result.waits[0]["id"]
+            assert engine.approvals.show(oldest[:8])["execution"] == result.execution
+        world.until(lambda: len(engine.approvals.list(flow="flow", limit=500).items) == len(ids))
+        listed: list[WaitInfo] = []
+        after = None
+        while after or not listed:  # page by page
+            page = engine.approvals.list(limit=50, after=after)
+            listed, after = [*listed, *page.items], page.next
+        assert sorted(wait["id"] for wait in listed) == sorted(ids)
+        turns = engine.approvals.list(in_turn=True, limit=500).items
+        assert {wait["id"] for wait in turns} == ids
+        engine.approvals.approve(oldest, resume=False)
+        done = command_line("--store", limited, "approve", "--all", "--execution", "asks-64")
+        assert done.code == 0, done.err
+        assert engine.executions.result("asks-64").status == "succeeded"
+        with pytest.raises(NotFound):
+            engine.approvals.show("0" * 16)
 
 
 def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_path: Path) -> None:

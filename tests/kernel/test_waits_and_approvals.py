@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from flowengine.flow.compile import compile_text
+from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
-from flowengine.testing.simulator import Simulator
+from flowengine.testing.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x
 
 APPROVE = {"id": "approve", "counts_as": "approve"}
@@ -50,3 +54,41 @@ def test_late_decision_changes_nothing() -> None:
 
     before["events"] += 1
     assert played.state == before
+
+
+SIDES = """
+flowengine: 1
+id: sides
+steps:
+  - id: g
+    group:
+      - {id: begin, output: 1, next: {all: [a, b]}}
+      - {id: a, python: "os:getpid", effect: once, compensate: {python: "os:getppid"}, next: end}
+      - {id: b, python: "os:getcwd", effect: once, next: end}
+    on_error: [{compensate: true, next: end}]
+"""
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_an_attempt_that_never_began_answers_the_question_about_it(failing: bool) -> None:
+    flow = compile_text(SIDES).flow
+    sides = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    played = begin(sides, {"g/b": Fails("Broken") if failing else 1})
+    first, second = played.running.values()
+    cut: Any = {"type": "cut", "at": played.now, "unit": first.unit, "attempt": first.attempt}
+    if failing:  # its compensation asks
+        played.finish(second.address)
+    else:
+        played.running.pop((first.unit, first.attempt))
+        played.apply(cut)
+    assert [wait["ran"] for wait in played.waits()] == ["maybe"]
+
+    late: Any = {**cut, "began": False}
+    played.apply(late)
+    played.apply(late)
+
+    assert played.waits() == []
+    if not failing:
+        assert [run.attempt for run in played.running.values() if run.unit == first.unit] == [2]
+    assert played.run().status == "succeeded"
+    assert not any("compensate" in line for line in played.story())

@@ -338,9 +338,8 @@ def flows_backfill_command(arguments: Namespace) -> int:
         err("the range contains no time of a schedule")
     if session.is_served:  # the workers run them
         return InputError.exit_code if any(start["status"] == "refused" for start in shown) else 0
-    return max(
-        (EXIT_CODES.get(entry["status"], InputError.exit_code) for entry in shown), default=0
-    )
+    codes = {**EXIT_CODES, "skipped": 0}
+    return max((codes.get(entry["status"], InputError.exit_code) for entry in shown), default=0)
 
 
 def _record_there(
@@ -361,6 +360,8 @@ def _record_there(
 def _entry(session: CliSession, started: ScheduledStart) -> dict[str, Any]:
     """Return the outcome of a scheduled time: its execution, or the reason why it has none."""
     entry = {"time": when(format_time(started.time))}
+    if started.execution is None and started.error is None:
+        return {**entry, "status": "skipped"}
     if started.execution is None:
         return {**entry, "status": "refused", "error": str(started.error)}
     status = session.engine.executions.result(started.execution).status

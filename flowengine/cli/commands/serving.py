@@ -363,7 +363,7 @@ def _tell(log: WorkerLog, taken: TakenExecution, trace: str | None) -> None:
 def _tell_start(log: WorkerLog, start: ScheduledStart) -> None:
     """Write the line about a schedule that is due."""
     error = None if start.error is None else str(start.error)
-    event = "begun" if error is None else "refused"
+    event = "begun" if start.execution else "refused" if error else "skipped"
     at = format_time(start.time)
     log(event, execution=start.execution, flow=start.flow, why="schedule", time=at, error=error)
 

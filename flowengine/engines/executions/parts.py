@@ -77,13 +77,22 @@ class Timers:
             found.append(heappop(self._heap))
         return found
 
-    def stays(self, until: int) -> bool:
-        """Return whether to stay for a timer: a pause, or a timer due by `until`."""
+    def stays(self, until: int, pauses: int | None) -> bool:
+        """Return whether to stay for a timer.
+
+        Args:
+            until: It is due by then.
+            pauses: The same for the pauses of `retry` and `loop.every`. None: for all.
+        """
+        if self._pauses and pauses is None:
+            return True
         first = self.next()
-        if self._pauses or first is None or first > until:
-            return bool(self._pauses)
+        if first is None or first > max(until, pauses or 0):
+            return False
         return any(
-            timer.due <= until and timer.why not in MOVES_NOTHING for timer in self._set.values()
+            timer.due <= (pauses or until if timer.why == "pause" else until)
+            and timer.why not in MOVES_NOTHING
+            for timer in self._set.values()
         )
 
 
@@ -170,7 +179,7 @@ def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim
         reason = f"execution {execution} of the same flow took its place (concurrency)"
         by = f"execution:{execution}"
         cancel = pack({"type": "cancel", "at": now, "reason": reason, "by": by, "now": False})
-    then: Any = command.then
+    then: Any = "reject" if command.then == "skip" else command.then
     return StoredClaim(
         command.lock, command.unit, command.permits, then, pack(granted), cancel, command.needs
     )

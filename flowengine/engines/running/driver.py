@@ -270,7 +270,7 @@ class Driver(HostCarrier):
         """
         if "claims" in execution.state and self._stays_for_lock(execution):
             return True
-        if execution.ended or not execution.timers.stays(self.now() + self.host.linger):
+        if execution.ended or not self.host.stays(execution.timers):
             return False
         from flowengine.kernel.notation.addresses import NOTIFIES
 

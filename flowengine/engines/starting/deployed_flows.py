@@ -245,7 +245,8 @@ def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> Schedul
     """Record the execution of a time, unless it exists.
 
     Returns:
-        The execution, or the reason why its inputs are refused. The next time may have others.
+        The execution, or why this time is passed over: its inputs are refused, or too many
+        executions are open (`concurrency`). The next time may have others.
     """
     name = _name(start)
     try:
@@ -253,6 +254,9 @@ def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> Schedul
         id = _begin(host, hash, start, time, id, STARTED_BY)
     except InputError as error:
         return ScheduledStart(flow, name, time, None, error)
+    except Conflict as error:
+        bound = host.flows.by_hash(hash).compiled.get("concurrency", {})
+        return ScheduledStart(flow, name, time, None, None if bound["then"] == "skip" else error)
     return ScheduledStart(flow, name, time, id)
 
 

@@ -125,6 +125,10 @@ class AtWork:
         its end: no run of its workflow has taken its event if one was continued at that moment."""
         self._is_draining = False
 
+    def has_any(self, execution: str) -> bool:
+        """Return whether an attempt of an execution is at work here."""
+        return any(attempt.execution == execution for attempt in self._attempts)
+
     def cut_lost(self) -> list[AttemptAtWork]:
         """Cut off the attempts that may begin again elsewhere soon.
 

@@ -193,11 +193,13 @@ class Attempts:
     async def _give_again(self, given: _Given) -> None:
         """Give the server the outcome of an attempt.
 
-        If it counts as interrupted by now, the workflow learns it in another way, and an open
-        question about the attempt has an answer.
+        If it counts as interrupted by now, the workflow learns it in another way.
         """
-        if await self._give(given.token, given.event) or given.event["type"] not in OUTCOMES:
-            return
+        if not await self._give(given.token, given.event) and given.event["type"] in OUTCOMES:
+            await self._give_late(given)
+
+    async def _give_late(self, given: _Given) -> None:
+        """Give a workflow what answers an open question about an attempt."""
         handle = self._client.get_workflow_handle(given.execution)
         await _is_taken(partial(handle.signal, "late", [given.unit, given.attempt, given.event]))
 
@@ -223,9 +225,23 @@ class Attempts:
 
         Returns:
             The event. Or of a long attempt, where it is at work: see `left_at_work`.
+
+        Raises:
+            ApplicationError: It has not begun. If it counts as interrupted by now, the workflow
+                learns that in another way.
         """
-        if not await self._may_begin():
-            return cut(None)
+        try:
+            return await self._begun(given)
+        except ApplicationError as error:
+            if error.type == NOT_BEGUN and not await self._is_open():
+                await self._give_late(_Given.of({"type": "cut", "began": False}))
+            raise
+
+    async def _begun(self, given: bytes) -> dict[str, Any]:
+        """Return the result of `attempt`."""
+        with _before_any_effect():
+            if not await self._may_begin():
+                raise ApplicationError("it has arrived too late", type=NOT_BEGUN)
         event, is_forgotten = await self.at_work.begun(partial(self._event, given))
         if event["type"] == AT_WORK:
             return event
@@ -237,7 +253,7 @@ class Attempts:
         return event
 
     async def _may_begin(self) -> bool:
-        """Return whether an attempt that has arrived here is still this process's own.
+        """Return whether an attempt, or other work, that has arrived here is still its own.
 
         Its time began when the server sent it. If this process was stopped before it read that, or
         the network held it up, it may have begun elsewhere, and its own heartbeats would report
@@ -251,11 +267,16 @@ class Attempts:
         if self._quickest is not None and delay - self._quickest < late:
             self._quickest = min(self._quickest, delay)
             return True
-        handle = self._client.get_async_activity_handle(task_token=info.task_token)
-        with suppress(AsyncActivityCancelledError):  # which its own heartbeats will report
-            if not await _is_taken(handle.heartbeat):
-                return False
+        if not await self._is_open():
+            return False
         self._quickest = delay
+        return True
+
+    async def _is_open(self) -> bool:
+        """Return whether the server awaits the result of the current activity."""
+        handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
+        with suppress(AsyncActivityCancelledError):  # which its own heartbeats will report
+            return await _is_taken(handle.heartbeat)
         return True
 
     @activity.defn(name=WATCH)
@@ -509,6 +530,9 @@ class Attempts:
         Returns:
             Events that report those that could not be closed.
         """
+        id = activity.info().workflow_id or ""
+        if what == "wait" and not await self._may_begin() and self.at_work.has_any(id):
+            return []  # it does not wait any more
         beating = asyncio.create_task(_beat(self._pulse))
         try:
             flow, environments = await self._flow(hash), self._host.environments
@@ -573,6 +597,8 @@ class Attempts:
                 except FlowEngineError as error:
                     return {"error": error_as_data(error)}
 
+        if not await self._may_begin():
+            return {"answer": None}  # another worker may have the files by now
         beating = asyncio.create_task(_beat(self._pulse))
         moving = asyncio.create_task(asyncio.to_thread(moved, activity.info().workflow_id or ""))
         try:
@@ -658,15 +684,17 @@ async def _beat(pulse: Pulse) -> None:
 
 @contextmanager
 def _before_any_effect() -> Iterator[None]:
-    """Let an attempt begin again later if stores or the server do not answer now.
+    """Let an attempt begin again later if stores or the server do not answer, or the worker stops.
 
     Raises:
-        ApplicationError: They do not. The attempt has had no effect yet.
+        ApplicationError: It is so. The attempt has had no effect yet.
     """
     try:
         yield
     except (StoreError, RPCError) as error:
         raise ApplicationError(str(error), type=NOT_BEGUN) from error
+    except asyncio.CancelledError as error:
+        raise ApplicationError("its worker was stopped", type=NOT_BEGUN) from error
 
 
 def _is_missing(error: BaseException) -> bool:

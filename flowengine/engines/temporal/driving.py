@@ -275,4 +275,4 @@ class RemoteDriving(Driving):
         late = host.clock.now() - WORKER_SECONDS * 1000
         if any(w["kind"] == "worker" and w["since"] > late for w in stored.waits.values()):
             return False  # one may take it at once
-        return stored.ended or not stored.timers.stays(host.clock.now() + host.linger)
+        return stored.ended or not host.stays(stored.timers)

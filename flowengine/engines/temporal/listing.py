@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -25,7 +35,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from flowengine.engines.temporal.connection import PATIENCE, TemporalConnection
 from flowengine.engines.temporal.requests import MOVED, SHARED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
-from flowengine.errors import StoreError, UsageError
+from flowengine.errors import NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end, turn_of
 from flowengine.journal.records import (
@@ -63,6 +73,8 @@ WAITS_KEPT = 60
 2,048 bytes."""
 OPEN = "open"
 """Part of `WAITS` of an execution with open waits. `open:KIND` means a wait of a kind."""
+OLDER = "older"
+"""Part of `WAITS` of an execution that has had other waits, whose ids only it knows."""
 
 NEW = "new"
 """Memo: the entry of the new execution, see `NewExecution`."""
@@ -71,7 +83,7 @@ HEAD = "head"
 HELD = "held"
 """Memo: whether the execution is not driven yet, because it is being moved here."""
 OPEN_WAITS = "waits"
-"""Memo: records of the open waits. None if they are too large, and the workflow must be queried."""
+"""Memo: records of the open waits. Absent if they are too large: the execution is then asked."""
 MOST_MEMO_BYTES = 38_000
 """Maximum bytes of a memo. A server may refuse more than 40 KiB, and Temporal Cloud does."""
 
@@ -87,16 +99,33 @@ _KINDS: dict[SearchAttributeKey[Any], Any] = {
 }
 
 
-def wait_values(ids: Iterable[str], kinds: Iterable[str]) -> list[str]:
+def wait_values(ids: Sequence[str], kinds: Iterable[str]) -> list[str]:
     """Return the value of `WAITS`.
 
     Args:
-        ids: Ids of waits, open or closed.
+        ids: Ids of waits, open or closed, the newest last.
         kinds: Kinds of the open waits.
     """
-    values = [part for id in ids for part in (id, id[:SHORT_WAIT])]
+    values = [part for id in ids[-WAITS_KEPT:] for part in (id, id[:SHORT_WAIT])]
+    values += [OLDER] * (len(ids) > WAITS_KEPT)
     listed = sorted(set(kinds))
     return values + [OPEN] * bool(listed) + [f"{OPEN}:{kind}" for kind in listed]
+
+
+Place = tuple[int, str]
+"""The position of a wait in a list of several executions: its age or turn, then its id."""
+
+
+def placed(
+    waits: Iterable[ListedWait], filter: WaitFilter, after: Place
+) -> list[tuple[Place, ListedWait]]:
+    """Return the waits that match a filter and follow a place, in order, with their places."""
+    rows = [
+        ((turn_of(wait.record) if filter.in_turn else wait.record["since"], wait.id), wait)
+        for wait in waits
+        if fits_wait(wait, filter)
+    ]
+    return sorted((row for row in rows if row[0] > after), key=lambda row: row[0])
 
 
 def label_digests(labels: Mapping[str, str], forked_from: str | None) -> list[str]:
@@ -187,7 +216,9 @@ _SOME = 20
 """Number of ids to read when looking up a prefix."""
 _IDS = 100
 """Number of ids in one query."""
-_WITH_WAITS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+_OPEN = (None, None, None)
+"""The last fields of an open wait: how and when it was closed, and its result."""
+_RUNNING = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
 _MOST = 500
 """Executions to read at once for a page of a list."""
 _FIRST_SPAN = timedelta(hours=1)
@@ -205,10 +236,16 @@ class Listing:
 
     Args:
         connection: The connection to it.
+        ask: Calls a read-only method of an execution's store, by its id, name and arguments.
     """
 
-    def __init__(self, connection: TemporalConnection) -> None:
+    def __init__(
+        self,
+        connection: TemporalConnection,
+        ask: Callable[[str, str, Sequence[Any]], Awaitable[Any]],
+    ) -> None:
         self._connection = connection
+        self._ask = ask
 
     # -- executions
 
@@ -314,16 +351,13 @@ class Listing:
             raise unsupported("lists of closed waits of several executions")
         kinds = filter.kinds or [""]
         listed = ", ".join(f"'{OPEN}{kind and ':'}{kind}'" for kind in kinds)
-        condition = f"{_WITH_WAITS} AND {WAITS.name} IN ({listed})"
+        condition = f"{_RUNNING} AND {WAITS.name} IN ({listed})"
         if filter.flow is not None:
             condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
         place = (0, "") if after is None else _read_wait_end(after)
-        rows: list[tuple[tuple[int, str], ListedWait]] = []
+        rows: list[tuple[Place, ListedWait]] = []
         async for row in self._rows(condition):
-            async for wait in self._open_waits(row):
-                at = turn_of(wait.record) if filter.in_turn else wait.record["since"], wait.id
-                if at > place and fits_wait(wait, filter):
-                    rows.append((at, wait))
+            rows += await self._open_waits(row, filter, place, limit + 1)
         rows.sort(key=lambda pair: pair[0])
         page = rows[:limit]
         more = f"{page[-1][0][0]}.{page[-1][0][1]}" if page and len(rows) > limit else None
@@ -332,8 +366,7 @@ class Listing:
     async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
         """Return the waits whose ids have a prefix, each with its execution.
 
-        Open waits, and the newest of the others. The cost grows with the number of executions with
-        open waits if it is none of an execution's newest waits.
+        Waits of open executions, and the newest of those that have ended.
 
         Raises:
             UsageError: The prefix is too short.
@@ -345,28 +378,32 @@ class Listing:
             )
         if set(beginning) - set("0123456789abcdef"):
             return []
-        condition = f"WorkflowType = '{WORKFLOW}' AND {WAITS.name} = '{beginning[:SHORT_WAIT]}'"
         for look in range(_LOOKS):
             if look:
                 await asyncio.sleep(_LOOK_SECONDS)  # the index may lag behind
-            values = {
-                (id, row.id)
-                async for row in self._rows(condition, _SOME)
-                for id in row.typed_search_attributes.get(WAITS, [])
-                if len(id) > SHORT_WAIT and id.startswith(beginning)
-            }
+            values = await self.newest_waits(beginning) or (
+                not look and await self._older(beginning)
+            )
             if values:
                 return sorted(values)
-        # The attribute has room for some ids, while an execution can have any number of waits.
-        condition = f"{_WITH_WAITS} AND {WAITS.name} = '{OPEN}'"
-        return sorted(
-            [
-                (wait.id, row.id)
-                async for row in self._rows(condition)
-                async for wait in self._open_waits(row)
-                if wait.id.startswith(beginning)
-            ]
-        )
+        return []
+
+    async def newest_waits(self, beginning: str) -> set[tuple[str, str]]:
+        """Return the waits with a prefix whose ids are in the index, each with its execution."""
+        condition = f"WorkflowType = '{WORKFLOW}' AND {WAITS.name} = '{beginning[:SHORT_WAIT]}'"
+        return {
+            (id, row.id)
+            async for row in self._rows(condition, _SOME)
+            for id in row.typed_search_attributes.get(WAITS, [])
+            if len(id) > SHORT_WAIT and id.startswith(beginning)
+        }
+
+    async def _older(self, beginning: str) -> set[tuple[str, str]]:
+        """Return the wait with a prefix of an execution with more waits than are in the index."""
+        async for row in self._rows(f"{_RUNNING} AND {WAITS.name} = '{OLDER}'"):
+            with suppress(NotFound):
+                return {(await self._ask(row.id, "find_wait", [beginning]), row.id)}
+        return set()
 
     # -- internals
 
@@ -411,19 +448,37 @@ class Listing:
         except StoreError:
             return None if is_moved(row) else _unreadable(row)
 
-    async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[ListedWait]:
+    async def _open_waits(
+        self, row: WorkflowExecution, filter: WaitFilter, place: Place, most: int
+    ) -> list[tuple[Place, ListedWait]]:
+        """Return the first open waits of an execution after a place, from its memo or from itself.
+
+        Raises:
+            StoreError: They are not part of the memo, and no worker answers.
+        """
         try:
             memo = await row.memo()
         except StoreError:  # it is in the list of executions, and the others' waits must be listed
-            return
-        records = memo.get(OPEN_WAITS, []) if NEW in memo else []
-        if records is None:
-            request = {"method": "open_waits", "arguments": []}
-            records = (await self._connection.read(row.id, request))["answer"]
-        for record in records:
-            number, flow = record["id"], new_execution(memo[NEW]).flow
-            id = wait_id(row.id, number)
-            yield ListedWait(id, row.id, flow, number, record, None, [], None, None, None)
+            return []
+        if NEW not in memo:
+            return []
+        if OPEN_WAITS in memo:
+            flow = new_execution(memo[NEW]).flow
+            waits = [
+                ListedWait(wait_id(row.id, number), row.id, flow, number, record, None, [], *_OPEN)
+                for record in memo[OPEN_WAITS]
+                for number in [record["id"]]
+            ]
+            return placed(waits, filter, place)
+        found: list[tuple[Place, ListedWait]] = []
+        with suppress(NotFound):  # it was moved or deleted meanwhile
+            while len(found) < most:
+                waits = await self._ask(row.id, "open_waits", [filter, place, most - len(found)])
+                if not waits:
+                    break
+                found += placed(waits, filter, place)
+                place = found[-1][0]
+        return found
 
     async def _count(self, query: str) -> int:
         client = await self._connection.client()

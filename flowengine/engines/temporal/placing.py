@@ -265,7 +265,8 @@ class Placing:
             self._release("end", 0, names)
             self._queue = None
             return
-        waits = execution.state["status"] in RESTING and not execution.timers.stays(now + LINGER)
+        soon = now + LINGER
+        waits = execution.state["status"] in RESTING and not execution.timers.stays(soon, soon)
         if waits and self._used:
             self._used = False
             self._release("wait", 0, names)

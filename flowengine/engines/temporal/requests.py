@@ -97,6 +97,7 @@ _NOTHING = object()
 READS = (
     "around",
     "events",
+    "find_wait",
     "get_flow",
     "open_waits",
     "sent",
@@ -181,14 +182,14 @@ def _vote(given: list[Any]) -> list[Any]:
 
 ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "decide": _vote,
+    "open_waits": lambda given: [WaitFilter(*given[0]), tuple(given[1]), given[2]],
     "refusal_of_decide": _vote,
     "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    "around": lambda data: data,
-    "get_flow": lambda data: data,
-    "texts": lambda data: data,
+    **dict.fromkeys(("around", "find_wait", "get_flow", "texts"), lambda data: data),
+    "open_waits": lambda data: [_wait(one) for one in data],
     # Earlier versions of a worker do not report whether there are more.
     "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2:] != [False]),
     "undelivered": lambda data: [Outgoing(*item) for item in data],

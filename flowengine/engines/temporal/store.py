@@ -170,6 +170,13 @@ _OF_NEW: dict[str, Any] = {"events": [0, [], False], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
 _MOST_NOTED = 1000
 """Number of executions whose messages are noted."""
+_STOPPED = (
+    WorkflowExecutionStatus.CANCELED,
+    WorkflowExecutionStatus.FAILED,
+    WorkflowExecutionStatus.TERMINATED,
+    WorkflowExecutionStatus.TIMED_OUT,
+)
+"""Ends of a workflow before that of its execution, or after a failure of that."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
 
 
@@ -191,7 +198,7 @@ class TemporalStore:
         driven here (ms)."""
         self._connection = TemporalConnection(address, self.objects)
         self._call = self._connection.call
-        self._listing = Listing(self._connection)
+        self._listing = Listing(self._connection, self._read_async)
         self._past = Histories()
         self._ends: dict[str, asyncio.Task[Any]] = {}
         """Execution → waits for the end of its workflow."""
@@ -396,8 +403,13 @@ class TemporalStore:
     ) -> StoredWaitPage:
         if filter.execution is None:
             return self._call(self._listing.waits(filter, after, limit))
-        page: StoredWaitPage = self._read(filter.execution, "waits", filter, after, limit)
-        return page
+        page = StoredWaitPage([], after)
+        while True:  # an answer has the waits that fit into it
+            left = limit - len(page.items)
+            more = self._read(filter.execution, "waits", filter, page.next, left)
+            page = StoredWaitPage([*page.items, *more.items], more.next)
+            if page.next is None or len(page.items) == limit:
+                return page
 
     def find_execution(self, beginning: str, flows: OfFlows | None = None) -> str:
         if beginning and self._call(self._exists(beginning)):
@@ -421,7 +433,7 @@ class TemporalStore:
         return shortest(id, [other for other in others if other != id], SHORT_EXECUTION)
 
     def short_wait(self, id: str) -> str:
-        waits = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
+        waits = self._call(self._listing.newest_waits(id[:SHORT_WAIT]))
         return shortest(id, [other for other, _ in waits if other != id], SHORT_WAIT)
 
     def around(self, id: str, unit: int) -> dict[str, Any]:
@@ -567,8 +579,16 @@ class TemporalStore:
         return is_moved
 
     async def _ended(self, id: str) -> WorkflowDriver:
-        described = await self._described(id)
-        return await self._past.ended(await self._connection.client(), id, described.run_id)
+        return await self._left_by(await self._described(id))
+
+    async def _left_by(self, workflow: WorkflowExecutionDescription) -> WorkflowDriver:
+        """Return an execution as its closed workflow has left it."""
+        client = await self._connection.client()
+        driver = await self._past.ended(client, workflow.id, workflow.run_id)
+        if workflow.status in _STOPPED and not driver.over:
+            closed = workflow.close_time or datetime.now(UTC)
+            driver.halt(int(closed.timestamp() * 1000), "its workflow was ended in Temporal")
+        return driver
 
     async def _begun(
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
@@ -1121,12 +1141,7 @@ class TemporalStore:
             raise no_execution(id)
         if record.status not in ENDED:
             return record
-        driver = await self._past.ended(await self._connection.client(), id, described.run_id)
-        full = driver.store.execution(id)
-        if full.status in ENDED:
-            return full
-        message = "its workflow was ended in Temporal"
-        return record._replace(error=pack({"type": "EngineError", "message": message}))
+        return (await self._left_by(described)).store.execution(id)
 
     async def _first_input(self, id: str, run: str | None = None) -> Mapping[str, Any]:
         return await first_input(await self._connection.client(), id, run)
@@ -1152,9 +1167,7 @@ class TemporalStore:
         request = {"method": method, "arguments": arguments}
         described = await self._described(execution)
         if described.status != WorkflowExecutionStatus.RUNNING:
-            client = await self._connection.client()
-            driver = await self._past.ended(client, execution, described.run_id)
-            return _answer_of(answered(driver, request))
+            return _answer_of(answered(await self._left_by(described), request))
         if method in _OF_NEW and HEAD not in await described.memo():
             return _OF_NEW[method]
         try:

@@ -7,11 +7,13 @@ replays the history through it, so the same history must lead to the same comman
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
@@ -39,6 +41,7 @@ from flowengine.engines.temporal.listing import (
     STATUS,
     WAITS,
     WAITS_KEPT,
+    placed,
     wait_values,
 )
 from flowengine.engines.temporal.needs import Needs
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.kernel.state.records import State
 
+T = TypeVar("T")
 _ONCE = RetryPolicy(maximum_attempts=1)
 _SOME_TIMES = RetryPolicy(maximum_attempts=3)
 _LONGEST_DESCRIPTION = timedelta(minutes=1)
@@ -126,7 +130,7 @@ MOST_REPLAYED = 500
 MOST_EVENTS = 16_000_000
 """Bytes of the events of a run up to which they are kept for readers."""
 _PAGE_BYTES = LARGE - 4096
-"""Maximum bytes of events in one response, so that it is not kept in the object store."""
+"""Maximum bytes of events or waits in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
 """Run of a workflow → receives its driver, in a process that replays its history to read it."""
 
@@ -334,6 +338,21 @@ class WorkflowDriver(Carrier):
         packed = pack(self._start_with(past))
         return {"left": packed} if len(packed) <= self.start["most"] else {}
 
+    def halt(self, at: int, why: str) -> None:
+        """Let the execution fail for readers, because its workflow was ended before it.
+
+        Args:
+            at: When (ms).
+            why: The message of its error.
+        """
+        error: Any = {"type": "EngineError", "message": why}
+        self.execution.queue = [
+            {"type": "halted", "at": max(at, self.execution.state["now"]), "error": error}
+        ]
+        self.execution.apply_queue()
+        self.execution.commands.clear()
+        self._commit(self.execution.take(release=False))
+
     def _has_few_bytes(self) -> bool:
         """Return whether its events can be packed in a workflow task, whose time is limited."""
         events = self.store.events(self.execution.id)
@@ -539,12 +558,12 @@ class WorkflowDriver(Carrier):
             self._has_past = False
             ids = dict.fromkeys(wait_id(self.execution.id, record["id"]) for record in opened)
             new = [id for id in ids if id not in self._shown_waits]
-            self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT:]
+            self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT - 1 :]
             records = [*self.execution.waits.values()]
             kinds = (record["kind"] for record in records)
             changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
             size = len(pack([records, self.start["new"]]))
-            memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None
+            memo[OPEN_WAITS] = records if size <= MOST_MEMO_BYTES else None  # which deletes it
         if append.moved is not None:
             hash, version = append.moved
             entry = new_execution(workflow.memo()[NEW])
@@ -996,8 +1015,17 @@ class WorkflowDriver(Carrier):
             return None
         return found
 
+    def is_late(self, unit: int, attempt: int, event: dict[str, Any]) -> bool:
+        """Return whether `take_late` can take an event: the end of the activity comes before it.
+
+        An outcome counts in any order. But an attempt that has not begun would begin again, and
+        then count as interrupted.
+        """
+        at_work = unit in self.execution.work and self._counts(unit, attempt)
+        return event["type"] in OUTCOMES or not at_work
+
     def take_late(self, unit: int, attempt: int, event: dict[str, Any]) -> None:
-        """Take the outcome of an attempt that may count as interrupted. See `Attempts`."""
+        """Take the event of an attempt that may count as interrupted. See `Attempts`."""
         if not self.over:
             self._queue(unit, attempt, event)
             self._move()
@@ -1113,8 +1141,8 @@ class FlowExecution:
 
     @workflow.signal
     async def late(self, given: list[Any]) -> None:
-        """Take the outcome of an attempt that may count as interrupted."""
-        await workflow.wait_condition(lambda: self._begun)
+        """Take the outcome of an attempt that may count as interrupted, or that it never began."""
+        await workflow.wait_condition(lambda: self._begun and self._driver.is_late(*given))
         self._driver.take_late(*given)
 
     @workflow.signal
@@ -1181,21 +1209,32 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     arguments = ARGUMENTS.get(method, list)(request["arguments"])
     try:
         if method == "open_waits":
-            waits: Any = [*driver.execution.waits.values()]
+            filter, place, most = arguments
+            every = driver.store.waits(limit=sys.maxsize).items
+            waits = [wait for _, wait in placed(every, filter, place)[:most]]
+            answer: Any = _page(waits, _packed_size)
+        elif method == "waits":
+            filter, after, most = arguments
+            fitting = _page(driver.store.waits(filter, after, most).items, _packed_size)
+            answer = driver.store.waits(filter, after, min(most, len(fitting)))
         elif method == "texts":
-            waits = driver.texts
+            answer = driver.texts
         elif method == "around":
-            waits = _around(driver.execution.state, *arguments)
+            answer = _around(driver.execution.state, *arguments)
         elif method == "events":
             events = driver.store.events(*arguments)
-            page = _page(events)
+            page = _page(events, lambda event: len(event.payload))
             is_more = len(page) < len(events)
-            waits = [driver.store.first(driver.execution.id), page, is_more]
+            answer = [driver.store.first(driver.execution.id), page, is_more]
         else:
-            waits = getattr(driver.store, method)(*arguments)
+            answer = getattr(driver.store, method)(*arguments)
     except FlowEngineError as error:
         return {"error": error_as_data(error)}
-    return {"answer": plain(waits)}
+    return {"answer": plain(answer)}
+
+
+def _packed_size(value: Any) -> int:
+    return len(pack(plain(value)))
 
 
 def _taken_over(given: list[Any]) -> tuple[Run, dict[str, Any]]:
@@ -1230,15 +1269,15 @@ def _around(state: State, unit: int) -> bytes:
     return pack({**parts, "grants": state.get("grants", {})})
 
 
-def _page(events: list[Any]) -> list[Any]:
-    """Return as many events as fit into a response, at least one."""
+def _page(items: Sequence[T], size_of: Callable[[T], int]) -> list[T]:
+    """Return as many items as fit into a response, at least one."""
     size = 0
-    page: list[Any] = []
-    for event in events:
-        size += len(event.payload)
+    page: list[T] = []
+    for item in items:
+        size += size_of(item)
         if page and size > _PAGE_BYTES:
             break
-        page.append(event)
+        page.append(item)
     return page
 
 

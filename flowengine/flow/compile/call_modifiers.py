@@ -6,6 +6,7 @@ file.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 from flowengine.flow.compile.callee import Callee, Home
@@ -13,8 +14,29 @@ from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.plan import Call
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import ERROR, TEXT, VisibleNames, differs, words
-from flowengine.flow.models import Defaults, Loc, Retry
+from flowengine.flow.models import Defaults, Every, Loc, Retry
+from flowengine.flow.source.diagnostics import DiagnosticReporter
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import RetrySpec, StepSpec
+from flowengine.kernel.notation.times import parse_duration
+
+
+def longest_pause(given: Retry | Every, delay: Plain, report: DiagnosticReporter) -> str:
+    """Return the longest pause before an attempt or a round.
+
+    Args:
+        given: Declares it, or not.
+        delay: The first pause, as far as it is known.
+        report: Where one that is longer is reported.
+    """
+    longest = given.max_delay or "1m"  # as `kernel.steps.loops` for loops
+    with suppress(ValueError, TypeError, AttributeError):
+        if parse_duration(delay) > parse_duration(longest):
+            if given.max_delay is None:
+                return str(delay)
+            message = f"'max_delay' is {longest}, but the first pause has {delay}"
+            report.at("E103", message, (*given.loc, "max_delay"), "raise it, or lower 'delay'")
+    return longest
 
 
 class CallModifiers:
@@ -95,6 +117,7 @@ class CallModifiers:
         """Return the compiled form of `retry`, whose `when` sees the error."""
         expressions = expressions or self.expressions
         parts: Any = dict(model)
+        parts["max_delay"] = longest_pause(model, model.delay, expressions.report)
         parts["exclude"] = parts.pop("except_")
         if model.when is not None:
             seen = view.having({"error": ERROR})

@@ -13,6 +13,7 @@ from operator import or_
 from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
+from flowengine.flow.compile.call_modifiers import longest_pause
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
@@ -361,8 +362,11 @@ class StepCompiler:
                 given.every.delay, (*given.every.loc, "delay"), round_, TEXT
             )
             spec["backoff"] = given.every.backoff
+            delay = spec["every"]
+            first = delay[1] if delay[0] == "const" else None
+            longest = longest_pause(given.every, first, self.report)
             if given.every.max_delay is not None:
-                spec["max_delay"] = given.every.max_delay
+                spec["max_delay"] = longest
         info.spec["loop"] = spec
         return round_
 

@@ -105,9 +105,9 @@ class Concurrency(Part):
     """The key of the executions that count together. Default: all executions of the flow."""
     max: Positive = Field(default=1, examples=[3])
     """How many may be open at once, including waiting ones."""
-    then: Literal["queue", "reject", "cancel"] = Field(default="queue", examples=["reject"])
-    """The treatment of a further execution: it waits, it is refused, or the oldest one is
-    cancelled."""
+    then: Literal["queue", "reject", "skip", "cancel"] = Field(default="queue", examples=["reject"])
+    """The treatment of a further execution: it waits, it is refused, it is refused but a schedule
+    that would start it reports no error, or the oldest one is cancelled."""
 
 
 class EndNotice(Part):

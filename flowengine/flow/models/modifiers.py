@@ -168,7 +168,7 @@ class Every(Part):
     backoff: Factor = Field(default=1, examples=[2])
     """The factor by which each pause is longer than the last."""
     max_delay: Duration | None = Field(default=None, examples=["5m"])
-    """The longest pause."""
+    """The longest pause. Default: 1m, or `delay` if that is longer."""
 
 
 class Loop(Part):
@@ -253,8 +253,8 @@ class Retry(Part):
     """The pause before the second attempt."""
     backoff: Factor = Field(default=2, examples=[1.5])
     """The factor by which each pause is longer than the last."""
-    max_delay: Duration = Field(default="1m", examples=["5m"])
-    """The longest pause."""
+    max_delay: Duration | None = Field(default=None, examples=["5m"])
+    """The longest pause. Default: 1m, or `delay` if that is longer."""
     jitter: Jitter = Field(default="full", examples=["none"])
     """The random part of a pause: all, none, or a fraction."""
     only: ErrorTypes | None = Field(default=None, examples=[["Timeout", "HttpError"]])

@@ -115,6 +115,8 @@ def apply_result(tx: Transition, event: Any) -> None:
                 cut["process"] = event["process"]
             move_cut(cut, "open")
             _go_on(tx, number)
+        case "cut" if cut["attempt"] == event["attempt"] and not event.get("began", True):
+            _settled(tx, number, cut, "failed", None)
 
 
 def _settled(tx: Transition, number: int, cut: Cut, outcome: str, value: Plain) -> None:

@@ -484,7 +484,7 @@ class CompiledFlow(TypedDict, total=False):
     end_notices: list[EndNoticeSpec]
     """Absent: none."""
     concurrency: dict[str, Plain]
-    """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`. Absent: no limit."""
+    """`key` (optional), `max`, and `then`: queue, reject, skip or cancel. Absent: no limit."""
     counts_alone: bool
     """As in `FlowSpec`. It has no effect for the main flow."""
     limits: dict[str, Plain]

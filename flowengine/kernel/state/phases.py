@@ -92,7 +92,8 @@ UNITS: States[Phase] = States(
             "ready": "the scope is gone",
         },
         "ask": {
-            "ready": "an operator has decided, or it is withdrawn",
+            "ready": "an operator has decided, its outcome came late, it turned out that it never "
+            "began, or it is withdrawn",
         },
         "held": {
             "ready": "it begins again, or is withdrawn",
@@ -235,7 +236,8 @@ CUTS: States[CutPhase] = States(
         "open": {
             "run": "it may be repeated",
             "ask": "its step declares `on_crash: ask`",
-            "settled": "its result came late, or it stays unknown, as its step declares",
+            "settled": "its result came late, it never began, or it stays unknown, as its step "
+            "declares",
             "gone": "a later attempt of its unit counts, or nothing compensates any more",
         },
         "run": {
@@ -245,7 +247,7 @@ CUTS: States[CutPhase] = States(
         },
         "ask": {
             "run": "the answer is to run it again",
-            "settled": "the answer is its result, or that it failed, or its result came late",
+            "settled": "the answer is its result, or that it failed, or one of these came late",
             "open": "the compensation is withdrawn",
         },
         "settled": {
