@@ -127,8 +127,8 @@ HOSTILE = {
     + "}\n"
     + ONE,
     "unknown aliases": "x: ["
-    + lines("&anchor# a, ", 400)
-    + lines("*anchro#x, ", 500)
+    + lines("&anchor# a, ", 320)
+    + lines("*anchro#x, ", 420)
     + "]\n"
     + ONE,
     "unknown names": ONE.replace("a,", "a, next: {all: [" + lines("stp#x, ", 600) + "]},")[:-2]
