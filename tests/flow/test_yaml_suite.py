@@ -27,6 +27,7 @@ REFUSED = {
     "MUS6-4": "a flow file is YAML 1.2",
     "DK3J": NO_PART,
     "FP8R": NO_PART,
+    "FRK4": "not YAML: found unexpected ':'",
     "HWV9": "not YAML: did not find expected node content",
     "NKF9": "there is no key before this ':'",
     "QT73": "not YAML: did not find expected node content",

@@ -213,7 +213,9 @@ def _colon(text: str, index: int, problem: str, last: tuple[int, int] | None) ->
 
 def _no_key(text: str, index: int) -> Slip | None:
     """Recognize a value whose key is empty, which a map of the language does not have."""
-    if not re.match(r":(?:\s|$|[,}\]])", text[index : index + 2]):
+    before = text[text.rfind("\n", 0, index) + 1 : index].rstrip()
+    is_value = re.match(r":(?:\s|$|[,}\]])", text[index : index + 2])
+    if is_value is None or (before and before[-1] not in "[{,-?"):
         return None
     return Slip(index, index + 1, "there is no key before this ':'", "a key must be text")
 
