@@ -82,6 +82,6 @@ def _untimed(value: Plain) -> Plain:
         return {key: _untimed(part) for key, part in value.items()}
     if not is_time(value):
         return value
-    from flowengine.flow.expressions.functions import plain_time
+    from flowengine.flow.expressions.clock import plain_time
 
     return plain_time(value)

@@ -149,6 +149,11 @@ def duration_text(value: datetime.timedelta) -> str:
     return format_duration(ms)
 
 
+def plain_time(value: datetime.datetime | datetime.timedelta) -> str:
+    """Return a time or duration of CEL as text, in the notation of the flow language."""
+    return duration_text(value) if isinstance(value, datetime.timedelta) else time_text(value)
+
+
 def zone_of(name: str) -> datetime.tzinfo:
     """Return a time zone.
 

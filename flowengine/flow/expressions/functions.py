@@ -298,7 +298,9 @@ def _json_scalar(value: Plain) -> str:
     if value is None:
         return "null"
     if isinstance(value, (datetime.datetime, datetime.timedelta)):
-        return _json_text(str(plain_time(value)))
+        from flowengine.flow.expressions.clock import plain_time
+
+        return _json_text(plain_time(value))
     if not isinstance(value, (bool, int, float)):
         raise NoValue(f"{name_of(value)} cannot be written as JSON")
     return number_text(value)
@@ -420,25 +422,6 @@ def time_part(time: Plain, part: Plain, zone: Plain) -> int:
 
     _needs(zone, str, part, "text as zone")
     return clock.part_of(clock.moment(time), part, zone)
-
-
-def plain_time(value: Plain) -> Plain:
-    """Return a time or duration of CEL as text, in the notation of the flow language.
-
-    Args:
-        value: The time or duration.
-
-    Returns:
-        Its text.
-
-    Raises:
-        NoValue: The duration is negative, or not a whole number of milliseconds.
-    """
-    from flowengine.flow.expressions import clock
-
-    if isinstance(value, datetime.timedelta):
-        return clock.duration_text(value)
-    return clock.time_text(value)
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {

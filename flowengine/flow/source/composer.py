@@ -64,8 +64,6 @@ file."""
 LEAST_WEIGHT = 256
 """Characters that a value counts for at least, since each is checked and compiled."""
 
-MAX_HINTS = 20
-"""Aliases without an anchor for which a suggestion is made."""
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUE = frozenset({"true", "True", "TRUE"})
@@ -238,9 +236,9 @@ class Composer:
 
     def _alias(self, anchor: Any, start: int, end: int) -> SourceNode:
         if anchor not in self._anchors:
-            hint = "put a text that starts with '*' in quotes"
-            if len(self.problems) < MAX_HINTS:
-                hint = did_you_mean(anchor, self._anchors) or hint
+            hint = (
+                did_you_mean(anchor, self._anchors) or "put a text that starts with '*' in quotes"
+            )
             self._refuse(start, end, f"anchor '&{anchor}' is not defined before this", hint)
             return SourceNode(start, end, None, "")
         origin = self._anchors[anchor]
