@@ -119,7 +119,7 @@ COSTLY = [
     "duration('' + '99999999999999h')",
     "timestamp('' + '99999-01-01T00:00:00Z')",
 ]
-GROWING = [
+GROWING: list[tuple[str, list[Any]]] = [
     ("x + x", ["ab", b"ab", [1]]),
     ("[x, x]", ["ab", 1]),
     ("{'a': x, 'b': x}", [b"ab"]),

@@ -85,7 +85,7 @@ class Loader(yaml.Loader):
             if self.peek() == "#":
                 while self.peek() not in "\0\r\n":
                     self.forward()
-            if not self.scan_line_break():
+            if not self._line_break():
                 break
             self.allow_simple_key = self.allow_simple_key or not self.flow_level
         if "\t" in blanks and self.peek() != "\0":
@@ -130,13 +130,13 @@ class Loader(yaml.Loader):
         self.forward(len(blanks))
         if self.peek() not in "\r\n":
             return [blanks] if blanks else []
-        self.scan_line_break()
+        self._line_break()
         self.allow_simple_key = True
-        breaks = []
+        breaks: list[str] = []
         while not self._is_separator():
             blanks = self._blanks()
             self.forward(len(blanks))
-            if not (line_break := self.scan_line_break()):
+            if not (line_break := self._line_break()):
                 if "\t" in blanks:
                     self.allow_simple_key = False
                 return breaks or [" "]
@@ -146,6 +146,9 @@ class Loader(yaml.Loader):
     def _is_separator(self) -> bool:
         """Return whether the line separates documents."""
         return self.prefix(3) in {"---", "..."} and self.peek(3) in "\0" + _BLANKS
+
+    def _line_break(self) -> str:
+        return str(self.scan_line_break())  # type: ignore[no-untyped-call]
 
     def _blanks(self) -> str:
         match = _SPACE.match(self.buffer, self.pointer)
