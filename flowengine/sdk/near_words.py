@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+LONGEST = 64
+"""Characters of a word for which a suggestion is made."""
+MOST = 20
+"""Known words that are compared letter by letter: those with the most common letters at their
+beginning and end, which a single mistake leaves alone."""
+
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was most likely meant.
@@ -16,11 +22,25 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         The nearest one by edit distance, or None if none is near.
     """
     from difflib import get_close_matches
+    from heapq import nlargest
 
-    folded = {word.lower().replace("-", "_"): word for word in known}
+    if len(word) > LONGEST:
+        return None
+    folded = {one.lower().replace("-", "_"): one for one in known if len(one) <= LONGEST}
     wanted = word.lower().replace("-", "_")
-    matches = get_close_matches(wanted, folded, n=3, cutoff=0.6)
+    near = (
+        nlargest(MOST, folded, key=lambda one: _ends(wanted, one)) if len(folded) > MOST else folded
+    )
+    matches = get_close_matches(wanted, near, n=3, cutoff=0.6)
     return next((folded[word] for word in matches if plausible(wanted, word)), None)
+
+
+def _ends(one: str, other: str) -> int:
+    """Return the number of letters that two words have in common at their beginning and end."""
+    return sum(
+        next((at for at, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), len(one))
+        for pair in ((one, other), (one[::-1], other[::-1]))
+    )
 
 
 def plausible(word: str, meant: str) -> bool:

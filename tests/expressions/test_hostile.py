@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.bounds import MAX_SIZE
 from flowengine.kernel.graph.compiled import EvaluationError
 
 NAMES = DeclaredNames({"properties": {"text": {"type": "string"}, "list": {}, "x": {}}})
@@ -118,6 +119,28 @@ COSTLY = [
     "duration('' + '99999999999999h')",
     "timestamp('' + '99999-01-01T00:00:00Z')",
 ]
+GROWING: list[tuple[str, list[Any]]] = [
+    ("x + x", ["ab", b"ab", [1]]),
+    ("[x, x]", ["ab", 1]),
+    ("{'a': x, 'b': x}", [b"ab"]),
+    ("{'a' + string(size(x)): x, 'b' + string(size(x)): x}", ["ab"]),
+    ("true ? [x, x] : []", ["ab"]),
+    ("default(null, [x, x])", [{}]),
+    ("flatten([x, x])", [[1]]),
+    ("entries({'a': x, 'b': x})", [1]),
+    ("values({'a': x, 'b': x})", ["ab"]),
+    ("range(2).map(i, x)", ["ab"]),
+    ("[x, x].filter(y, true)", [[]]),
+    ("[x, x].join()", ["ab"]),
+    ("x.replace('a', 'aa')", ["ab"]),
+    ("'%s%s'.format([x, x])", ["ab"]),
+    ("'%s'.format([[x, x]])", ["ab"]),
+    ("'%X'.format([x])", ["ab"]),
+    ("strings.quote(x)", ['"']),
+    ("json(x)", ['"']),
+    ("json([x, x])", ["ab"]),
+]
+"""Expressions whose values grow, and the values that they begin with."""
 BOUNDED = [
     "text.matches('(a+)+$')",
     "text.matches('(a|aa)+$')",
@@ -175,6 +198,23 @@ def test_what_costs_too_much_is_refused_soon(source: str) -> None:
     with pytest.raises(EvaluationError):
         run(source)
     assert time.process_time() - start < 10
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize(("source", "start"), [(s, v) for s, values in GROWING for v in values])
+def test_no_value_grows_without_bound(source: str, start: Any) -> None:
+    """An expression over its own last value, as in a loop that sets state."""
+    evaluator = CelEvaluator([check(source, NAMES).record], "f")
+
+    def grow(value: Any) -> None:
+        for _ in range(40):
+            value = evaluator.evaluate(0, {"x": value})
+            assert not isinstance(value, (str, bytes)) or len(value) <= MAX_SIZE
+
+    begun = time.process_time()
+    with pytest.raises(EvaluationError, match=r"Compute (it|this) in a tool"):
+        grow(start)
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize("source", BOUNDED)

@@ -6,6 +6,7 @@ import cProfile
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,73 @@ def test_counting_joins_cost_in_proportion_to_their_number() -> None:
     small, large = work(chain(60)), work(chain(240))
 
     assert large < small * 5.5
+
+
+def lines(form: str, count: int) -> str:
+    """Return a form for each number below a count."""
+    return "".join(form.replace("#", str(number)) for number in range(count))
+
+
+def aliases(levels: int, each: int, value: str) -> str:
+    """Return lists of aliases of the list before."""
+    before = f"x-0: &a0 [{', '.join([value] * each)}]\n"
+    return before + "".join(
+        f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * each)}]\n" for n in range(1, levels)
+    )
+
+
+ONE = "flowengine: 1\nid: big\nsteps: [{id: a, output: 1}]\n"
+SPLIT = "  - {id: s#, output: 1, join: 2, next: {all: [<to>]}}\n"
+HOSTILE = {
+    "aliases": aliases(16, 2, "x") + HEAD + "  - {id: a, output: *a15}\n",
+    "aliases of expressions": aliases(4, 10, "'${{ nope }}'") + HEAD + "  - {id: a, output: *a3}\n",
+    "aliases of flows": "x-f: &f {steps: ["
+    + lines("{id: a#, output: 1}, ", 40)
+    + "]}\nflows: {"
+    + lines("f#: *f, ", 850)
+    + "}\n"
+    + ONE,
+    "unknown aliases": "x: ["
+    + lines("&anchor# a, ", 320)
+    + lines("*anchro#x, ", 420)
+    + "]\n"
+    + ONE,
+    "unknown names": ONE.replace("a,", "a, next: {all: [" + lines("stp#x, ", 600) + "]},")[:-2]
+    + lines(", {id: step#, output: 1}", 180)
+    + "]\n",
+    "unknown keys": ONE + lines("outptu#: 1\n", 800),
+    "long names": "inputs: {"
+    + "ab" * 2500
+    + ": {}}\n"
+    + HEAD
+    + "  - {id: a, output: '${{ inputs."
+    + "ba" * 2400
+    + " }}'}\n",
+    "edges": HEAD + lines(SPLIT.replace("<to>", lines("s#, ", 40)), 42),
+    "splits": HEAD + lines(SPLIT.replace("<to>", "s1, s7, s20"), 150),
+    "one split": HEAD + "  - {id: a, output: 1, next: {all: [" + "b, " * 3300 + "]}}\n",
+    "triggers": "signals: {s: {}}\n"
+    + HEAD
+    + lines("  - {id: a#, trigger: s, output: 1, next: z}\n", 200)
+    + "  - {id: z, join: 3, output: 1}\n",
+    "steps without a form": HEAD.strip() + " [" + "a, " * 3300 + "]\n",
+    "null steps": HEAD.strip() + " [" + "null, " * 1600 + "]\n",
+    "brackets": "[" * 10_000,
+    "keys": "? " * 5_000,
+    "slips": lines("a#: b: c\n", 900),
+    "tabs": "a:\n" + "\t- a\n" * 2000,
+    "odd plain text": "[?a, " * 2000,
+}
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_the_check_of_ten_kilobytes_takes_about_a_second(text: str) -> None:
+    assert len(text) < 11_000
+    begun = time.process_time()
+    with pytest.raises(FlowFileError):
+        compile_text(text)
+    assert time.process_time() - begun < 3
 
 
 def test_scopes_share_what_may_be_looked_at() -> None:

@@ -44,6 +44,10 @@ class Functions:
         """Return a value as text."""
         return str(value)
 
+    def composed(self, value: Plain, tree: Plain) -> Plain:
+        """Return a list, a map or a text with values of expressions."""
+        return value
+
 
 class X:
     """An expression inside the description of a step.

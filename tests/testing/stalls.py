@@ -86,6 +86,10 @@ class Open:
         """Return a value as text."""
         return str(value)
 
+    def composed(self, value: Plain, tree: Plain) -> Plain:
+        """Return a list, a map or a text with values of expressions."""
+        return value
+
 
 def find_stall(flow: CompiledFlow, *, limit: int = TRIES, seed: int = 0) -> Stall:
     """Look for a run that stalls: in all runs if they are few, else in as many as `limit`.

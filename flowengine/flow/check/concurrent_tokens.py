@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import reduce
 from itertools import combinations, pairwise, product
 from operator import or_
@@ -19,10 +20,10 @@ from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
 from flowengine.kernel.graph import linked as reachability
 
-PAIRS = 300_000
-"""Pairs of tokens, over all scopes."""
+PAIRS = 120_000
+"""Pairs of tokens that are looked at, over all scopes. About a second."""
 LEAST_PAIRS = 1_000
-"""Pairs that each scope may always explore, regardless of earlier scopes."""
+"""Pairs that each scope may always look at, regardless of earlier scopes."""
 WORK = 120_000
 """Tokens examined while scopes are played out, over all of them."""
 LEAST_WORK = 2_000
@@ -38,7 +39,7 @@ class Effort:
         self._work = WORK
 
     def pairs(self) -> int:
-        """Return how many pairs of tokens the next scope may explore."""
+        """Return how many pairs of tokens the next scope may look at."""
         return max(self._pairs, LEAST_PAIRS)
 
     def work(self) -> int:
@@ -66,18 +67,23 @@ class Meeting(NamedTuple):
     """The pair before they met."""
 
 
+class _TooManyPairs(Exception):
+    """The net has more pairs than the limit."""
+
+
 class Pairs:
     """The pairs of a net.
 
     Args:
         net: The net, compressed so that chains cost nothing.
-        limit: Maximum number of pairs to explore.
+        limit: Maximum number of pairs to look at, a pair that is reached twice counting twice.
     """
 
     def __init__(self, net: Net, limit: int = PAIRS) -> None:
         self.net = net
         self.limit = limit
-        self.gave_up = False
+        self.count = 0
+        """Number of pairs that were looked at."""
         self.clashes: dict[Place, Meeting] = {}
         """Exclusive merges that two tokens can reach."""
         self.surplus: dict[EdgeId, Meeting] = {}
@@ -93,12 +99,13 @@ class Pairs:
         self._others = _others(net)
         self._counted = _counted(net)
         self._mattering: dict[Place, Marks] = {}
-        self._explore()
+        with suppress(_TooManyPairs):
+            self._explore()
 
     @property
-    def count(self) -> int:
-        """Number of explored pairs."""
-        return len(self._parents)
+    def gave_up(self) -> bool:
+        """Whether there are more pairs than the limit."""
+        return self.count > self.limit
 
     def together(self) -> Iterator[tuple[Place, Place]]:
         """Yield the nodes at which two tokens can be at work at the same time, once each."""
@@ -154,9 +161,6 @@ class Pairs:
             for move in (*node.moves, *(node.too_few or ())):
                 self._split(place, move, bool(node.many), pending)
         while pending:
-            if len(self._parents) > self.limit:
-                self.gave_up = True
-                return
             pair = pending.pop()
             for after in self._after(pair):
                 self._add(after, pair, pending)
@@ -201,6 +205,9 @@ class Pairs:
             yield standing, standing
 
     def _add(self, pair: Pair, parent: Pair | Place, pending: list[Pair]) -> None:
+        self.count += 1
+        if self.count > self.limit:
+            raise _TooManyPairs
         if pair not in self._parents:
             self._parents[pair] = parent
             pending.append(pair)

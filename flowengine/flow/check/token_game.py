@@ -28,7 +28,7 @@ HOT = 8
 """Number of `TooFew` errors in one move after which `limits.activations` is taken to end the scope,
 because a handler leads back to the join."""
 ENTRIES = 6
-"""Maximum number of conditional entries of one split."""
+"""Maximum number of conditional entries of one split, and of triggers of a scope."""
 
 Marks = frozenset[Place]
 """The counting joins that a token left through in a round that is still open."""
@@ -211,6 +211,8 @@ class _Game:
 
     def begin(self, choose: Choose) -> GameState:
         """Return a position at the start, with zero, one or two messages for each trigger."""
+        if len(self.net.triggers) > ENTRIES:
+            raise _TooManyError
         twice = self.net.triggers + self.net.triggers
         begun = choose([self.net.starts, *([edge] for edge in self.net.restarts)])
         edges = (*begun, *choose(list(_subsets(twice))))

@@ -140,9 +140,9 @@ class _Check:
     def __init__(self, source: str, tree: Node, names: DeclaredNames) -> None:
         self.source = source
         self.tree = tree
-        self.names = names
-        self.local: frozenset[str] = frozenset()
-        """Names of the items of the enclosing loops."""
+        self.names = self.roots = names
+        self.local: dict[str, str] = {}
+        """Names of the items of the enclosing loops, and those in the record, which are unique."""
         self.problems: list[ExpressionProblem] = []
         self.references: dict[Path, None] = {}
         self.tested: set[str] = set()
@@ -164,9 +164,8 @@ class _Check:
             record["bool"] = True
         problems = sorted(self.problems, key=lambda problem: (problem.offset, problem.code))
         path = self._whole_path(typed)
-        return CheckedExpression(
-            record, _plain(typed.schema), list(self.references), problems, path
-        )
+        schema = typed.schema if path is not None else _plain(typed.schema)
+        return CheckedExpression(record, schema, list(self.references), problems, path)
 
     def _knows_of(self, value: str) -> bool:
         """Return whether the expression tests how the step of an uncertain value has ended."""
@@ -234,7 +233,7 @@ class _Check:
             return self._ternary(node)
         if isinstance(node, Items):
             parts = [self.value(item) for item in node.items]
-            inner = types.common([_plain(part.schema) for part in parts]) if parts else types.ANY
+            inner = types.common([part.schema for part in parts]) if parts else types.ANY
             return TypedPart(["list", [part.node for part in parts]], types.list_of(inner))
         if isinstance(node, Entries):
             return self._entries(node)
@@ -274,7 +273,7 @@ class _Check:
                 self.report("E302", key, f"the key '{key.value}' appears twice")
             else:
                 entries[key.value] = typed.node
-                properties[key.value] = _plain(typed.schema)
+                properties[key.value] = typed.schema
         schema = types.MAP
         if not computed:
             schema = {"type": "object", "properties": properties, "required": sorted(properties),
@@ -307,11 +306,16 @@ class _Check:
             return self._inside(base, pure, keys, rest, lenient)
         if not self._visible(base):
             return self._unknown_name(base)
-        if base.name == "steps" and not (pure and isinstance(pure[0].key, str)):
+        names, local = (self.roots, {}) if base.dotted else (self.names, self.local)
+        if (
+            base.name == "steps"
+            and base.name not in local
+            and not (pure and isinstance(pure[0].key, str))
+        ):
             self.report("E301", node, "'steps' alone is not a value", "name a step: steps.x.output")
             return UNKNOWN
-        followed = naming.follow(self.names, base.name, pure)
-        if base.name not in self.local:
+        followed = naming.follow(names, base.name, pure)
+        if base.name not in local:
             self.references.setdefault(naming.reference(base.name, pure))
         ends = [base.end, *[part.end for part in rest]]
         if followed.trouble:
@@ -323,13 +327,12 @@ class _Check:
         if types.SECRET in followed.schema and node is not self.tree:
             self.report("E403", node, "a secret cannot be used in an expression, only alone")
             return UNKNOWN
-        return TypedPart(
-            ["path", base.name, keys], types.self_contained(followed.schema, followed.root)
-        )
+        schema = types.self_contained(followed.schema, followed.root)
+        return TypedPart(["path", local.get(base.name, base.name), keys], schema)
 
     def _visible(self, base: Name) -> bool:
-        roots = self.names.schema.get("properties", {})
-        return base.name in roots or base.name in self.names.hidden
+        names = self.roots if base.dotted else self.names
+        return base.name in names.schema.get("properties", {}) or base.name in names.hidden
 
     def _unknown_name(self, base: Name) -> TypedPart:
         if base.name in TYPE_NAMES:
@@ -502,23 +505,27 @@ class _Check:
                 "E311", node, f"{node.name}() iterates over a list, not {article(over.schema)}"
             )
         most = 3 if node.name == "map" else 2
-        if not 2 <= len(node.args) <= most or not isinstance(node.args[0], Name):
+        item = node.args[0] if 2 <= len(node.args) <= most else None
+        if not isinstance(item, Name) or item.dotted:
             self.report("E302", node, f"{node.name}() takes a name for the item and an expression",
                         f"write .{node.name}(x, …)")  # fmt: skip
             return UNKNOWN
-        name = node.args[0].name
+        name = unique = item.name
+        while unique in self.roots.schema.get("properties", {}) or unique in self.local.values():
+            unique += "'"
         outer = self.names, self.local
-        self.names, self.local = self._with_item(name, over.items), self.local | {name}
+        self.names = self._with_item(name, over.items)
+        self.local = {**self.local, name: unique}
         if node.name == "map":
             tests = [self._condition(test) for test in node.args[1:-1]]
             bodies = [*tests, self.value(node.args[-1])]
-            schema = types.list_of(_plain(bodies[-1].schema))
+            schema = types.list_of(bodies[-1].schema)
         else:
             bodies = [self._condition(node.args[1])]
             schema = over.schema if node.name == "filter" else types.BOOL
         self.names, self.local = outer
         nodes = [body.node for body in bodies]
-        return TypedPart(["loop", node.name, over.node, name, nodes], schema)
+        return TypedPart(["loop", node.name, over.node, unique, nodes], schema)
 
     def _with_item(self, name: str, schema: Schema) -> DeclaredNames:
         """Return the names inside a loop."""
@@ -738,10 +745,12 @@ def _of_constant(value: Any) -> Schema:
     return schemas.get(type(value), types.BYTES)
 
 
-def _plain(schema: Schema) -> Schema:
+def _plain(schema: Any) -> Any:
     """Return the JSON Schema of a value after it has left the expression."""
-    if types.CEL not in schema:
-        return schema
+    if isinstance(schema, list):
+        return [_plain(part) for part in schema]
+    if not isinstance(schema, dict) or not isinstance(schema.get(types.CEL, {}), str):
+        return {k: _plain(v) for k, v in schema.items()} if isinstance(schema, dict) else schema
     if kind(schema) == "uint":
         return types.INT
     if kind(schema) == "timestamp":

@@ -23,6 +23,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
 _CEL_PART = re.compile(r"(?=\.?[0-9])([0-9]{0,20})\.?([0-9]{0,20})(ns|us|\u00b5s|ms|s|m|h|d|w)")
 _CEL_DURATION = re.compile(rf"([+-]?)(?:((?:{_CEL_PART.pattern})+)|0)")
+_FINER = re.compile(r"\.[0-9]{6}[0-9]*[1-9]")
 _NANOSECONDS = {unit: ms * 1_000_000 for unit, ms in UNITS.items()}
 _NANOSECONDS |= {"us": 1000, "\u00b5s": 1000, "ns": 1}
 _LETTERS = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
@@ -50,9 +51,12 @@ def moment(value: Plain) -> datetime.datetime:
     if not isinstance(value, str):
         raise NoValue(f"a time is needed here, not {name_of(value)}")
     try:
-        return _EPOCH + datetime.timedelta(microseconds=parse_microseconds(value))
+        time = _EPOCH + datetime.timedelta(microseconds=parse_microseconds(value))
     except ValueError as error:
         raise NoValue(str(error)) from None
+    if _FINER.search(value):
+        raise NoValue(f"{value!r} has digits below microseconds: cut them off")
+    return time
 
 
 def of_seconds(seconds: int) -> datetime.datetime:
@@ -90,7 +94,8 @@ def duration_of(value: Plain) -> datetime.timedelta:
             which has signs, fractions and smaller units: `-1.5h`, `20us`.
 
     Raises:
-        NoValue: It is not a duration, or longer than a hundred years.
+        NoValue: It is not a duration, has digits below microseconds, or is longer than a hundred
+            years.
     """
     if isinstance(value, datetime.timedelta):
         return value
@@ -114,10 +119,13 @@ def _cel_duration(text: str) -> int | None:
     match = _CEL_DURATION.fullmatch(text)
     if match is None:
         return None
-    total = 0
+    total = finer = 0
     for whole, fraction, unit in _CEL_PART.findall(match[2] or ""):
-        total += int(whole or 0) * _NANOSECONDS[unit]
-        total += int(fraction or 0) * _NANOSECONDS[unit] // 10 ** len(fraction)
+        count, rest = divmod(int(fraction or 0) * _NANOSECONDS[unit], 10 ** len(fraction))
+        total += int(whole or 0) * _NANOSECONDS[unit] + count
+        finer += rest
+    if finer or total % 1000:
+        raise NoValue(f"{text!r} has digits below microseconds: cut them off")
     return (-total if match[1] == "-" else total) // 1000
 
 
@@ -139,6 +147,11 @@ def duration_text(value: datetime.timedelta) -> str:
     if ms < 0 or rest:
         raise NoValue("a duration is a whole number of milliseconds and not negative")
     return format_duration(ms)
+
+
+def plain_time(value: datetime.datetime | datetime.timedelta) -> str:
+    """Return a time or duration of CEL as text, in the notation of the flow language."""
+    return duration_text(value) if isinstance(value, datetime.timedelta) else time_text(value)
 
 
 def zone_of(name: str) -> datetime.tzinfo:

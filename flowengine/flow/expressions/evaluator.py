@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import program
+from flowengine.flow.expressions.bounds import finished
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowengine.flow.expressions.scope import Run
-    from flowengine.kernel.graph.compiled import ReadableNames
+    from flowengine.kernel.graph.compiled import ReadableNames, Value
 
 
 class CelEvaluator:
@@ -78,13 +81,28 @@ class CelEvaluator:
             expression,
         )
 
+    def composed(self, value: Plain, tree: Value) -> Plain:
+        """Return a list, a map or a text with the values of several expressions.
+
+        Args:
+            value: The value.
+            tree: The tree that it was created from.
+
+        Raises:
+            EvaluationError: It is too large.
+        """
+        try:
+            return finished(value)
+        except NoValue as error:
+            raise self._error(str(error), next(_numbers(tree), 0)) from None
+
     def _link(self, expression: int) -> Run:
         """Return the function that evaluates an expression."""
         record = self._records[expression]
         run = program.build(record["node"])
         if record.get("bool"):
             linked = _condition(run)
-        elif record["node"][0] in {"path", "const", "list", "map", "null", "has"}:
+        elif record["node"][0] in {"path", "const", "null", "has"}:
             linked = run
         else:
             linked = _plain(run)
@@ -109,5 +127,22 @@ def _condition(run: Run) -> Run:
 
 
 def _plain(run: Run) -> Run:
-    """Convert times and durations to text."""
-    return lambda names: program.plain(run(names))
+    """Convert times and durations to text, and refuse values that are too large."""
+
+    def plain(names: ReadableNames) -> Plain:
+        value = run(names)
+        return value if type(value) in _AT_ONCE else finished(value)
+
+    return plain
+
+
+def _numbers(tree: Value) -> Iterator[int]:
+    """Yield the numbers of the expressions in a value of the compiled flow."""
+    tag, content = tree
+    if tag == "expr":
+        yield content
+    for part in content.values() if tag == "map" else content if tag in {"list", "text"} else ():
+        yield from _numbers(part) if isinstance(part, list) else [part] if type(part) is int else ()
+
+
+_AT_ONCE = frozenset([bool, int, float])

@@ -10,8 +10,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from flowengine.flow.expressions.bounds import PART, room_for
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.scope import TypeName, Unsigned, is_time
+from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.kernel.graph.compiled import Plain
 
 # Limits on the cost of one evaluation.
@@ -97,7 +98,6 @@ class EvaluationBudget:
 # The functions that the flow language adds to CEL. All are pure.
 
 MAX_RANGE = 1_000_000
-MAX_TEXT = 32 * 1024 * 1024
 MAX_NESTING = 100
 
 
@@ -165,13 +165,15 @@ def total(calls: Plain, name: Plain) -> Plain:
 
 
 def sort(items: Plain) -> Plain:
-    """Return a list of numbers, or of texts by code point, in ascending order."""
+    """Return a list of numbers, times, durations, or texts by code point, in ascending order."""
     _needs(items, list, "sort", "a list")
-    texts = all(isinstance(item, str) for item in items)
-    numbers = all(isinstance(i, (int, float)) and not isinstance(i, bool) for i in items)
-    if not texts and not numbers:
-        raise NoValue("sort() needs a list of numbers or a list of texts")
+    kinds = {"number" if isinstance(i, (int, float)) else type(i).__name__ for i in items}
+    if len(kinds) > 1 or not kinds <= _SORTED or any(isinstance(item, bool) for item in items):
+        raise NoValue("sort() needs a list of numbers, of texts, of times or of durations")
     return sorted(items)
+
+
+_SORTED = frozenset(["number", "str", "datetime", "timedelta"])
 
 
 def unique(items: Plain) -> Plain:
@@ -217,6 +219,7 @@ def flatten(items: Plain) -> Plain:
     """Return a list with the items of inner lists in place of the lists, one level deep."""
     _needs(items, list, "flatten", "a list")
     flat: list[Plain] = []
+    room_for(sum(len(item) if isinstance(item, list) else 1 for item in items), PART)
     for item in items:
         flat.extend(item if isinstance(item, list) else [item])
     return flat
@@ -295,7 +298,9 @@ def _json_scalar(value: Plain) -> str:
     if value is None:
         return "null"
     if isinstance(value, (datetime.datetime, datetime.timedelta)):
-        return _json_text(str(plain_time(value)))
+        from flowengine.flow.expressions.clock import plain_time
+
+        return _json_text(plain_time(value))
     if not isinstance(value, (bool, int, float)):
         raise NoValue(f"{name_of(value)} cannot be written as JSON")
     return number_text(value)
@@ -373,7 +378,7 @@ def replace(text: Plain, old: Plain, new: Plain, count: Plain = -1) -> str:
         _needs(part, str, "replace", "texts")
     _needs(count, int, "replace", "an integer as its third argument")
     places = text.count(old) if count < 0 else min(text.count(old), count)
-    _bound(len(text) + places * (len(new) - len(old)))
+    room_for(len(text) + places * (len(new) - len(old)))
     return str(text.replace(old, new, count))
 
 
@@ -384,14 +389,8 @@ def join(items: Plain, separator: Plain = "") -> str:
     for item in items:
         if not isinstance(item, str):
             raise NoValue(f"join() concatenates texts, but the list contains {name_of(item)}")
-    _bound(sum(map(len, items)) + len(items) * len(separator))
+    room_for(sum(map(len, items)) + len(items) * len(separator))
     return str(separator.join(items))
-
-
-def _bound(length: int) -> None:
-    """Refuse to create a text of this length."""
-    if length > MAX_TEXT:
-        raise NoValue(f"the text would have {length} characters, but the maximum is {MAX_TEXT}")
 
 
 def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
@@ -423,25 +422,6 @@ def time_part(time: Plain, part: Plain, zone: Plain) -> int:
 
     _needs(zone, str, part, "text as zone")
     return clock.part_of(clock.moment(time), part, zone)
-
-
-def plain_time(value: Plain) -> Plain:
-    """Return a time or duration of CEL as text, in the notation of the flow language.
-
-    Args:
-        value: The time or duration.
-
-    Returns:
-        Its text.
-
-    Raises:
-        NoValue: The duration is negative, or not a whole number of milliseconds.
-    """
-    from flowengine.flow.expressions import clock
-
-    if isinstance(value, datetime.timedelta):
-        return clock.duration_text(value)
-    return clock.time_text(value)
 
 
 FUNCTIONS: dict[str, Callable[..., Plain]] = {
@@ -536,12 +516,11 @@ def items_converted(values: list[Plain], kind: str, shown: str) -> list[Plain]:
         raise NoValue(f"{shown} holds items of another type than declared") from None
 
 
-def leave(value: Plain, inside: bool = False) -> Plain:
+def leave(value: Plain) -> Plain:
     """Return the result of an operator as a value of the flow language.
 
     Args:
-        value: The result.
-        inside: It is in a list or map, where times are texts.
+        value: The result. Times and durations remain until the whole expression is evaluated.
 
     Raises:
         NoValue: It is not a value outside an expression.
@@ -554,15 +533,13 @@ def leave(value: Plain, inside: bool = False) -> Plain:
             raise NoValue("the result is not a finite number")
         return value
     if kind is list:
-        return [leave(item, inside=True) for item in value]
+        return [leave(item) for item in value]
     if kind is dict:
-        return {key: leave(item, inside=True) for key, item in value.items()}
+        return {key: leave(item) for key, item in value.items()}
     if kind is Unsigned:
         if value >= 2**63:
             raise NoValue("integer overflow: the result is beyond 64 bits")
         return int(value)
     if kind is TypeName:
         raise NoValue("the result is a type, no value")
-    if inside and is_time(value):
-        return plain_time(value)
     return value

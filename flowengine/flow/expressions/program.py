@@ -17,7 +17,6 @@ A record's `node` is a tree of lists, distinguished by their first item:
     ["has", node]                     whether a path leads to something
     ["default", [node, ...]]          the first that is not null or missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
-
 Records of earlier versions have three other nodes, which executions may still need:
 
     ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
@@ -34,8 +33,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import paths
+from flowengine.flow.expressions.bounds import within
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.scope import LoopNames, Run, Tree, is_time
+from flowengine.flow.expressions.scope import LoopNames, Run, Tree
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain, ReadableNames
@@ -48,25 +48,10 @@ def build(node: Tree) -> Run:
         node: See the module docstring.
 
     Returns:
-        A function from names to plain data, or to a time or duration of CEL. It raises `NoValue`.
+        A function from names to plain data that may contain times and durations of CEL. It raises
+        `NoValue`.
     """
     return _BUILDERS[node[0]](*node[1:])
-
-
-def plain(value: Plain) -> Plain:
-    """Return a value as plain data, with times and durations as text.
-
-    Args:
-        value: The value of a node.
-
-    Returns:
-        Plain data.
-    """
-    if type(value) not in _AT_ONCE and is_time(value):
-        from flowengine.flow.expressions.functions import plain_time
-
-        return plain_time(value)
-    return value
 
 
 def shown_as(node: Tree) -> str:
@@ -203,13 +188,13 @@ def _not(node: Tree) -> Run:
 
 def _list(nodes: list[Tree]) -> Run:
     runs = [build(node) for node in nodes]
-    return lambda names: [plain(run(names)) for run in runs]
+    return lambda names: [run(names) for run in runs]
 
 
 def _map(entries: list[list[Any]]) -> Run:
     runs = [(key, build(node)) for key, node in entries]
     if all(isinstance(key, str) for key, _ in runs):
-        return lambda names: {key: plain(run(names)) for key, run in runs}
+        return lambda names: {key: run(names) for key, run in runs}
     computed = [(build(key[0]) if isinstance(key, list) else _const(key), run) for key, run in runs]
 
     def get(names: ReadableNames) -> Plain:
@@ -220,7 +205,7 @@ def _map(entries: list[list[Any]]) -> Run:
                 raise NoValue(f"the keys of a map must be text, not {name_of(key)}")
             if key in values:
                 raise NoValue(f"a map has the key '{key}' twice")
-            values[key] = plain(run(names))
+            values[key] = run(names)
         return {key: values[key] for key in sorted(values)}
 
     return get
@@ -237,7 +222,7 @@ def _call(name: str, arguments: list[Tree]) -> Run:
         if isinstance(names, LoopNames) and name != "size":
             for value in values:
                 names.budget.charge_value(value)
-        return function(*values)
+        return within(function(*values))
 
     return call
 
@@ -269,7 +254,7 @@ def _operation(name: str, nodes: list[Tree]) -> Run:
 
     def applied(values: list[Plain]) -> Plain:
         try:
-            return function(*values)
+            return within(function(*values))
         except WrongTypes:
             raise _refusal(name, nodes, values) from None
 
@@ -287,9 +272,10 @@ def _operation(name: str, nodes: list[Tree]) -> Run:
         if isinstance(names, LoopNames):
             return _charged(names, applied, [left, right])
         try:
-            return function(left, right)
+            value = function(left, right)
         except WrongTypes:
             raise _refusal(name, nodes, [left, right]) from None
+        return value if type(value) in _SMALL else within(value)
 
     return of_two
 
@@ -424,7 +410,7 @@ def _mapped(items: list[Plain], scope: LoopNames, runs: list[Run]) -> Plain:
     for item in items:
         scope.value = item
         if len(runs) == 1 or truth(runs[0](scope)):
-            value = plain(runs[-1](scope))
+            value = runs[-1](scope)
             if isinstance(value, str):
                 scope.budget.charge_value(value)
             entries.append(value)

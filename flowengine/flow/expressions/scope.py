@@ -46,13 +46,9 @@ class LoopNames:
         return self.value if root == self.name else self.names[root]
 
     def field(self, name: str, field: str) -> Plain:
-        if self.name == "steps":
-            raise KeyError(name)
         names: Any = self.names
         return names.field(name, field)
 
     def variable(self, key: str) -> Plain:
-        if self.name == "state":
-            raise KeyError(key)
         names: Any = self.names
         return names.variable(key)

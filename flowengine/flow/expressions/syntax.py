@@ -21,11 +21,12 @@ class Literal(NamedTuple):
 
 
 class Name(NamedTuple):
-    """An identifier that is not a keyword."""
+    """An identifier that is not a keyword. `dotted` are those with a leading dot: `.inputs`."""
 
     name: str
     start: int
     end: int
+    dotted: bool = False
 
 
 class Select(NamedTuple):
@@ -373,7 +374,8 @@ class _Parser:
         if token.kind in {"int", "float"}:
             return number_of(token)
         if token.text == "." and self.peek().kind == "word":
-            return self.primary()
+            node = self.primary()
+            return node._replace(dotted=True) if isinstance(node, Name) else node
         if token.text == "(":
             node = self.expression()
             self.expect(")", "to close the '('")

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.flow.expressions.functions import MAX_TEXT
+from flowengine.flow.expressions.bounds import room_for
+from flowengine.flow.expressions.functions import EvaluationBudget
 from flowengine.flow.expressions.operators import WrongTypes, as_double, takes, to_bytes
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.flow.expressions.scope import TypeName
@@ -144,6 +145,7 @@ def _compiled(pattern: bytes) -> Any:
 
 def _format(pattern: str, values: list[Plain]) -> str:
     """Return a text with a value in the place of each clause: `'%s: %d'.format(['a', 3])`."""
+    EvaluationBudget().weigh(values)  # before shared parts are written out
     parts: list[str] = []
     at = used = length = 0
     for match in _CLAUSE.finditer(pattern):
@@ -158,8 +160,7 @@ def _format(pattern: str, values: list[Plain]) -> str:
         parts += [pattern[at : match.start()], text]
         at = match.end()
         length += len(text)
-        if length > MAX_TEXT:
-            raise NoValue(f"the text would have more than {MAX_TEXT} characters")
+        room_for(length)
     return "".join([*parts, pattern[at:]])
 
 

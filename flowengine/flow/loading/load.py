@@ -116,6 +116,8 @@ def _get(data: Any, loc: Loc) -> Any:
     return data
 
 
+MOST_UNREAD = 200
+"""Maximum number of invalid parts of a file whose rest is checked."""
 VERSION = 1
 """Version of the language."""
 
@@ -145,8 +147,13 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     expanded = expander.part(FlowModel, data, ())
     _check_ids(expanded, faults)
     model = FileValidator(expander, FlowModel).validate(expanded)
+    if len(faults.unread) > MOST_UNREAD:
+        return None
     if model is not None:
         model._unread = frozenset(faults.unread)
+        model._around_unread = frozenset(
+            loc[:end] for loc in faults.unread for end in range(len(loc) + 1)
+        )
     return model
 
 

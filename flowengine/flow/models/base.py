@@ -178,6 +178,8 @@ class Part(metaclass=PartType):
     """The keys that are not fields, with their values."""
     _unread: frozenset[Loc] = frozenset()
     """Of a file: the places whose content was left out because of errors."""
+    _around_unread: frozenset[Loc] = frozenset()
+    """Those places, and the places around them."""
 
     @property
     def loc(self) -> Loc:

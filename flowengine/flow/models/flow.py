@@ -342,4 +342,4 @@ class FlowModel(Part):
 
     def left_out(self, loc: Loc) -> bool:
         """Return whether something at a place, or inside it, was left out because of an error."""
-        return any(one[: len(loc)] == loc for one in self._unread)
+        return loc in self._around_unread

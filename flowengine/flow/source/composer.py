@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from flowengine.flow.source.diagnostics import Diagnostic, Position
+from flowengine.flow.source.scanner import MAX_DEPTH, TooDeep
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.sizes import size_text
@@ -60,8 +61,9 @@ def _in_yaml(match: re.Match[str]) -> str:
 MAX_ALIASED = 1 << 20
 """Characters that all aliases of a file together may expand to, the same as the maximum size of a
 file."""
-MAX_DEPTH = 100
-"""Maximum depth of nested lists and maps. A deeper file is an attack or a bug of a generator."""
+LEAST_WEIGHT = 256
+"""Characters that a value counts for at least, since each is checked and compiled."""
+
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUE = frozenset({"true", "True", "TRUE"})
@@ -89,8 +91,8 @@ class SourceNode:
     """For a map: the nodes of each key and value."""
     items: list[SourceNode] = field(default_factory=list)
     """For a list: its items."""
-    weight: int = 1
-    """Characters of the value with every alias expanded."""
+    weight: int = LEAST_WEIGHT
+    """Characters of the value with every alias expanded, at least `LEAST_WEIGHT` for each part."""
     origin: SourceNode | None = None
     """For an alias: the node with the anchor."""
 
@@ -113,10 +115,6 @@ def not_yaml(place: Position, message: str, hint: str | None) -> Diagnostic:
     return Diagnostic("E101", message, place.file, place.line, place.column, place.length, hint)
 
 
-class _TooDeep(yaml.YAMLError):
-    """Lists and maps are nested too deeply."""
-
-
 class Composer:
     """Builds the tree of nodes from the parser's events, and records syntax outside the subset.
 
@@ -125,10 +123,16 @@ class Composer:
         written: The text of the file, which differs from `text` where it was repaired.
         mended: The original texts of repairs, by the place where they start.
         span: Returns the position of the characters between two indexes.
+        loader: The parser.
     """
 
     def __init__(
-        self, text: str, written: str, mended: Mapping[int, Slip], span: Callable[..., Position]
+        self,
+        text: str,
+        written: str,
+        mended: Mapping[int, Slip],
+        span: Callable[..., Position],
+        loader: Any,
     ) -> None:
         self.text = text
         self.written = written
@@ -140,8 +144,14 @@ class Composer:
         self._anchors: dict[str, SourceNode | None] = {}
         self._room = MAX_ALIASED
         """Characters that aliases may still expand to."""
-        self._events = yaml.parse(text, Loader=yaml.CLoader)
+        self._events = yaml.parse(text, Loader=loader)
         self._event: Any = None
+        self._at = 0
+        """Index after the last event."""
+        self._indent = -1
+        """Column of the innermost list or map without brackets."""
+        self._brackets = 0
+        """Number of open brackets."""
 
     def document(self) -> SourceNode | None:
         """Return the tree of the file's single document, or None if there is none."""
@@ -152,6 +162,8 @@ class Composer:
             return None
         if self._event.tags:
             self._refuse(0, 1, NO_TAGS, "remove the %TAG line")
+        if self._event.version and tuple(self._event.version) != (1, 2):
+            self._refuse(0, 1, "a flow file is YAML 1.2", "remove the %YAML line")
         self._advance()
         root = self._node(0)
         self._next(yaml.DocumentEndEvent)
@@ -165,6 +177,11 @@ class Composer:
 
     def _advance(self) -> None:
         self._event = next(self._events)
+        start, end = self._event.start_mark.index, self._event.end_mark.index
+        if start > self._at and (match := NO_COMMENT.match(self.text, self._at, start)):
+            at = match.end() - 1
+            self._refuse(at, at + 1, BLANK_MISSING, "add it, or use quotes")
+        self._at = max(self._at, end)
 
     def _next(self, kind: type) -> None:
         self._advance()
@@ -183,22 +200,39 @@ class Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, start, end)
         if depth > MAX_DEPTH:
-            raise _TooDeep(start)
+            raise TooDeep(start)
         if event.anchor:
             self._anchors[event.anchor] = None
         if event.tag is not None:
             self._refuse(
                 start, start + 1, "tags are not part of a flow file", f"remove {event.tag!r}"
             )
+        around, brackets = self._indent, self._brackets
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = self._sequence(start, depth)
         else:
-            node = self._mapping(start, depth)
+            self._brackets += bool(event.flow_style)
+            if not self._brackets and event.anchor is None and event.tag is None:
+                self._indent = event.start_mark.column
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            node = self._sequence(start, depth) if is_list else self._mapping(start, depth)
+        self._indent, self._brackets = around, brackets
+        if not brackets and (node.style in {"'", '"'} or getattr(event, "flow_style", False)):
+            self._check_lines(node, around)
         if event.anchor:
             self._anchors[event.anchor] = node
         return node
+
+    def _check_lines(self, node: SourceNode, indent: int) -> None:
+        """Refuse lines of a value in brackets or quotes that do not belong to the block around."""
+        for match in LINE.finditer(self.text, node.start, node.end):
+            if len(match[1]) <= indent:
+                what = (
+                    "a tab in the indentation" if match[2] else "this line is not indented enough"
+                )
+                hint = f"indent it with at least {indent + 1} spaces, like all lines of its value"
+                self._refuse(match.start(1), match.end(), what, hint)
+                return
 
     def _alias(self, anchor: Any, start: int, end: int) -> SourceNode:
         if anchor not in self._anchors:
@@ -214,7 +248,8 @@ class Composer:
         room, self._room = self._room, self._room - origin.weight
         if self._room < 0:
             if room >= 0:
-                message = f"from here on the aliases expand to more than {size_text(MAX_ALIASED)}"
+                values, size = MAX_ALIASED // LEAST_WEIGHT, size_text(MAX_ALIASED)
+                message = f"from here on the aliases expand to more than {values} values, or {size}"
                 self._refuse(start, end, message, "use fewer aliases")
             return SourceNode(start, end, None, "")
         content = origin.content
@@ -274,16 +309,20 @@ class Composer:
         slip = self.mended.get(start)
         if slip is not None:
             value = self.written[start : slip.end]
-            return SourceNode(start, slip.end, value, "", weight=len(value) + 1)
+            return SourceNode(start, slip.end, value, "", weight=max(len(value), LEAST_WEIGHT))
         style = event.style or ""
+        if match := HEADER.match(self.text, start):
+            self._refuse(match.end() - 1, match.end(), BLANK_MISSING, "add it")
         value = read_value(event.value, style, self.written[start:end])
-        node = SourceNode(start, end, value, style, weight=len(value) + 1)
+        node = SourceNode(start, end, value, style, weight=max(len(value), LEAST_WEIGHT))
         if style == "":
             self._plain(node)
         return node
 
     def _plain(self, node: SourceNode) -> None:
         """Resolve the type of a plain scalar, and report an expression that a comment cuts."""
+        if node.data == "-":
+            self._refuse(node.start, node.end, "'-' alone is no text", "put it in quotes")
         if node.end > node.start:
             self.last = (node.start, node.end)
         cut = cut_short(self.text, node.start, node.end)
@@ -301,6 +340,12 @@ class Composer:
 
 
 NO_TAGS = "tags are not part of a flow file"
+HEADER = re.compile(r"[|>][-+0-9]*#")
+"""The first line of a block text, with a comment that has no blank before it."""
+BLANK_MISSING = "a comment needs a blank before '#'"
+NO_COMMENT = re.compile(r"(?:[^#]|(?<!\S)#[^\n]*+)*+#")
+"""Text between two values, up to a number sign that begins no comment."""
+LINE = re.compile(r"\r?\n( *)(\t?)[ \t]*(?=[^\s#])")
 PROPERTIES = re.compile(r"(?:[&!]\S*\s*)*")
 """Anchor and tag before a value."""
 

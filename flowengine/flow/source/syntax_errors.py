@@ -63,6 +63,7 @@ def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) ->
         or _quoted(text, index, start, problem, context)
         or _indicator(text, index, start, problem, context)
         or _colon(text, index, problem, last)
+        or _no_key(text, index)
         or _structure(text, index, start, problem, context)
     )
 
@@ -210,10 +211,22 @@ def _colon(text: str, index: int, problem: str, last: tuple[int, int] | None) ->
     return Slip(start, end, "': ' inside a text that is not quoted", QUOTE, _patch(end - start))
 
 
+def _no_key(text: str, index: int) -> Slip | None:
+    """Recognize a value whose key is empty, which a map of the language does not have."""
+    before = text[text.rfind("\n", 0, index) + 1 : index].rstrip()
+    is_value = re.match(r":(?:\s|$|[,}\]])", text[index : index + 2])
+    if is_value is None or (before and before[-1] not in "[{,-?"):
+        return None
+    return Slip(index, index + 1, "there is no key before this ':'", "a key must be text")
+
+
 def _structure(text: str, index: int, start: int, problem: str, context: str) -> Slip:
     line_start = text.rfind("\n", 0, index) + 1
     first = line_start + len(text[line_start:]) - len(text[line_start:].lstrip(" "))
     end = max(_line_end(text, first), first + 1)
+    if "<document start>" in problem:
+        hint = "indent it, or write it in its own file"
+        return Slip(first, end, "this line is no part of the value above", hint)
     if text[line_start:index].strip() and "block" in context:
         return Slip(index, end, "unexpected text after a value", "quote the text as a whole")
     if "block mapping" in context or "block collection" in context or "block sequence" in context:

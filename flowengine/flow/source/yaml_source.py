@@ -19,6 +19,7 @@ import yaml
 from flowengine.errors import NotFound
 from flowengine.flow.source.composer import PAIR, Composer, SourceNode, for_parser, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
+from flowengine.flow.source.scanner import DIFFERENT, Loader
 from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
@@ -271,13 +272,20 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
         The source, with its errors in `problems`.
     """
     source = Source(name, text)
-    mended = for_parser(_without_foreign(source))
+    mended = for_parser(_without_foreign(source)) + ("" if text.endswith("\n") else "\n")
     slips: dict[int, Slip] = {}
+    different = DIFFERENT.search(mended) is not None
     while True:
-        composer = Composer(mended, text, slips, source.span)
-        try:
-            source.root = composer.document()
-        except yaml.YAMLError as error:
+        composer = Composer(mended, text, slips, source.span, yaml.CLoader)
+        error = _compose(source, composer)
+        if different or (error is not None and not slips):
+            again = Composer(mended, text, slips, source.span, Loader)
+            second = _compose(source, again)
+            if second is None:
+                composer, error = again, None
+            error = error or second
+        if error is not None:
+            source.root = None
             slip = find_slip(mended, error, composer.last)
             source.refuse(slip.start if slip.at is None else slip.at, slip.end, *slip[2:4])
             if slip.patch is not None and slip.start not in slips and len(slips) < MAX_SLIPS:
@@ -286,6 +294,15 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
                 continue
         source.problems += composer.problems
         return source
+
+
+def _compose(source: Source, composer: Composer) -> yaml.YAMLError | None:
+    """Set the tree of a source, or return the error of the parser."""
+    try:
+        source.root = composer.document()
+    except yaml.YAMLError as error:
+        return error
+    return None
 
 
 def _without_foreign(source: Source) -> str:

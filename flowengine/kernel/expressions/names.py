@@ -257,11 +257,13 @@ def evaluate(names: Names, value: Value) -> Plain:
     if tag == "expr":
         return graph.evaluate(content, names)
     if tag == "map":
-        return {key: evaluate(names, part) for key, part in content.items()}
+        entries = {key: evaluate(names, part) for key, part in content.items()}
+        return graph.composed(entries, value) if len(entries) > 1 else entries
     if tag == "list":
-        return [evaluate(names, part) for part in content]
+        items = [evaluate(names, part) for part in content]
+        return graph.composed(items, value) if len(items) > 1 else items
     if tag == "text":
-        return "".join([text_part(names, part) for part in content])
+        return graph.composed("".join([text_part(names, part) for part in content]), value)
     if tag == "with":
         given, inner = content
         return evaluate(names.having({"args": evaluate(names, given)}), inner)

@@ -151,32 +151,42 @@ class Evaluator(Protocol):
             EvaluationError: The value is a list or a map.
         """
 
+    def composed(self, value: Plain, tree: Value) -> Plain:
+        """Return a list, a map or a text with the values of several expressions.
+
+        Raises:
+            EvaluationError: It is too large.
+        """
+
 
 # Compiled values: preparation when their step is linked, secrets in them, and digests.
 #
 # Texts that name secrets are removed from plain data for storage, and inserted again for use.
 
-Evaluate = Callable[[int, ReadableNames], Plain]
 Make = Callable[[ReadableNames], Plain]
 
 
-def maker(evaluate: Evaluate, value: Value) -> Make | None:
+def maker(evaluator: Evaluator, value: Value) -> Make | None:
     """Return a function that evaluates a value of constants, expressions, lists and maps.
 
     None for other values. The function has the same result as `names.evaluate`.
 
     Args:
-        evaluate: Evaluates an expression.
+        evaluator: Evaluates its expressions.
         value: See `graph`.
     """
     tag, content = value
     if tag == "const":
         return lambda names: content
     if tag == "expr":
-        return partial(evaluate, content)
-    if tag == "list":
-        return _list(_all(evaluate, content))
-    return _map(list(content), _all(evaluate, content.values())) if tag == "map" else None
+        return partial(evaluator.evaluate, content)
+    if tag not in {"list", "map"}:
+        return None
+    parts = _all(evaluator, content if tag == "list" else content.values())
+    make = None if parts is None else _list(parts) if tag == "list" else _map(list(content), parts)
+    if make is None or len(content) < 2:
+        return make
+    return lambda names: evaluator.composed(make(names), value)
 
 
 def holds_secret(value: Value) -> bool:
@@ -199,19 +209,17 @@ def holds_secret(value: Value) -> bool:
     return False
 
 
-def _all(evaluate: Evaluate, values: Iterable[Value]) -> list[Make] | None:
-    makers = [maker(evaluate, value) for value in values]
+def _all(evaluator: Evaluator, values: Iterable[Value]) -> list[Make] | None:
+    makers = [maker(evaluator, value) for value in values]
     made = [make for make in makers if make is not None]
     return made if len(made) == len(makers) else None
 
 
-def _list(parts: list[Make] | None) -> Make | None:
-    return None if parts is None else lambda names: [make(names) for make in parts]
+def _list(parts: list[Make]) -> Make:
+    return lambda names: [make(names) for make in parts]
 
 
-def _map(keys: list[str], parts: list[Make] | None) -> Make | None:
-    if parts is None:
-        return None
+def _map(keys: list[str], parts: list[Make]) -> Make:
     if len(keys) == 1:
         [key], [only] = keys, parts
         return lambda names: {key: only(names)}

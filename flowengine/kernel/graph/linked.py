@@ -151,7 +151,7 @@ class Node:
             and (self.input is None or self.input[0] == "const")
         )
         """The input of an attempt contains no expressions."""
-        self.make_input = None if self.input is None else maker(evaluator.evaluate, self.input)
+        self.make_input = None if self.input is None else maker(evaluator, self.input)
         """Creates the input of an attempt, if its value can be prepared."""
         self.bare = (
             self.action == "task"
@@ -337,6 +337,7 @@ class Graph:
         self.flow = flow
         self.evaluate = evaluator.evaluate
         self.text = evaluator.text
+        self.composed = evaluator.composed
         self.validate = validate
         self.function = function
         self.regions = "region" in flow.get("environments", ())
