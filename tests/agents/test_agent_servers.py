@@ -360,7 +360,10 @@ def test_one_that_is_named_and_cannot_be_offered_fails_the_step(tmp_path: Path) 
     result = case.run()
 
     assert result.status == "failed"
-    assert "github.get_issue cannot be offered: this JSON Schema cannot be used" in result.error["message"]
+    assert (
+        "github.get_issue cannot be offered: this JSON Schema cannot be used"
+        in result.error["message"]
+    )
 
 
 _ODD = [

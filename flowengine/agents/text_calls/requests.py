@@ -209,6 +209,9 @@ class _Search:
         if "const" in schema:
             yield schema["const"]
         yield from islice(schema.get("enum", ()), _MOST_CHOICES)
+        forms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+        guesses = (guess for form in forms for guess in self._guesses(form, place))
+        yield from islice(guesses, _MOST_CHOICES)
         types = schema.get("type", ())
         yield from _samples([types] if isinstance(types, str) else types, schema, place)
         yield "text"
