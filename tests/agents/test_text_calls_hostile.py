@@ -97,9 +97,9 @@ def test_an_example_of_a_call_is_found_among_few_values(monkeypatch: pytest.Monk
     tried: list[object] = []
     misfits = Validator.misfits
 
-    def counted(validator: Validator, value: object) -> list[ValidationError]:
+    def counted(validator: Validator, value: object, most: int) -> list[ValidationError]:
         tried.append(value)
-        return misfits(validator, value)
+        return misfits(validator, value, most)
 
     monkeypatch.setattr(Validator, "misfits", counted)
     choices = {"enum": [f"value {number}" for number in range(5000)], "type": "integer"}

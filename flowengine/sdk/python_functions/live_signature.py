@@ -98,7 +98,7 @@ def read_function(
             parameters.append(_described(parameter, schema, descriptions))
             if schema.keys() <= {"description"} and (named := _classes(hint)):
                 classes[parameter.name] = named
-    known = every | {parameter.name for parameter in parameters}
+    known = {*every, *INJECTED, *(parameter.name for parameter in parameters)}
     unknown = [f"{name}: {text}" for name, text in descriptions.items() if name not in known]
     results = LiveTypes(result=True, lenient=lenient)
     returns = _of_result(results, hints)
