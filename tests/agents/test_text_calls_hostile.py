@@ -137,3 +137,10 @@ def check(text: str, ended: Ended) -> None:
         assert call.name == "add"
         assert set(call.arguments) == {"a", "b"}
         assert all(type(value) is int for value in call.arguments.values())
+
+
+def test_an_example_of_a_call_uses_the_first_alternative_within_its_bounds() -> None:
+    number = {"type": "number", "minimum": 5, "maximum": 9}
+    schema = {"properties": {"a": {"anyOf": [number, {"type": "string"}]}}, "required": ["a"]}
+
+    assert example_of(schema) == {"a": 5}
