@@ -27,7 +27,7 @@ from flowengine.agents.termination import is_case_tool
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain
-from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.argument_checks import in_words, seconds_of
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.step_kind import BuiltFlow
 from flowengine.sdk.visible_text import literal_text
@@ -414,7 +414,7 @@ def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
 
 def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
     """Return the declaration of a tool, except for the function or agent that it calls."""
-    timeout = tool_option(function, "timeout")
+    timeout = seconds_of(tool_option(function, "timeout"), f"the timeout of {name!r}")
     return {
         "approval": agent.approvals.get(name, tool_option(function, "approval")),
         "effect": tool_option(function, "effect"),

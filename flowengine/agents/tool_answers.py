@@ -138,6 +138,8 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
 
 LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
+_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
+"""The text of an object that has no text of its own."""
 _LARGEST_VALUE = 64 * 1024
 """Maximum bytes of a value that is stored beside the text. A larger one is a file."""
 
@@ -214,7 +216,11 @@ def _kept(context: StepContext, value: Any) -> Plain:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text of a message. This never fails."""
+    """Return a value as the text of a message.
+
+    Raises:
+        ToolError: A part of it is no data but an object such as an iterator.
+    """
     if value is None:
         return ""
     if isinstance(value, str):
@@ -239,9 +245,16 @@ def _as_data(value: Any) -> Any:
     except ValidationError:
         pass
     try:
-        return str(value)
+        text = str(value)
     except Exception as error:  # such as of a value that is nested too deeply
         return f"{type(value).__name__} without a text: {type(error).__name__}"
+    if match := _OBJECT.search(text):
+        raise ToolError(
+            f"the tool was called, but its result contains {match[0]}, which is no data: it has to "
+            "return text, numbers, lists or maps",
+            retryable=False,
+        )
+    return text
 
 
 def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
 from os import PathLike
+from typing import Any
 
 from flowengine.errors import InputError, UsageError
+from flowengine.kernel.notation.times import parse_duration
 
 LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
 """A label that a worker offers and a step may need."""
@@ -177,3 +181,27 @@ def known_words(word: str, known: Sequence[str]) -> str:
     from flowengine.sdk.near_words import did_you_mean
 
     return did_you_mean(word, known) or f"it is one of: {', '.join(known)}"
+
+
+def seconds_of(value: Any, what: str) -> float | None:
+    """Return the seconds of a duration in Python: a number, or a text such as `500ms`.
+
+    Args:
+        value: The duration, or None.
+        what: Its description in messages.
+
+    Returns:
+        The seconds, or None.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    seconds = value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            seconds = parse_duration(value) / 1000
+    if seconds is None:
+        return None
+    if isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < inf:
+        return seconds
+    raise UsageError(f"{what} is {value!r}", hint="give seconds above 0, or text such as '500ms'")

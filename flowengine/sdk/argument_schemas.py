@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from json import dumps
 from typing import Any
 
 Schema = dict[str, Any]
@@ -20,12 +21,11 @@ def described_arguments(schema: Schema) -> dict[str, list[Any]]:
     Args:
         schema: The schema of an object.
     """
-    found: dict[str, list[Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for part in _parts(schema):
         for name, given in part.get("properties", {}).items():
-            if given not in found.setdefault(name, []):
-                found[name].append(given)
-    return found
+            found.setdefault(name, {}).setdefault(dumps(given), given)
+    return {name: [*each.values()] for name, each in found.items()}
 
 
 def required_arguments(schema: Schema) -> set[str]:

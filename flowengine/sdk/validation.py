@@ -2,13 +2,15 @@
 
 The verdict is always that of jsonschema-rs. Importing it takes as long as starting a small flow, so
 plain Python first tries to prove that a value fits. This succeeds for valid values of the simple
-schemas that most inputs and arguments have.
+schemas that most inputs and arguments have. All others are validated only if their parts apply
+seldom enough to the value (`schema_expansion`), because nothing ends a validation.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count
 from json import dumps, loads
@@ -19,6 +21,8 @@ from flowengine.errors import InputError
 
 if TYPE_CHECKING:
     import jsonschema_rs
+
+    from flowengine.sdk.schema_expansion import Count, Expansion
 
 _Proof = Callable[[Any], bool]
 
@@ -33,6 +37,11 @@ _DATA = frozenset({"default", "enum", "const", "examples"})
 """Keywords whose values are not schemas."""
 _SHOWN = 60
 _TOLD = 5
+_LISTED = 30_000
+_HELD = 3_000_000
+"""Maximum number of applied parts, and of values in their errors, of which all are listed."""
+_BACKTRACKED = 10_000
+"""Maximum number of steps in which a regular expression looks around in one text."""
 _SAYS_NOTHING = frozenset(
     {
         "title",
@@ -102,14 +111,15 @@ class Validator:
         SchemaError: The schema is invalid.
     """
 
-    __slots__ = ("_folder", "_full", "_schema", "_whole", "proof")
+    __slots__ = ("_converts", "_expansion", "_folder", "_full", "_schema", "proof")
 
     def __init__(self, schema: Any, *, folder: str | None = None) -> None:
         self._schema = schema
         self._folder = folder
         self._full: jsonschema_rs.Draft202012Validator | None = None
-        self._whole: Callable[[Any], Any] | None = None
-        """Converts floats to integers where the schema declares integers."""
+        self._expansion: Expansion
+        self._converts: list[Callable[[Any], Any]] = []
+        """Convert to integers and to texts where the schema declares these."""
         self.proof = proof_of(schema)
         if self.proof is None:
             self._validator()
@@ -131,38 +141,81 @@ class Validator:
         """
         if self.proof is not None and self.proof(value):
             return value
-        validator = self._validator()
-        try:
-            fits = validator.is_valid(value)
-            errors = [] if fits else list(validator.iter_errors(value))
-        except ValueError:  # bytes, which JSON has as text
-            value, errors = self._with_texts(value)
+        errors = self._errors(value, what)
         if errors:
-            message, field, hint = self._misfit(errors)
+            message, field, hint = self.explained(errors)
             gap = " " if message.startswith("must ") else ": "
             raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
-        return value if self._whole is None else self._whole(value)
+        for convert in self._converts:
+            value = convert(value)
+        return value
 
-    def _with_texts(self, value: Any) -> tuple[Any, list[jsonschema_rs.ValidationError]]:
-        """Return a value that contains bytes, in the declared form, and its errors."""
-        from flowengine.sdk.declared_forms import base64_texts
-
-        errors = list(self._validator().iter_errors(_as_json(value)))
-        convert = base64_texts(self._schema)
-        return value if convert is None else convert(value), errors
-
-    def misfits(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+    def misfits(self, value: Any, most: int = 2_000) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of a value, none if it fits.
 
         Args:
             value: Plain data.
+            most: Maximum number of applied parts of which errors are listed.
+
+        Raises:
+            InputError: The schema applies more parts to it.
         """
         if self.proof is not None and self.proof(value):
             return []
-        return list(self._validator().iter_errors(value))
+        return self._errors(value, "it", most)
 
-    def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
-        """Return the errors with their fields, the first field, and a suggested fix."""
+    def _errors(
+        self, value: Any, what: str, most: int = _LISTED
+    ) -> list[jsonschema_rs.ValidationError]:
+        import jsonschema_rs
+
+        validator = self._validator()
+        value, count = self._counted(value, what)
+        try:
+            fits = validator.is_valid(value)
+        except ValueError:  # bytes, which JSON has as text
+            value = _as_json(value)
+            fits = validator.is_valid(value)
+        if fits:
+            return []
+        if count and count.applied <= most and count.held <= _HELD:
+            return list(validator.iter_errors(value))
+        if not self._expansion.has_deep_choices:
+            try:
+                validator.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                return [error]
+        raise InputError(
+            f"{what} does not fit its JSON Schema, which has too many alternatives for it to name "
+            "the fault",
+            hint="validate its parts, or nest it less",
+        )
+
+    def _counted(self, value: Any, what: str) -> tuple[Any, Count | None]:
+        """Return a value in an order in which it can be validated.
+
+        Returns:
+            The value, and the number of parts that apply to it, as far as its errors can be listed.
+
+        Raises:
+            InputError: Too many apply to it.
+        """
+        from flowengine.sdk.schema_expansion import TooMuch, plain_values_first
+
+        with suppress(TooMuch):
+            return value, self._expansion.count(value)
+        try:
+            value = plain_values_first(value)
+            self._expansion.count(value, plain_first=True)
+            return value, None
+        except TooMuch as error:
+            raise InputError(
+                f"{what} cannot be validated: its JSON Schema {error}",
+                hint="nest the value less, or combine fewer references and alternatives",
+            ) from None
+
+    def explained(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
+        """Return errors with their fields, the first field, and a suggested fix."""
         texts = []
         hint = None
         for error in errors[:_TOLD]:
@@ -178,22 +231,28 @@ class Validator:
         if self._full is None:
             import jsonschema_rs
 
-            from flowengine.sdk.declared_forms import integers
-
-            self._whole = integers(self._schema)
+            from flowengine.sdk.declared_forms import base64_texts, integers
+            from flowengine.sdk.schema_expansion import Expansion
 
             try:
+                schema = _with_roots(self._schema, count())
+                self._expansion = Expansion(schema)
+                converts = base64_texts(self._schema), integers(self._schema)
+                self._converts = [convert for convert in converts if convert]
                 self._full = jsonschema_rs.Draft202012Validator(
-                    _with_roots(self._schema, count()),
+                    schema,
                     formats={"path": self._exists, **_FORMATS},
                     validate_formats=True,
                     offline=True,
+                    pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKED),
+                    mask="it",
                 )
-            except (jsonschema_rs.ValidationError, ValueError, TypeError) as error:
+            except (jsonschema_rs.ValidationError, ValueError, TypeError, RecursionError) as error:
                 place = ".".join(map(str, getattr(error, "instance_path", ())))
                 message = getattr(error, "message", str(error))
+                at = f" (at {place})" if place else ""
                 raise SchemaError(
-                    f"not a JSON Schema{f' (at {place})' if place else ''}: {message}", field=place
+                    f"this JSON Schema cannot be used{at}: {message}", field=place
                 ) from None
         return self._full
 
@@ -484,6 +543,8 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
         return _unexpected(kind["unexpected"], error, schema)
     if name in {"anyOf", "oneOf"}:
         return _no_form(error, kind["context"], schema), None
+    if name == "pattern" and "pattern" not in kind:
+        return f"takes more than {_BACKTRACKED:,} steps to match its pattern", None
     return _reason(name, kind, error), None
 
 
@@ -505,7 +566,11 @@ def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationErro
         case "required":
             return f"is missing '{kind['property']}'"
         case "enum":
-            return f"must be one of {', '.join(map(_shown, kind['options']))}, not {shown}"
+            options = [
+                *map(_shown, kind["options"][:_SHOWN]),
+                *["…"] * (len(kind["options"]) > _SHOWN),
+            ]
+            return f"must be one of {', '.join(options)}, not {shown}"
         case "const":
             return f"must be {_shown(kind['expected_value'])}, not {shown}"
         case "propertyNames":

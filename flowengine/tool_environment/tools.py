@@ -18,7 +18,7 @@ from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk import Effect, StepError, ToolError
-from flowengine.sdk.argument_checks import check_function, check_keywords
+from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
@@ -123,7 +123,8 @@ class ToolOptions(TypedDict, total=False):
     approval: Approval | None
     """Left out: a tool environment asks its authority, and an agent requires no approval."""
     effect: Effect
-    timeout: float | None
+    timeout: float | str | None
+    """Seconds, or a duration such as `500ms`."""
     resources: Mapping[str, Mapping[str, Any] | None] | None
     limits: Mapping[str, Any] | None
     written_by: str | None
@@ -202,6 +203,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
         The same function, or a decorator.
     """
     check_keywords("a tool", options, ToolOptions.__annotations__)
+    if "timeout" in options:
+        options["timeout"] = seconds_of(options["timeout"], "the timeout of a tool")
 
     def mark(marked: Any) -> Any:
         check_function(marked, "write @tool above the function")

@@ -209,8 +209,11 @@ def _edited(
             "encoding without variants, such as utf-16-be",
             retryable=False,
         )
-    if old not in text and "\r\n" in text:  # models write only one kind of line ends
-        old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
+    if old not in text:  # models write only one kind of line ends
+        old = _with_returns(old)
+    around = old if "\n" in old else text
+    if around.count("\r\n") * 2 > around.count("\n"):
+        new = _with_returns(new)
     times = text.count(old)
     if times == 0:
         hint = "read the file, and give the text exactly as it stands there"
@@ -222,6 +225,10 @@ def _edited(
         raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
     line = len(lines_of(text[: text.index(old) + 1]))
     return _Edit(text, text.replace(old, new), line, times)
+
+
+def _with_returns(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | None:

@@ -330,6 +330,8 @@ def test_wrong_arguments_are_told_by_the_schema_of_the_server(tmp_path: Path) ->
 def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
     hidden = {"n": {"type": "integer", "description": "How\U000e0061 many"}}
+    pairs = {str(n): {"oneOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(40)}
+    doubled = {"type": "object", "$defs": {**pairs, "40": {"type": "object"}}}
     listed = [
         tool(
             "good",
@@ -339,6 +341,7 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
         tool("hides", schema={"type": "object", "properties": {"n\u200b": {"type": "integer"}}}),
         tool("huge", schema=huge),
         tool("wrong", schema={"type": "object", "properties": {"a": {"type": "nmber"}}}),
+        tool("doubles", schema={**doubled, "properties": {"a": {"$ref": "#/$defs/0"}}}),
         tool("far", schema={"type": "object", "properties": {"a": {"$ref": "http://x.y/z"}}}),
     ]
     case = served(tmp_path, "['github.*']", [{"text": "so"}], listed=listed)
@@ -353,7 +356,8 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     with case.engine_open() as engine:
         steps = engine.executions.show(case.id, plumbing=True)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["address"] == "ask/_offer"]
-    assert sorted(left_out) == ["github.far", "github.hides", "github.huge", "github.wrong"]
+    left_out_names = ["doubles", "far", "hides", "huge", "wrong"]
+    assert sorted(left_out) == [f"github.{name}" for name in left_out_names]
 
 
 def test_too_many_tools_are_refused_with_their_number(tmp_path: Path) -> None:
@@ -372,7 +376,10 @@ def test_one_that_is_named_and_cannot_be_offered_fails_the_step(tmp_path: Path) 
     result = case.run()
 
     assert result.status == "failed"
-    assert "github.get_issue cannot be offered: not a JSON Schema" in result.error["message"]
+    assert (
+        "github.get_issue cannot be offered: this JSON Schema cannot be used"
+        in result.error["message"]
+    )
 
 
 _ODD = [

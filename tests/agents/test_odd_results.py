@@ -40,6 +40,8 @@ RESULTS = {
     "deep": deep,
     "silent": Silent,
     "keys": lambda: {(1, 2): 3},
+    "iterator": lambda: {"a": [iter("ab")]},
+    "object": object,
     "long": lambda: ["é" * 2_500_000],
 }
 CALLS = []
@@ -59,6 +61,8 @@ SHOWN = {
     "deep": "list without a text: RecursionError",
     "silent": '"Silent without a text: KeyError"',
     "keys": "{(1, 2): 3}",
+    "iterator": "Error: ToolError: the tool was called, but its result contains <str",
+    "object": "Error: ToolError: the tool was called, but its result contains <object",
     "long": '["ééé',
 }
 

@@ -97,9 +97,9 @@ def test_an_example_of_a_call_is_found_among_few_values(monkeypatch: pytest.Monk
     tried: list[object] = []
     misfits = Validator.misfits
 
-    def counted(validator: Validator, value: object) -> list[ValidationError]:
+    def counted(validator: Validator, value: object, most: int) -> list[ValidationError]:
         tried.append(value)
-        return misfits(validator, value)
+        return misfits(validator, value, most)
 
     monkeypatch.setattr(Validator, "misfits", counted)
     choices = {"enum": [f"value {number}" for number in range(5000)], "type": "integer"}
@@ -137,3 +137,10 @@ def check(text: str, ended: Ended) -> None:
         assert call.name == "add"
         assert set(call.arguments) == {"a", "b"}
         assert all(type(value) is int for value in call.arguments.values())
+
+
+def test_an_example_of_a_call_uses_the_first_alternative_within_its_bounds() -> None:
+    number = {"type": "number", "minimum": 5, "maximum": 9}
+    schema = {"properties": {"a": {"anyOf": [number, {"type": "string"}]}}, "required": ["a"]}
+
+    assert example_of(schema) == {"a": 5}

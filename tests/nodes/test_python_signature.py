@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import SignatureError
+from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.python_functions.signature import derive
+from tests.rows import each_row
 
 Write = Callable[..., str]
 
@@ -188,6 +190,44 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
         "properties": {"a": {}},
         "required": ["a"],
     }
+
+
+@each_row(
+    ("docstring", "text", "descriptions"),
+    [
+        (
+            "Args:\n    to (str) : who\n    n : int\n        how many",
+            "",
+            {"to": "who", "n": "how many"},
+        ),
+        (
+            "Args:\n    to: who\n        gets it\n    - `n`: so\n        many",
+            "",
+            {"to": "who gets it", "n": "so many"},
+        ),
+        ("Args:\n    to\n        list[str] | None\n        Who.", "", {"to": "Who."}),
+        (
+            "Params\n------\n- `to` : str\n    Who.\n* n\n    int\n    How many.",
+            "",
+            {"to": "Who.", "n": "How many."},
+        ),
+        ("Send.\n\nArgs:\n    **to** (str, optional): who", "Send.", {"to": "who"}),
+        (
+            "Send.\n\nArgs:\n    See the manual: all of it.",
+            "Send.\n\nArgs:\n    See the manual: all of it.",
+            {},
+        ),
+        (
+            "Args:\n    Never twice, please.\n    to: who",
+            "Args:\n    Never twice, please.",
+            {"to": "who"},
+        ),
+    ],
+)
+def test_what_a_docstring_says_about_parameters_is_theirs_and_the_rest_stays(
+    docstring: str, text: str, descriptions: Any
+) -> None:
+    assert parse(docstring) == (text, descriptions)
 
 
 def test_a_docstring_may_begin_with_its_parameters(module: Write) -> None:

@@ -70,6 +70,11 @@ def test_an_edit_keeps_line_ends_and_a_byte_order_mark(bench: Bench) -> None:
     tool(bench, "edit_file", path="dos.txt", old="one\ntwo\n", new="1\n2\n")
 
     assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n"
+    tool(bench, "edit_file", path="dos.txt", old="2", new="2\n3\r\n4")
+    assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n3\r\n4\r\n"
+    path.write_bytes(b"a\nb\r\nc\r\n")
+    tool(bench, "edit_file", path="dos.txt", old="a\n", new="1\n2\n")
+    assert path.read_bytes() == b"1\n2\nb\r\nc\r\n"
 
 
 def test_a_file_is_edited_in_its_encoding(bench: Bench) -> None:

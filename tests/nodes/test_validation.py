@@ -143,14 +143,73 @@ def test_bytes_count_as_text() -> None:
     validate({"type": "array", "uniqueItems": True}, [b"a", b"b"], "it")
 
 
+def _doubled(keyword: str, levels: int, leaf: Any) -> Any:
+    """Return a schema of which each definition applies the next one twice."""
+    references = [[{"$ref": f"#/$defs/{n + 1}"}] * 2 for n in range(levels)]
+    definitions = {str(n): {keyword: both} for n, both in enumerate(references)}
+    return {"$ref": "#/$defs/0", "$defs": {**definitions, str(levels): leaf}}
+
+
+_FORMS = [{"properties": {"a": {"$ref": "#"}, "kind": {"const": n}}} for n in range(4)]
+_DEEP: Any = 1
+for _ in range(40):
+    _DEEP = {"a": _DEEP, "kind": 9}
+
+
+@each_row(
+    ("schema", "value", "message"),
+    [
+        *(
+            (_doubled(word, 40, {}), {}, "100,000 times to the same value")
+            for word in ("allOf", "anyOf", "oneOf")
+        ),
+        ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, {}, "leads back to the same value"),
+        ({"anyOf": _FORMS}, _DEEP, "too many alternatives"),
+        ({"allOf": _FORMS}, _DEEP, "must be 0, not 9"),
+        ({"allOf": [{"items": {"minimum": n}} for n in range(500)]}, [1] * 20_000, "applies"),
+        ({"items": {"enum": [{"a": n} for n in range(9_000)]}}, [{}] * 1_000, "applies"),
+        (_doubled("oneOf", 12, {}), 1, "several"),
+        (_doubled("oneOf", 14, {"type": "object"}), "x" * 100, "100,000"),
+        ({"allOf": [{"type": "null"}] * 900}, "x" * 10**7, "must be null"),
+        ({"items": {"required": [*"abcdefgh"]}}, [{}] * 50_000, "'0' is missing 'a'"),
+        (
+            {"items": {"anyOf": [{"items": {"type": "null"}}, {"type": "null"}]}},
+            [[1] * 50] * 2_000,
+            "alternatives",
+        ),
+        ({"pattern": r"^(?!b)(?:(a+)\1?)+$"}, "a" * 30 + "b", "10,000 steps"),
+    ],
+)
+def test_what_a_validation_costs_is_counted_before(schema: Any, value: Any, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Validator(schema).check(value, "it")
+
+    assert message in str(refused.value)
+
+
+def test_deep_values_of_recursive_schemas_are_valid() -> None:
+    tree: Any = {"$ref": "#/$defs/any"}
+    forms = [{"type": "string"}, {"type": "array", "items": tree}]
+    forms += [
+        {"properties": {"left": tree, "op": {"const": op}}, "required": ["op"]} for op in "+-*"
+    ]
+    schema = {**tree, "$defs": {"any": {"anyOf": forms}}}
+
+    value: Any = "x"
+    for _ in range(60):
+        value = {"left": value, "op": "*"}
+
+    assert Validator(schema).check(value, "it") == value
+
+
 @each_row(
     ("schema", "message"),
     [
-        ({"type": "strin"}, "not a JSON Schema (at type)"),
-        ({"properties": {"a": {"pattern": "("}}}, "not a JSON Schema (at properties.a.pattern)"),
+        ({"type": "strin"}, "cannot be used (at type)"),
+        ({"properties": {"a": {"pattern": "("}}}, "cannot be used (at properties.a.pattern)"),
         ({"$ref": "http://127.0.0.1:9/x.json"}, "Retrieval is disabled"),
         ({"$ref": "file:///etc/passwd"}, "Retrieval is disabled"),
-        (3, "not a JSON Schema"),
+        (3, "cannot be used"),
     ],
 )
 def test_wrong_schema_is_refused_when_it_is_made_and_nothing_is_fetched(

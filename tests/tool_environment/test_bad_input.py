@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from flowengine import tool
+from flowengine.errors import UsageError
 from flowengine.tool_environment import LocalEnvironment, ToolRegistry
 from tests.tool_environment.world import Asked, Counting, Seen, call, echo, made, run
 
@@ -116,3 +118,10 @@ def test_the_same_call_from_twenty_threads_runs_once(tmp_path: Path) -> None:
     assert contents == ["1"] * 20
     assert count.n == 1
     run(env.dispose())
+
+
+def test_a_timeout_is_read_where_it_is_declared() -> None:
+    assert vars(tool(timeout="500ms")(lambda: None))["__flowengine_tool__"]["timeout"] == 0.5
+    for wrong in ("soon", 0, True):
+        with pytest.raises(UsageError, match="the timeout of a tool is"):
+            tool(timeout=wrong)

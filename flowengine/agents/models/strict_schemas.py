@@ -38,6 +38,8 @@ _DROPPED = frozenset(
 )
 _TYPED = frozenset({"type", "anyOf", "enum", "const"})
 _DEEPEST = 100
+_MOST_DEFINITIONS = 500
+"""Maximum number of definitions among which those that contain themselves are searched."""
 _NO_GRAMMAR = re.compile(r"\(\?[=!<P]|\\[bB1-9AZz]")
 """Parts of patterns that no provider translates to a grammar, such as `(?=`."""
 
@@ -138,6 +140,8 @@ class _Strict:
     def _check_circles(self) -> None:
         """Refuse a class that contains itself, except in properties that can be missing."""
         definitions = self._root.get("$defs", {})
+        if len(definitions) > _MOST_DEFINITIONS:
+            raise NotStrict
 
         def reached(schema: Schema) -> set[str]:
             names, pending = set[str](), references(schema)

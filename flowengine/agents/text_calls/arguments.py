@@ -139,7 +139,8 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
             # Where the type of an argument depends on another one, only the whole shows it.
             for other in _other_readings(values, typed):
                 with suppress(InputError):
-                    return _checked(other, validator)
+                    if not validator.misfits(other):
+                        return _checked(other, validator)
             raise
     except InputError as error:
         fault = error.message.removeprefix("they").lstrip(": ")
@@ -174,7 +175,9 @@ def _typed(
         return value
 
     def fits(other: Any) -> bool:
-        return not _misfits(validator, name, other)
+        with suppress(InputError):
+            return not _misfits(validator, name, other)
+        return False
 
     if not is_typed and value.strip() in _NULLS and fits(None):
         return None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_TRIED = 200
 """Maximum number of values that are validated in the search for one example."""
+_MOST_APPLIED = 500
+"""Maximum number of parts of a schema that apply to such a value."""
 _MOST_CHOICES = 10
 """Maximum number of values tried of an `enum`, which can list thousands."""
 _SHALLOW = 3
@@ -111,11 +113,11 @@ class _Search:
                 self.is_cut = True
                 continue
             tried.add(key)
-            errors = self._validator.misfits(value)
-            if errors:
-                pending += reversed(list(self._corrected(value, errors[0])))
-                continue
             with suppress(InputError):
+                errors = self._validator.misfits(value, _MOST_APPLIED)
+                if errors:
+                    pending += reversed(list(self._corrected(value, errors[0])))
+                    continue
                 return self._validator.check(as_plain(value, "it"), "it")
         return None
 
@@ -207,6 +209,9 @@ class _Search:
         if "const" in schema:
             yield schema["const"]
         yield from islice(schema.get("enum", ()), _MOST_CHOICES)
+        forms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+        guesses = (guess for form in forms for guess in self._guesses(form, place))
+        yield from islice(guesses, _MOST_CHOICES)
         types = schema.get("type", ())
         yield from _samples([types] if isinstance(types, str) else types, schema, place)
         yield "text"

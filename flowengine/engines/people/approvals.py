@@ -410,10 +410,10 @@ def _outline(schema: Mapping[str, Any]) -> str:
     if types != "object":
         return str(types).upper() if isinstance(types, str) else "JSON"
     fields = schema.get("properties", {})
-    required = [(name, fields.get(name)) for name in schema.get("required", fields)]
+    required = {name: fields.get(name) for name in schema.get("required", fields)}
     parts = [
         f'"{name}": {_outline(field) if isinstance(field, dict) else "JSON"}'
-        for name, field in required
+        for name, field in required.items()
     ]
     return f"{{{', '.join(parts)}}}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -467,16 +467,16 @@ class _Check:
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
         if node.name in {"duration", "timestamp"}:
-            self._check_constant(node.name, nodes[0], arguments[0])
+            from flowengine.flow.expressions.functions import FUNCTIONS
+
+            self._check_constant(FUNCTIONS[node.name], nodes[0], arguments[0])
         return TypedPart(tree, signature.gives(described))
 
-    def _check_constant(self, function: str, argument: Tree, node: Node) -> None:
-        from flowengine.flow.expressions.functions import FUNCTIONS
-
+    def _check_constant(self, read: Callable[[str], object], argument: Tree, node: Node) -> None:
         if argument[0] != "const" or not isinstance(argument[1], str):
             return
         try:
-            FUNCTIONS[function](argument[1])
+            read(argument[1])
         except NoValue as error:
             self.report("E311", Name("", node.start, node.end), str(error))
 
@@ -647,6 +647,10 @@ class _Check:
         if name in {"==", "!=", "in"}:
             self._check_enum(typed[0], operands[1])
             self._check_enum(typed[1], operands[0])
+        if name == "matches":
+            from flowengine.flow.expressions.texts import regular_expression
+
+            self._check_constant(regular_expression, typed[1].node, operands[1])
         nodes = [one.node for one in typed]
         if name == "!":
             return TypedPart(["not", nodes[0]], schema)

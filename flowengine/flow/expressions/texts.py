@@ -126,18 +126,22 @@ def _split(text: str, separator: str, limit: int = -1) -> list[Plain]:
 
 def _matches(text: str, pattern: str) -> bool:
     """Return whether a regular expression matches a part of a text, in linear time."""
-    return _compiled(to_bytes(pattern)).search(to_bytes(text)) is not None
+    return regular_expression(pattern).search(to_bytes(text)) is not None
 
 
 @functools.lru_cache(maxsize=128)
-def _compiled(pattern: bytes) -> Any:
-    """Compile a regular expression of RE2, which bounds its size."""
+def regular_expression(pattern: str) -> Any:
+    """Compile a regular expression of RE2, which bounds its size.
+
+    Raises:
+        NoValue: It is none.
+    """
     import re2  # type: ignore[import-untyped]
 
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(pattern, options)
+        return re2.compile(to_bytes(pattern), options)
     except re2.error as error:
         (reason,) = error.args
         raise NoValue(f"invalid regular expression: {reason.decode(errors='replace')}") from None

@@ -231,12 +231,24 @@ def _target(reference: Any, root: Schema) -> Any:
 
 def _merge(schema: Schema, root: Schema) -> Schema:
     """Return one schema in place of an `allOf`, with the types and properties of all its parts."""
-    merged = {key: value for key, value in schema.items() if key != "allOf"}
+    merged: Schema = {}
     properties: dict[str, Any] = {}
-    for part in schema["allOf"]:
-        inner, _ = resolve(part, root)
-        properties.update(inner.get("properties", {}))
-        merged = {**inner, **merged}
+    pending: list[tuple[Any, Schema]] = [(schema, root)]
+    seen = set[int]()
+    while pending:
+        part, root = pending.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if "$defs" in part or "definitions" in part:
+            root = part
+        if "$ref" in part:
+            pending.append((_target(part["$ref"], root), root))
+            continue
+        properties.update(part.get("properties", {}))
+        merged = {**{key: value for key, value in part.items() if key != "allOf"}, **merged}
+        parts = part.get("allOf")
+        pending += [(each, root) for each in reversed(parts if isinstance(parts, list) else [])]
     if properties:
         merged["properties"] = properties
     return merged

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from flowengine.errors import InputError
 from flowengine.flow.models.types import shown, words
 from flowengine.flow.source.diagnostics import Loc
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.validation import proof_of
+from flowengine.sdk.validation import SchemaError, Validator
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")
@@ -37,6 +38,9 @@ TEXTS = words(
 )
 BOOLEANS = words("uniqueItems deprecated readOnly writeOnly")
 ANYTHING = words("const default enum examples required type dependentRequired $vocabulary ui")
+_POSIX = re.compile(r"\[[^\]]*\[:\^?\w+:\]")
+"""A class that JavaScript reads as a set of these characters."""
+_NOTATION = r"write {0,3} for {,3}, \p{L} for [[:alpha:]], and ^ and $ for \A and \Z"
 KEYWORDS = SCHEMAS | LISTS | MAPS | NUMBERS | COUNTS | TEXTS | BOOLEANS | ANYTHING
 
 
@@ -67,19 +71,16 @@ def schema_problems(
     problem = None
     for problem in _problems(schema, loc, more):
         yield problem
-    if problem is None and "$ref" in repr(schema):
-        yield from _unusable(schema, loc)
+    if problem is None and isinstance(schema, dict):
+        yield from _unusable(_shape(schema), loc)
 
 
 def _unusable(schema: Any, loc: Loc) -> Iterator[SchemaProblem]:
-    """Check that the references in a schema lead somewhere."""
-    import jsonschema_rs
-
+    """Check that a validator accepts a schema: that its references lead somewhere, for instance."""
     try:
-        jsonschema_rs.Draft202012Validator(_shape(schema))
-    except (ValueError, jsonschema_rs.ValidationError) as wrong:
-        message = f"this JSON Schema cannot be used: {str(wrong).splitlines()[0]}"
-        yield SchemaProblem(loc, "E103", message)
+        Validator(schema)
+    except SchemaError as error:
+        yield SchemaProblem(loc, "E103", error.message)
 
 
 def _shape(schema: Any) -> Any:
@@ -136,6 +137,8 @@ def _nested(key: str, value: Any, loc: Loc, defs: Any) -> Iterator[SchemaProblem
             yield from _problems(item, (*loc, index), defs=defs)
     elif key in MAPS and isinstance(value, dict):
         for name, entry in value.items():
+            if key == "patternProperties":
+                yield from _regular_expression(name, (*loc, name), key=True)
             yield from _problems(entry, (*loc, name), defs=defs)
     else:
         what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
@@ -184,10 +187,19 @@ def _enum(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
 def _pattern(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
     yield from _simple("pattern", value, loc)
     if isinstance(value, str):
-        try:
-            re.compile(value)
-        except re.error as error:
-            yield SchemaProblem(loc, "E103", f"expected a regular expression: {error}")
+        yield from _regular_expression(value, loc)
+
+
+def _regular_expression(text: str, loc: Loc, *, key: bool = False) -> Iterator[SchemaProblem]:
+    try:
+        Validator({"pattern": text})
+    except SchemaError:
+        pass
+    else:
+        if _POSIX.search(text) is None:
+            return
+    message = f"expected a regular expression of JavaScript (ECMA 262), got {shown(text)}"
+    yield SchemaProblem(loc, "E103", message, _NOTATION, key=key)
 
 
 def _reference(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
@@ -224,21 +236,17 @@ def _default(schema: dict[str, Any], loc: Loc, defs: Any) -> Iterator[SchemaProb
     """Check that a constant default fits its own schema."""
     if "default" not in schema or "${{" in repr(schema["default"]):
         return
-    proof = proof_of(_shape(schema))
-    if proof is not None and proof(schema["default"]):
-        return  # without jsonschema_rs, which takes long to import
-    import jsonschema_rs
-
     known = _shape(schema)
-    known |= {"$defs": defs} if defs else {}
+    known |= {"$defs": defs} if defs and "$ref" in repr(schema) else {}
     try:
-        validator = jsonschema_rs.Draft202012Validator(known)
-        error = next(iter(validator.iter_errors(schema["default"])), None)
-    except (ValueError, jsonschema_rs.ValidationError) as wrong:
-        yield SchemaProblem(loc, "E103", f"this JSON Schema cannot be used: {wrong}", key=True)
-        return
-    if error is not None:
-        place = (*loc, "default", *error.instance_path)
-        yield SchemaProblem(
-            place, "E103", f"the default does not fit its own schema: {error.message}"
-        )
+        validator = Validator(known)
+        errors = validator.misfits(schema["default"])
+    except SchemaError:
+        return  # the error is about the whole schema
+    except InputError as error:
+        yield SchemaProblem((*loc, "default"), "E103", error.message)
+    else:
+        if errors:
+            place = (*loc, "default", *errors[0].instance_path)
+            message = f"the default {validator.explained(errors[:1])[0]}"
+            yield SchemaProblem(place, "E103", message)

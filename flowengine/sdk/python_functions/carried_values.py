@@ -198,7 +198,8 @@ def carrying(node: Node, own: bool) -> Node:
         case "decimal" if node.keys() <= _UNLIMITED:
             return {**node, "allow_inf_nan": True}
         case "timedelta":
-            return {**before(_duration, inner), **ref}
+            # Its text is no longer JSON behind a function, and no text is a duration otherwise.
+            return {**before(_duration, {**inner, "strict": False}), **ref}
         case "enum" | "literal" if members := _unreadable(node):
             written = _written(partial(_carried_member, members)) if has_bytes(members) else {}
             return {**before(_member(members), inner), **ref, **written}

@@ -13,8 +13,17 @@ _WORDS = "Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword
 _GOOGLE = re.compile(rf"(?:{_WORDS}):\s*")
 _NUMPY = re.compile(rf"(?:{_WORDS})\s*")
 _UNDERLINE = re.compile(r"-{3,}\s*")
-_ENTRY = re.compile(r"([ \t]+)\*{0,2}(\w+)\s*(?:\((?:[^()]|\([^()]*\))*\))?:(?:\s+(.*)|$)")
-_NAMES = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_BEFORE, _AFTER = r"(?:[-*+•]\s+)?[*`]*", r"[*`]*"
+"""Around a name: it can be an item of a list, and code or bold."""
+_ENTRY = re.compile(
+    rf"([ \t]+){_BEFORE}(\w+){_AFTER}\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?(?::(?:\s+(.*)|$)|$)"
+)
+_NAMES = re.compile(rf"{_BEFORE}(\w+{_AFTER}(?:\s*,\s*{_BEFORE}\w+{_AFTER})*)\s*(?::.*)?")
+_TYPES = (
+    "str|int|float|bool|bytes|list|dict|tuple|set|string|integer|number|boolean|array|object|date"
+    r"|datetime|Any|None|Path|Decimal|UUID|optional|[\w.]+\[.*\]|[a-z]\w*\.\w+"
+)
+_ONLY_A_TYPE = re.compile(rf"\(?(?:{_TYPES})(?:(?:\s*[|,]\s*|\s+or\s+)(?:{_TYPES}))*\)?")
 _FIELD = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+):(.*)"
 )
@@ -38,10 +47,14 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
         line, following = lines[0], lines[1] if len(lines) > 1 else ""
         if _GOOGLE.fullmatch(line):
             end = _end(lines, 1, lambda line: bool(line) and not line[0].isspace())
-            descriptions |= _google(lines[1:end])
+            known, left = _google(lines[1:end])
+            descriptions |= known
+            rest += [line, *left] if left else []
         elif _NUMPY.fullmatch(line) and _UNDERLINE.fullmatch(following):
             end = next(_headings(lines, 2), len(lines))
-            descriptions |= _numpy(lines[2:end])
+            known, left = _numpy(lines[2:end])
+            descriptions |= known
+            rest += [*lines[:2], *left] if left else []
         elif match := _FIELD.match(line):
             end = _end(lines, 1, lambda line: not line or not line[0].isspace())
             descriptions[match[1]] = _joined([match[2], *lines[1:end]])
@@ -78,8 +91,10 @@ def _headings(lines: list[str], start: int) -> Iterator[int]:
             yield at
 
 
-def _google(lines: list[str]) -> dict[str, str]:
+def _google(lines: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the descriptions of parameters, and the lines before the first."""
     sections: dict[str, list[str]] = {}
+    left: list[str] = []
     indent = name = ""
     for line in lines:
         entry = _ENTRY.match(line)
@@ -88,21 +103,32 @@ def _google(lines: list[str]) -> dict[str, str]:
             sections[name] = [entry[3] or ""]
         elif name:
             sections[name].append(line)
-    return {name: _joined(lines_of) for name, lines_of in sections.items()}
+        elif line:
+            left.append(line)
+    return {name: _without_type(lines_of) for name, lines_of in sections.items()}, left
 
 
-def _numpy(lines: list[str]) -> dict[str, str]:
+def _without_type(lines: list[str]) -> str:
+    """Return a description in one line, without a type on a line of its own before it."""
+    lines = [line for line in lines if line.strip()]
+    return _joined(lines[len(lines) > 1 and _ONLY_A_TYPE.fullmatch(lines[0].strip()) is not None :])
+
+
+def _numpy(lines: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the descriptions of parameters, and the lines before the first."""
     sections: dict[str, list[str]] = {}
+    left: list[str] = []
     names: list[str] = []
     for line in lines:
         entry = _NAMES.fullmatch(line) if line and not line[0].isspace() else None
         if entry:
-            names = [name.strip().lstrip("*") for name in entry[1].split(",")]
+            names = re.findall(r"\w+", entry[1])
             sections |= {name: [] for name in names}
-        else:
-            for name in names:
-                sections[name].append(line)
-    return {name: _joined(lines_of) for name, lines_of in sections.items()}
+        elif not names and line:
+            left.append(line)
+        for name in names if not entry else ():
+            sections[name].append(line)
+    return {name: _without_type(lines_of) for name, lines_of in sections.items()}, left
 
 
 def _joined(lines: list[str]) -> str:

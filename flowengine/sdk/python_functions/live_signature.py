@@ -98,10 +98,12 @@ def read_function(
             parameters.append(_described(parameter, schema, descriptions))
             if schema.keys() <= {"description"} and (named := _classes(hint)):
                 classes[parameter.name] = named
+    known = {*every, *INJECTED, *(parameter.name for parameter in parameters)}
+    unknown = [f"{name}: {text}" for name, text in descriptions.items() if name not in known]
     results = LiveTypes(result=True, lenient=lenient)
     returns = _of_result(results, hints)
     return Signature(
-        description=description,
+        description="\n".join([description, *([""] if description and unknown else []), *unknown]),
         args=types.records.tidied(arguments(parameters, others)),
         returns=None if returns is None else results.records.tidied(returns),
         is_async=bool(code and code.co_flags & _COROUTINES),
