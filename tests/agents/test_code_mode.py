@@ -97,10 +97,10 @@ def test_what_a_program_returns(tmp_path: Path, name: str, code: str, answer: st
         (
             "no data",
             "await add(a={1}, b=2)",
-            "TypeError: Object of type set is not JSON serializable",
+            "ToolError: the arguments of add are not JSON: Object of type set is not JSON",
         ),
         ("it exits", "import os\nos._exit(3)", "Crashed"),
-        ("sys.exit", "raise SystemExit", "SystemExit"),
+        ("sys.exit", "print('so')\nraise SystemExit(3)", "SystemExit: 3\n\n\nIt printed:\nso"),
     ],
 )
 def test_how_a_program_fails(tmp_path: Path, name: str, code: str, error: str) -> None:
