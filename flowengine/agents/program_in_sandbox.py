@@ -97,7 +97,7 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._program.elapsed
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
         self._program.threads += 1
         future.add_done_callback(self._ended)
@@ -134,12 +134,14 @@ class _Program:
         self.names = module.__dict__
         self.names["ToolError"] = ToolError
         self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
-        text = io.TextIOWrapper(self.output, "utf-8", "backslashreplace", write_through=True)
-        self._own: list[tuple[Any, str, Any]] = [
-            (sys, "stdout", text),
-            (sys, "stderr", text),
+        output: Any = self.output
+        text = io.TextIOWrapper(output, "utf-8", "backslashreplace", write_through=True)
+        self._own: _Entries = [
+            (vars(sys), "stdout", text),
+            (vars(sys), "stderr", text),
             (sys.modules, "__main__", module),
-            *((uuid, name, 0 if "counter" in name else None) for name in _uuid_states()),
+            # the last times that `uuid` has used
+            *((vars(uuid), name, None) for name in vars(uuid) if name.startswith("_last_time")),
         ]
         self._random = random.Random(self.chance.random()).getstate()
         self.node = self.chance.getrandbits(48) | 1 << 40  # as of a machine without an address
@@ -178,18 +180,17 @@ class _Program:
         return _as_json(value)
 
     def _tool(self, name: str, takes: dict[str, str]) -> Callable[..., Any]:
-        order = [*takes]
+        order = [*takes.values()]
 
         async def tool(*values: Any, **named: Any) -> Any:
             if len(values) > len(order):
                 raise TypeError(f"{name}() takes {len(order)} arguments, not {len(values)}")
             given = dict(zip(order, values))  # noqa: B905 - Python 3.9
             for one, value in named.items():
-                known = one if one in takes or one not in takes.values() else _key(takes, one)
-                if known in given:
-                    raise TypeError(f"{name}() got two values for {known!r}")
-                given[known] = value
-            return await self._call(name, {takes.get(one, one): given[one] for one in given})
+                if takes.get(one, one) in given:
+                    raise TypeError(f"{name}() got two values for {one!r}")
+                given[takes.get(one, one)] = value
+            return await self._call(name, given)
 
         tool.__name__ = tool.__qualname__ = name
         return tool
@@ -279,18 +280,21 @@ class _Program:
         """Cancel what is left of it, as `asyncio.run` does."""
         with self._surroundings():
             self.ends = True
-            for task in asyncio.all_tasks(self.loop):
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
                 task.cancel()
-                task.add_done_callback(lambda _: asyncio.all_tasks(self.loop) or self.loop.stop())
+                task.add_done_callback(
+                    lambda _: self.loop.stop() if all(task.done() for task in left) else None
+                )
             with contextlib.suppress(SystemExit):
-                if asyncio.all_tasks(self.loop):
+                if left:
                     self.loop.run_forever()
                 with contextlib.suppress(RuntimeError):  # it waits for tools
                     self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             if self.task.done() and not self.task.cancelled():
                 self.task.exception()
             self.names.clear()
-            gc.collect()  # tasks tell of their exceptions that nobody has looked at
+            gc.collect()  # reports exceptions of tasks that were never retrieved
             self.loop.set_exception_handler(lambda *_: None)
             self.loop.close()
 
@@ -432,7 +436,8 @@ def _is_text(node: Any) -> bool:
 
 
 def _keep_frames_of_program(told: Any) -> None:
-    pending, seen = [told], []
+    pending: list[Any] = [told]
+    seen: list[Any] = []
     while pending:
         one = pending.pop()
         if one is not None and not any(one is other for other in seen):
@@ -448,35 +453,18 @@ def _as_json(value: Any) -> str:
         return json.dumps(repr(value))
 
 
-def _key(names: dict[str, str], wanted: str) -> str:
-    return next(name for name, one in names.items() if one == wanted)
-
-
 # Clocks and chance, which ask the program that runs
 
 
-def _exchanged(values: list[tuple[Any, str, Any]]) -> list[tuple[Any, str, Any]]:
-    """Set attributes of modules and entries of dicts, and return their former values."""
-    before = [(place, name, _get(place, name)) for place, name, _ in values]
-    for place, name, value in values:
-        _set(place, name, value)
-    return before
+_Entries = list[tuple[dict[str, Any], str, Any]]
 
 
-def _get(place: Any, name: str) -> Any:
-    return place.get(name) if isinstance(place, dict) else getattr(place, name)
-
-
-def _set(place: Any, name: str, value: Any) -> None:
-    if isinstance(place, dict):
+def _exchanged(entries: _Entries) -> _Entries:
+    """Set entries of dicts, and return the former ones."""
+    before = [(place, name, place.get(name)) for place, name, _ in entries]
+    for place, name, value in entries:
         place[name] = value
-    else:
-        setattr(place, name, value)
-
-
-def _uuid_states() -> list[str]:
-    """Return the names under which `uuid` keeps the last time that it used."""
-    return [name for name in vars(uuid) if name.startswith("_last_")]
+    return before
 
 
 def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
@@ -544,11 +532,9 @@ def _fix_dates() -> None:
         return cls.fromtimestamp(program.now(), tz)
 
     def utcnow(cls: Any) -> Any:
-        program = _Program.running
-        if program is None:
-            return utc_of.__get__(None, cls)()
-        program.looked_at(sys._getframe(1))
-        return cls.fromtimestamp(program.now(), datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
+        utc = datetime.timezone.utc  # noqa: UP017
+        is_free = _Program.running is None
+        return utc_of.__get__(None, cls)() if is_free else cls.now(utc).replace(tzinfo=None)
 
     names.update(now=classmethod(now), utcnow=classmethod(utcnow))
     pythonapi.PyType_Modified(py_object(datetime.datetime))

@@ -207,7 +207,7 @@ def is_in_file(result: Plain) -> bool:
 def _envelope_in(result: Plain) -> Mapping[str, Any] | None:
     """Return what `tool_answers.envelope` has made of a result, or None for other data."""
     made: Any = result.get("envelope") if isinstance(result, Mapping) else None
-    is_made = isinstance(made, Mapping) and len(result) == 1  # type: ignore[arg-type]
+    is_made = isinstance(made, Mapping) and len(result) == 1
     if is_made and all(isinstance(made.get(key), kind) for key, kind in _ENVELOPE.items()):
         return cast("Mapping[str, Any]", made)
     return None
