@@ -7,10 +7,12 @@ it returns enters the conversation.
 
 from __future__ import annotations
 
+import builtins
 import json
 import keyword
 import time
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 from flowengine.agents.models.provider_schemas import wire_name
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall, ToolOffer
-from flowengine.agents.tool_answers import as_text, envelope
+from flowengine.agents.tool_answers import TEXT_FILE, as_text, envelope
 from flowengine.sdk import Plain, StepContext
-from flowengine.sdk.call_answers import ERROR, tool_message
+from flowengine.sdk.call_answers import ERROR, is_in_file, tool_message
 from flowengine.sdk.hook_results import call_seen
 from flowengine.sdk.read_only import plain
+from flowengine.sdk.received import received_json
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from flowengine.agents.turns import AgentTurn
@@ -34,8 +38,21 @@ PLACE = "python"
 MOST_CALLS = 1_000
 """Maximum number of calls of one program."""
 _LARGEST_RESULT = 1024 * 1024
-"""Maximum bytes of a result that a program receives as data. A larger one is a reference."""
-_AGAIN = "await program_round(inputs) if 'program_round' in globals() else None"
+"""Maximum bytes of a result that a program receives."""
+_AT_ONCE = 4 * 1024 * 1024
+"""Bytes of answers that are sent in one request."""
+_PRINTED = 10_000
+"""Maximum characters of a program's output that a model receives."""
+_LONGEST_NAME = 64
+_MODULES = "__import__('sys').modules"
+_ROUND = f"{_MODULES}['flowengine_programs'].program_round(inputs)"
+_AGAIN = f"{_ROUND} if 'flowengine_programs' in {_MODULES} else None"
+_BEGIN = f"""
+if 'flowengine_programs' not in {_MODULES}:
+    {_MODULES}['flowengine_programs'] = __import__('types').ModuleType('flowengine_programs')
+    __import__('builtins').exec(inputs['driver'], {_MODULES}['flowengine_programs'].__dict__)
+{_ROUND}
+"""
 _TYPES = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None",
     "array": "list", "object": "dict",
@@ -57,14 +74,46 @@ def functions(tools: Iterable[ToolOffer]) -> dict[str, ToolOffer]:
     Args:
         tools: The tools.
     """
-    named: dict[str, ToolOffer] = {}
-    for tool in tools:
-        name = wire_name(tool.name).replace("-", "_")
-        name = f"{name}_" if keyword.iskeyword(name) or name[:1].isdigit() else name
-        while name in named:
-            name += "_"
-        named[name] = tool
-    return named
+    offers = [*tools]
+    names = _names([wire_name(tool.name) for tool in offers], {*dir(builtins), "ToolError"})
+    return dict(zip(names, offers, strict=True))
+
+
+def parameters(tool: ToolOffer) -> dict[str, str]:
+    """Return the properties of a tool by the names of its function's parameters.
+
+    Those that are required come first, as in any function.
+
+    Args:
+        tool: The tool.
+    """
+    required = tool.schema.get("required", ())
+    names = sorted(tool.schema["properties"], key=lambda name: name not in required)
+    return dict(zip(_names(names, set()), names, strict=True))
+
+
+def _names(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Return names of Python close to the wanted ones. Each is different, and none is taken."""
+    kept = {one for one in wanted if one not in taken and _is_name(one)}
+    used = {*taken, *kept}
+    names = []
+    for one in wanted:
+        name = one
+        if one not in kept:
+            signs = unicodedata.normalize("NFKC", one)[:_LONGEST_NAME]
+            name = "".join(sign if f"_{sign}".isidentifier() else "_" for sign in signs)
+            name = name if name.isidentifier() else f"_{name}"
+            while keyword.iskeyword(name) or name in used:
+                name += "_"
+            used.add(name)
+        names.append(name)
+    return names
+
+
+def _is_name(text: str) -> bool:
+    """Return whether Python reads a text as a name, and as this one."""
+    is_plain = len(text) <= _LONGEST_NAME and unicodedata.normalize("NFKC", text) == text
+    return is_plain and text.isidentifier() and not keyword.iskeyword(text)
 
 
 def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
@@ -93,16 +142,20 @@ def offer(tools: Mapping[str, ToolOffer]) -> ToolOffer:
 def _signature(name: str, tool: ToolOffer) -> str:
     """Return the head of a tool's function, with its description."""
     required = tool.schema.get("required", ())
-    parameters = []
+    heads = []
     notes = [tool.description] if tool.description else []
-    for called, schema in tool.schema["properties"].items():
-        default = repr(schema["default"]) if "default" in schema else "..."
-        more = "" if called in required else f" = {default}"
-        parameters.append(f"{called}: {_type(schema)}{more}")
-        if schema.get("description"):
-            notes.append(f"{called}: {schema['description']}")
-    about = "".join(f"\n    # {line}" for note in notes for line in note.splitlines())
-    return f"async def {name}({', '.join(parameters)}){about}"
+    for called, given in parameters(tool).items():
+        schema = tool.schema["properties"][given]
+        about = schema if isinstance(schema, Mapping) else {}
+        default = repr(about["default"]) if "default" in about else "..."
+        more = "" if given in required else f" = {default}"
+        heads.append(f"{called}: {_type(schema)}{more}")
+        renamed = [] if called == given else [f"the parameter {json.dumps(given)}"]
+        described = [str(about["description"])] if about.get("description") else []
+        if renamed or described:
+            notes.append(f"{called}: {'. '.join([*renamed, *described])}")
+    about_it = "".join(f"\n    # {line}" for note in notes for line in note.splitlines())
+    return f"async def {name}({', '.join(heads)}){about_it}"
 
 
 def _type(schema: Any) -> str:
@@ -117,7 +170,7 @@ def _type(schema: Any) -> str:
         return " | ".join(dict.fromkeys(map(_type, parts)))
     kinds = schema.get("type", "Any")
     if isinstance(kinds, list):
-        return " | ".join(_TYPES.get(kind, "Any") for kind in kinds)
+        return " | ".join(_TYPES.get(str(kind), "Any") for kind in kinds)
     if kinds == "array" and "items" in schema:
         return f"list[{_type(schema['items'])}]"
     fields = schema.get("properties")
@@ -148,89 +201,123 @@ class ProgramRound:
         self.call: Mapping[str, Any] = (
             known["call"] if known else next(one for one in state["calls"] if one["step"] == step)
         )
-        self.began = known.get("began") or time.time()
+        self.now = time.time()
+        self.began = known.get("began") or self.now
         begun = known["begun"] if known else len(state["program_calls"])
         made = zip(state["program_calls"][begun:], state["program_answers"][begun:], strict=True)
-        self.answers = [
+        self.answers: list[dict[str, Plain]] = [
             {
                 "name": call["function"],
-                "args": call.get("given", call.get("args")),
+                "args": call.get("given") or json.dumps(call["args"]),
+                "at": call["at"],
                 **self._seen(answer),
             }
             for call, answer in made
         ]
+        self.key = f"{context.execution.id} {turn.name} {self.call['id']} {self.began}"
         self.before = known["since"] - known["begun"] if known else 0
 
     def _seen(self, answer: Mapping[str, Any]) -> dict[str, Plain]:
         """Return the result of a call or its error. A large result is in a file."""
         seen = call_seen(answer, as_text)
-        kept, content = seen["result"], str(answer["messages"][0]["content"])
-        if isinstance(kept, Mapping) and str(kept.get("sha256")) in content:
-            path = Path(self.context.execution.artifacts.path(str(kept["sha256"])))
-            if path.stat().st_size <= _LARGEST_RESULT:
-                text = path.read_text(errors="replace")
-                is_text = kept.get("name") == "result.txt"
-                return {**seen, "result": text if is_text else json.loads(text)}
-        return seen
+        if not is_in_file(answer["value"]):
+            return seen
+        kept = seen["result"]
+        path = Path(self.context.execution.artifacts.path(kept["sha256"]))
+        if path.stat().st_size > _LARGEST_RESULT:
+            most = size_text(_LARGEST_RESULT)
+            error = f"its result has more than {most}. The call was made, do not repeat it"
+            return {"result": None, "error": error}
+        text = path.read_text(errors="replace")
+        is_text = kept["name"] == TEXT_FILE
+        return {"result": text if is_text else received_json(text, lenient=True), "error": None}
 
     async def output(self) -> dict[str, Plain]:
         """Run the round, and return the output of its step."""
-        made, fault = await self._made()
-        if fault:
-            return self._ended(fault, "")
-        if not isinstance(made, Mapping):
-            return self._ended("its calls or its result are too large", "")
-        asks, printed = made.get("asks"), made.get("printed", "")
+        result = await self._made()
+        printed = result.stdout[:_PRINTED]
+        if result.error is not None:
+            return self._ended(f"{result.error.type}: {result.error.message}", printed)
+        made = result.value if isinstance(result.value, Mapping) else {}
+        asks, value = made.get("asks"), made.get("value")
         if isinstance(asks, list) and asks:
             if len(self.answers) + len(asks) > MOST_CALLS:
-                return self._ended(f"it made more than {MOST_CALLS} calls", "")
+                return self._ended(f"it made more than {MOST_CALLS} calls", printed)
             calls = [self._call(number, ask) for number, ask in enumerate(asks, 1)]
             return {"asks": calls, **({} if self.answers else {"began": self.began})}
         if "error" in made:
             return self._ended(str(made["error"]), printed)
-        return self._ended("", printed, made.get("value"))
+        try:
+            return self._ended("", printed, json.loads(value if isinstance(value, str) else ""))
+        except (ValueError, RecursionError):
+            return self._ended("its calls or its result are too large", printed)
 
-    async def _made(self) -> tuple[Any, str]:
-        """Return the result of a round, and the cause if it failed."""
-        python = self.context.resources[PLACE]
-        key = f"{self.context.execution.id} {self.call['id']} {self.began}"
-        given: dict[str, Plain] = {"key": key}
+    async def _made(self) -> Any:
+        """Return the result of the last request of this round to the sandbox."""
         if self.answers:
-            given |= {"before": self.before, "answers": self.answers[self.before :]}
-            result = await python.async_run(_AGAIN, given)
+            result = await self._sent(_AGAIN, self.before, {})
             if result.error is not None or result.value is not None:
-                return result.value, _fault(result)
-        given |= {
-            "before": 0,
-            "answers": self.answers,
+                return result
+        begin: dict[str, Plain] = {
+            "driver": _driver(),
             "code": self.call["args"]["code"],
-            "tools": {name: [*tool.schema["properties"]] for name, tool in self.turn.inner.items()},
-            "seed": str(self.call["id"]),
+            "tools": {name: parameters(tool) for name, tool in self.turn.inner.items()},
+            "seed": self.key,
             "began": self.began,
         }
-        result = await python.async_run(f"{_driver()}\nawait program_round(inputs)", given)
-        return result.value, _fault(result)
+        return await self._sent(_BEGIN, 0, begin)
+
+    async def _sent(self, code: str, before: int, more: Mapping[str, Plain]) -> Any:
+        """Send the answers from a number on, in as many requests as their size needs."""
+        python = self.context.resources[PLACE]
+        while True:
+            after, size = before, 0
+            while after < len(self.answers) and (size < _AT_ONCE or after == before):
+                size += len(json.dumps(self.answers[after]))
+                after += 1
+            given: dict[str, Plain] = {
+                "key": self.key,
+                "now": self.now,
+                "before": before,
+                "answers": self.answers[before:after],
+                "more": after < len(self.answers),
+            }
+            result = await python.async_run(code, {**given, **more})
+            if after == len(self.answers) or result.error is not None or result.value is None:
+                return result
+            code, before, more = _AGAIN, after, {}
 
     def _call(self, number: int, ask: Any) -> dict[str, Plain]:
         """Return a call of the program as one of a reply. An invalid one is refused."""
         made: Mapping[str, Any] = ask if isinstance(ask, Mapping) else {}
-        function, given = str(made.get("name", ""))[:64], made.get("args")
+        function, given = as_text(str(made.get("name", ""))[:64]), str(made.get("args"))
         call: dict[str, Plain] = {
             "place": str(number),
             "handoff": "",
             "id": f"{self.call['id']}.{len(self.answers) + number}",
             "function": function,
+            "at": self.now,
         }
-        bound, _ = bind(TextCall(function, given), self.turn.inner)
+        try:
+            arguments = json.loads(given)
+        except (ValueError, RecursionError):
+            arguments = given
+        bound, _ = bind(TextCall(function, arguments), self.turn.inner)
         if isinstance(bound, InvalidCall):
             from flowengine.agents.generated_calls import refused
 
             message = tool_message(call["id"], function, f"{ERROR}{bound.message}")
             shown = f"{function!r} was not called: {bound.message}"
             step = refused(self.turn.name)
-            return {**call, "given": given, "step": step, "messages": [message], "refused": shown}
-        if bound.arguments != given:
-            call["given"] = given
+            return {
+                **call,
+                "given": as_text(given),
+                "step": step,
+                "messages": [message],
+                "refused": shown,
+            }
+        if json.dumps(bound.arguments) != given:
+            call["given"] = as_text(given)
         step = self.turn.steps[bound.name]
         return {**call, "step": step, "name": bound.name, "args": bound.arguments}
 
@@ -242,9 +329,3 @@ class ProgramRound:
         made: Any = envelope(self.context, task, f"{text}{said}", lambda *_: None)["envelope"]
         content = f"{ERROR if fault else ''}{made['content']}"
         return {"messages": [tool_message(self.call["id"], RUN, content)]}
-
-
-def _fault(result: Any) -> str:
-    """Return why the program was ended, or the empty text."""
-    error = result.error
-    return "" if error is None else f"{error.type}: {error.message}"

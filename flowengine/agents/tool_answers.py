@@ -140,6 +140,8 @@ LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
 _OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
 """The text of an object that has no text of its own."""
+TEXT_FILE = "result.txt"
+"""Name of a file with a value that is text. Others have JSON."""
 _LARGEST_VALUE = 64 * 1024
 """Maximum bytes of a value that is stored beside the text. A larger one is a file."""
 
@@ -190,7 +192,7 @@ def envelope(
     people = "\n\n".join(said_by_people(context.approval))
     whole, content = content, _cut(context, content, room)
     if people or content is not whole or not isinstance(value, str):
-        made["value"] = _kept(context, value)
+        made |= _kept(context, value)
     if to is None and "source" in task and has_text(result):
         content = marked(content, str(task["source"]))
     parts = [_cut(context, people, room), content]
@@ -198,21 +200,22 @@ def envelope(
     return {"envelope": made}
 
 
-def _kept(context: StepContext, value: Any) -> Plain:
+def _kept(context: StepContext, value: Any) -> dict[str, Plain]:
     """Return a value as plain data, or the reference to a file with it if it is large."""
     if value is None:
-        return None
-    if isinstance(value, str | bytes | bytearray):
-        text, name, data = as_text(value), "result.txt", as_text(value)
-    else:
-        text, name = as_text(value), "result.json"
+        return {"value": None}
+    text = data = as_text(value)
+    name = TEXT_FILE
+    if not isinstance(value, str | bytes | bytearray):
         try:
             data = received_json(text, lenient=True)  # the call was made
+            name = "result.json"
         except ValueError:
-            data = text
+            pass
     if len(text) <= _LARGEST_VALUE and len(text.encode(errors="replace")) <= _LARGEST_VALUE:
-        return data
-    return {**context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)}
+        return {"value": data}
+    file = context.execution.artifacts.put(context.mask(text).encode(errors="replace"), name)
+    return {"value": {**file}, "in_file": True}
 
 
 def as_text(value: Any) -> str:
@@ -326,7 +329,7 @@ def _cut(context: StepContext, text: str, room: _Room) -> str:
     if ends is None:
         return text
     head, tail = ends
-    file = context.execution.artifacts.put(text.encode(errors="replace"), "result.txt")
+    file = context.execution.artifacts.put(text.encode(errors="replace"), TEXT_FILE)
     left = len(text) - len(head) - len(tail)
     note = f"\n[… {left} characters left out; all of it is kept as {file['sha256']} …]\n"
     return head + note + tail

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.untrusted import FAILED, all_unmarked, has_text, marked
@@ -93,14 +93,17 @@ def answer(
         has_them = call["handoff"] and "args" in call and not handed
         context = {"handoff": call["args"]} if has_them else {}
         messages = call.get("messages") or [_gone(call)]
-        return _first_handoff(messages, context, call["handoff"], None, handed)
-    made: Any = result.get("envelope") if kind == ADAPTED and isinstance(result, dict) else None
-    if isinstance(made, dict) and all(isinstance(made.get(k), t) for k, t in _ENVELOPE.items()):
+        value = call.get("value")  # of a hook that has answered it
+        return _first_handoff(messages, context, call["handoff"], value, handed)
+    made = _envelope_in(result)
+    if made is not None and kind == ADAPTED:
         first = tool_message(call["id"], call["name"], made["content"])
         more, context, handoff = made["more"], made["context"], made["handoff"]
         return _first_handoff([first, *more], context, handoff, result, handed)
     content = marked_data(result, call["name"], text) if kind == OTHERS else data_text(result, text)
     content = "\n\n".join([*said_by_people(approval), content])
+    if made is not None:  # data that looks like an envelope
+        result = {"envelope": {**{key: made[key] for key in _ENVELOPE}, "value": result}}
     return _first_handoff([tool_message(call["id"], call["name"], content)], {}, "", result, handed)
 
 
@@ -191,10 +194,23 @@ def value_of(result: Plain) -> Plain:
     Args:
         result: The result of its step: an envelope, or the value itself.
     """
-    if isinstance(result, Mapping) and "envelope" in result:
-        made = result["envelope"]
-        result = made.get("value", made["content"])
-    return all_unmarked(result)
+    made = _envelope_in(result)
+    return all_unmarked(result if made is None else made.get("value", made["content"]))
+
+
+def is_in_file(result: Plain) -> bool:
+    """Return whether the result of a tool is so large that its value only refers to a file."""
+    made = _envelope_in(result)
+    return made is not None and "in_file" in made
+
+
+def _envelope_in(result: Plain) -> Mapping[str, Any] | None:
+    """Return what `tool_answers.envelope` has made of a result, or None for other data."""
+    made: Any = result.get("envelope") if isinstance(result, Mapping) else None
+    is_made = isinstance(made, Mapping) and len(result) == 1
+    if is_made and all(isinstance(made.get(key), kind) for key, kind in _ENVELOPE.items()):
+        return cast("Mapping[str, Any]", made)
+    return None
 
 
 def marked_data(value: Plain, source: Plain, text: Callable[..., str]) -> str:

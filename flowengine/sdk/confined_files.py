@@ -11,7 +11,7 @@ import fnmatch
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,9 @@ _HEADER = b"SQLite format 3\0"
 _ID_AT = 68
 """Where the header of a database has its `application_id` (https://sqlite.org/fileformat.html)."""
 _STORED = frozenset(STORED)
+_MOST_SEARCHED = 64 * 1024 * 1024
+"""Maximum characters of the paths that a search looks at: a million files of a usual project."""
+_SHOWN = 200
 _WORKSPACES = "environments"
 """The directory of environments, in those of stores and workers in the state directory."""
 
@@ -51,18 +54,19 @@ def holds_store(names: Iterable[str]) -> bool:
 def own_names(folder: str, names: Iterable[str]) -> set[str]:
     """Return the engine's names in a directory. Suitable as `ignore` of `shutil.copytree`."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    own = _folders_of_user()
     try:
-        return {name for name in names if is_own_name(name, opened) or _is_own_entry(name, opened)}
+        return {n for n in names if is_own_name(n, opened) or _is_own_entry(n, opened, own)}
     finally:
         os.close(opened)
 
 
-def _is_own_entry(name: str, folder: int) -> bool:
+def _is_own_entry(name: str, folder: int, own: Collection[tuple[int, int]]) -> bool:
     """Return whether an entry of a directory is the engine's, or a store's database."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            return is_own_folder(status)
+            return (status.st_dev, status.st_ino) in own
         if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1:
             return False  # only a hard link gives a database another name
         if is_in_use(status):
@@ -126,11 +130,6 @@ def is_own_file(path: str) -> bool:
         return False
 
 
-def is_own_folder(status: os.stat_result) -> bool:
-    """Return whether a directory, under any name, contains the engine's configuration or state."""
-    return (status.st_dev, status.st_ino) in _folders_of_user()
-
-
 def is_store(start: bytes) -> bool:
     """Return whether a file is the database of a store.
 
@@ -156,11 +155,14 @@ def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def _folders_of_user() -> Iterator[tuple[int, int]]:
+def _folders_of_user() -> set[tuple[int, int]]:
+    """Return the identities of the directories with configuration and state, under any name."""
+    found = set()
     for path in _own_folders():
         with suppress(OSError):
             status = os.stat(path)
-            yield status.st_dev, status.st_ino
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _holds_store(folder: int) -> bool:
@@ -351,6 +353,7 @@ class Below:
 
         Raises:
             PathEscape: The pattern leads out of the directory.
+            ToolError: There are too many files to search.
         """
         parts: list[str] = []
         for part in pattern.split("/"):
@@ -366,14 +369,24 @@ class Below:
         """Yield the paths that match a pattern.
 
         Each directory is read once, even if several parts of the pattern match it.
+
+        Raises:
+            ToolError: There are too many files to search.
         """
         if parts[-1:] == ["**"]:
             parts = [*parts, "*"]
         pending = [(start, {0})] if parts else []
+        seen = 0
         while pending:
             folder, places = pending.pop()
+            length = sum(map(len, folder)) + len(folder)
             places |= {at + 1 for at in places if parts[at] == "**"}  # it stands for nothing, too
             for name, mode in self._entries(folder):
+                seen += length + len(name)
+                if seen > _MOST_SEARCHED:
+                    shown = "/".join(start)[:_SHOWN] or "."
+                    message = f"'{shown}' has too many files to search: search a directory in it"
+                    raise ToolError(message, retryable=False)
                 deeper = stat.S_ISDIR(mode) and not name.startswith(".")
                 below = {at for at in places if parts[at] == "**" and deeper}
                 steps = [*folder, name]
@@ -393,11 +406,12 @@ class Below:
         path = "/".join(folder) or "."
         with self._walk(path, enter=True) as place, _naming(path):
             names = os.listdir(place.folder)
-            entries = []
+            entries, own = [], _folders_of_user()
             for name in names:
                 with suppress(FileNotFoundError):
                     info = os.stat(name, dir_fd=place.folder, follow_symlinks=False)
-                    if not (is_own_name(name, place.folder) or is_own_folder(info)):
+                    is_own = (info.st_dev, info.st_ino) in own
+                    if not (is_own_name(name, place.folder) or is_own):
                         entries.append((name, info.st_mode))
         return entries
 
@@ -434,9 +448,15 @@ class Below:
         self._check_names(path)
         root = self._root
         roots = (os.path.abspath(root), os.path.realpath(root))
+        own = _folders_of_user()
 
         def check(folder: int, name: str) -> None:
-            if is_own_name(name, folder) if name else is_own_folder(os.fstat(folder)):
+            if name:
+                is_own = is_own_name(name, folder)
+            else:
+                status = os.fstat(folder)
+                is_own = (status.st_dev, status.st_ino) in own
+            if is_own:
                 raise self._own(path)
 
         with _naming(path):

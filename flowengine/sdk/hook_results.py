@@ -100,7 +100,8 @@ def call_hooked(
     if "answer" in said:
         content = data_text(said["answer"], text)
         messages = [tool_message(_id_of(call), _name_of(call), content)]
-        return {"place": call["place"], "step": "", "handoff": "", "messages": messages}
+        value = {"value": said["answer"]}
+        return {"place": call["place"], "step": "", "handoff": "", "messages": messages, **value}
     changed = dict(call)
     if "arguments" in said and "args" in call:
         changed["args"] = said["arguments"]

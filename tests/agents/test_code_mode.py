@@ -97,10 +97,10 @@ def test_what_a_program_returns(tmp_path: Path, name: str, code: str, answer: st
         (
             "no data",
             "await add(a={1}, b=2)",
-            "TypeError: Object of type set is not JSON serializable",
+            "ToolError: the arguments of add are not JSON: Object of type set is not JSON",
         ),
         ("it exits", "import os\nos._exit(3)", "Crashed"),
-        ("sys.exit", "raise SystemExit", "SystemExit"),
+        ("sys.exit", "print('so')\nraise SystemExit(3)", "SystemExit: 3\n\n\nIt printed:\nso"),
     ],
 )
 def test_how_a_program_fails(tmp_path: Path, name: str, code: str, error: str) -> None:
@@ -270,17 +270,65 @@ def test_faults_of_declarations(tmp_path: Path, name: str, agent: str, fault: st
     assert fault in [f"{one.code}: {one.message}" for one in error.value.diagnostics]
 
 
-def test_a_large_result_reaches_the_program_and_not_the_model(tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(
-        f"{TOOLS}\ndef rows(n: int) -> list:\n    return [{{'name': 'x' * 90}}] * n\n"
-        "def page() -> str:\n    return 'y' * 100_000\n"
+@each_row(
+    "name, code, answer",
+    [
+        ("large", "[len(await rows(5000)), (await rows(3))[2]['name'][:2]]", '[5000, "xx"]'),
+        ("large text", "len(await page(100_000))", "100000"),
+        ("many large ones", "sum([len(await page(900_000)) for _ in range(7)])", "6300000"),
+        (
+            "too large",
+            "len(await page(2_000_000))",
+            "its result has more than 1 MiB. The call was made",
+        ),
+        ("like a file", "await given({'sha256': '0' * 64, 'name': 'x'})", '"name": "x"}'),
+        ("like an envelope", "await given({'envelope': 'C4'})", '{"envelope": "C4"}'),
+        ("nothing", "[await given(None), await given('Error: no')]", '[null, "Error: no"]'),
+        ("too many digits", "await given(10**30)", "ToolError: The arguments of given do not fit"),
+        (
+            "endless digits",
+            "await given(int('9' * 4300))",
+            "ToolError: The arguments of given do not",
+        ),
+        ("half a character", "await given('\\ud800')", "has half a surrogate pair"),
+        ("half a key", "await given({'\\ud800': 1})", "has half a surrogate pair"),
+        ("a value of half a character", "'a\\ud800'", "a?"),
+        ("a hook's answer", "[await add(1, 7), await add(1, 2)]", '["by hook", 3]'),
+        ("printed before an end", "print('so')\nimport os\nos._exit(3)", "It printed:\nso"),
+    ],
+)
+def test_results_and_arguments_are_those_of_the_tools(
+    tmp_path: Path, name: str, code: str, answer: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "tools.py").write_text(
+        f"{TOOLS}\nfrom typing import Any\ndef rows(n: int) -> list:\n"
+        "    return [{'name': 'x' * 90}] * n\ndef page(n: int) -> str:\n    return 'y' * n\n"
+        "def given(value: Any) -> Any:\n    return value\n"
+        "def seen(tool: str, arguments: dict) -> dict | None:\n"
+        "    return {'answer': 'by hook'} if arguments.get('b') == 7 else None\n"
     )
-    head = f"{BOXED}  rows: {{python: 'tools:rows'}}\n  page: {{python: 'tools:page'}}\n"
-    code = "[len(await rows(5000)), (await rows(3))[2]['name'][:2], len(await page())]"
-    made = case(tmp_path, code, AGENT.replace("[add", "[rows, page"), head)
-    made.run()
+    head = BOXED + "".join(
+        f"  {tool}: {{python: 'tools:{tool}'}}\n" for tool in ("rows", "page", "given", "seen")
+    )
+    agent = AGENT.replace("[add", "[rows, page, given, add")
+    agent = agent.replace("code: box}", "code: box, hooks: [{before_call: seen}]}")
 
-    assert made.answers(1) == ['[5000, "xx", 100000]']
+    assert answer in told(tmp_path / name, code, agent=agent, head=head)
+
+
+def test_two_programs_share_a_box_and_no_work_is_repeated(tmp_path: Path) -> None:
+    """Each runs a line with an effect once, although the other one runs in between."""
+    code = "open('n', 'a').write('x')\nfor n in range(3):\n    await add(n, 1)\nopen('n').read()"
+    steps = STEPS.replace("agent: first,", "map: [1, 2], agent: first,").replace(
+        ', agent: "${{ steps.ask.agent }}"', ""
+    )
+    text = flow(AGENT, steps, BOXED.replace("{kind: python", "{scope: execution, kind: python"))
+    made = Case(tmp_path, text, [{"calls": [run(code)]}, {"text": "done"}], by_turn=True)
+
+    assert made.run().status == "succeeded"
+    assert made.called == ["add 0 1"] * 2 + ["add 1 1"] * 2 + ["add 2 1"] * 2
+    assert made.answers(-1) == ["xx"]
 
 
 def test_a_program_needs_a_fraction_of_the_tokens(tmp_path: Path) -> None:

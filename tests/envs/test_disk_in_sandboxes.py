@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.sdk import LimitExceeded
 from flowengine.sdk.environments import Sandbox
 from flowengine.util.files import remove_tree
 from flowengine_envs.kinds.bash import BashProvider
@@ -82,6 +83,15 @@ for n in range(1500):
 os.chdir("/")
 """
 """Folders whose paths, if each were resolved from the root, would take a minute to measure."""
+LONG_PATHS = """
+import os
+for _ in range(40):
+    os.mkdir(b"\\xff" * 250)
+    os.chdir(b"\\xff" * 250)
+for n in range(1500):
+    open(str(n), "w").close()
+os.chdir("/")
+"""
 WAYS = {"removed": REMOVED, "mapped": MAPPED, "closed": CLOSED, "many": MANY}
 
 
@@ -133,6 +143,26 @@ def test_folders_in_folders_delay_nothing(sandbox: type[Sandbox], tmp_path: Path
             assert len(python.list(deep=True)) == 65
         finally:
             remove_tree(tmp_path / "deep")
+
+
+@pytest.mark.wherever
+def test_paths_that_are_too_long_to_send_delay_nothing(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    """1,500 files below 40 directories, whose names take 1,500 bytes each in JSON."""
+    try:
+        with opened(Python(), sandbox, tmp_path) as python:
+            result = python.run(LONG_PATHS, timeout=60)
+
+            assert result.error is None
+            assert 0 < len(result.files) < 1500
+            with pytest.raises(LimitExceeded, match="its paths have more than 8 MiB"):
+                python.list(deep=True)
+            assert python.run("6 * 7").value == 42
+    finally:
+        for folder in tmp_path.iterdir():
+            remove_tree(folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 def left_behind(code: str) -> str:

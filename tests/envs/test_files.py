@@ -102,6 +102,23 @@ def test_the_original_is_unchanged_until_a_step_writes_back(opened: Open, origin
     assert folder.changes() == FolderChanges([], [], [])
 
 
+def test_files_too_deep_for_paths_are_left_out_and_named_briefly(
+    opened: Open, original: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = opened(path="original")
+    here = make_deep(folder.path, 40, "d" * 250)
+    for number in range(300):
+        os.close(os.open(str(number), os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+    changes = folder.write_back()
+
+    assert (changes.added, len(changes.left_out)) == ([], 300)
+    assert sorted(os.listdir(original)) == ["a.txt", "b.txt", "deep"]
+    assert "and 200 more" in caplog.text
+    assert len(caplog.text) < 20_000
+
+
 def test_git_does_not_obey_who_changed_the_copy(
     opened: Open, original: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

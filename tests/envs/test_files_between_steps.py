@@ -129,8 +129,9 @@ def test_what_is_no_file_of_the_step_is_refused_and_nothing_is_waited_for(
 @pytest.mark.endurance
 def test_a_pattern_finds_files_only(run: Run, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("SEKRET")
-    script = f"ln -s {tmp_path} out; echo 1 > a.txt; mkfifo b.txt; mkdir c.txt"
-    files = {"found": "*.txt", "none": "*.csv", "linked": "out/*.txt"}
+    loops = "for name in 1 2 3; do ln -s . loop$name; done"
+    script = f"ln -s {tmp_path} out; {loops}; echo 1 > a.txt; mkfifo b.txt; mkdir c.txt"
+    files = {"found": "**/*.txt", "none": "*.csv", "linked": "out/*.txt"}
 
     made = run([{"id": "a", "run": {"script": script, "files": files}}])["a"]["files"]
 

@@ -127,6 +127,18 @@ def test_a_frame_that_is_too_long_is_passed_over_and_told_by_its_number() -> Non
     assert got[1] == LinkMessage({"id": 8}, b"")
 
 
+@each_row(
+    ("header", "id"), [({"id": 7, "files": ["x" * 99]}, 7), ({"files": ["x"], "id": 7}, None)]
+)
+def test_a_header_that_is_too_long_is_told_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, header: dict[str, object], id: int | None
+) -> None:
+    sealer, opener = pair()
+    monkeypatch.setattr(frames, "LARGEST", 20)
+
+    assert list(opener.feed(sealer.seal(header))) == [Unusable(id, "a frame of over 20 bytes")]
+
+
 def test_a_long_frame_of_somebody_else_ends_the_connection() -> None:
     _, opener = pair()
     long = Sealer(os.urandom(32), frames.TO_SUPERVISOR).seal({"id": 7}, bytes(frames.LARGEST + 1))

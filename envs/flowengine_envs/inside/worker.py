@@ -204,7 +204,8 @@ class PythonWorker:
         header = call.finish(answer, late=self._process is not None)
         header["namespace"] = self.namespace
         header["gone"], self._gone = self._gone, None
-        header["files"], header["more_files"] = self._workspace.changed(call.began, _LOOKED_AT)
+        files = self._workspace.files(_LOOKED_AT)
+        header["files"] = sorted(path for path, info in files if info.st_ctime >= call.began)
         self._late = deque(each for each in [*self._late, call] if each.open)
         if len(self._late) > _LATE_CALLS:
             self._late.popleft().close()

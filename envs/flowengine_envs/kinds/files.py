@@ -33,7 +33,7 @@ from flowengine.sdk.processes import remove_tree
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.trees import are_equal, copy_tree, tree
 from flowengine_envs.sandboxes.mounts import named_folder
-from flowengine_envs.workspaces.obeyed_files import is_kept_back
+from flowengine_envs.workspaces.obeyed_files import kept_back_from
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -44,6 +44,10 @@ _DEEPEST = 500
 """Maximum depth of directories in a copy that is compared with the original."""
 _MOST = 1_000_000
 """Maximum number of files in a copy that is compared with the original."""
+_SHOWN = 100
+"""Paths of a log message, and characters of each."""
+_MOST_BYTES = 64 * 1024 * 1024
+"""Maximum bytes of all their paths."""
 
 
 class FolderChanges(NamedTuple):
@@ -138,8 +142,8 @@ class Folder(Resource):
         """Return how the copy differs from its original. Without an original, nothing differs.
 
         Raises:
-            LimitExceeded: It has more than 1,000,000 files, or directories nested more than 500
-                deep.
+            LimitExceeded: It has more than 1,000,000 files, directories nested more than 500 deep,
+                or paths of more than 64 MiB in total.
         """
         if self.original is None:
             return FolderChanges([], [], [])
@@ -154,7 +158,8 @@ class Folder(Resource):
         Settings that name programs, such as `.vscode` and `.envrc`, are left out. With them, code
         that changed the copy could run programs on this machine. For a Git repository, its history,
         branches and index are written back, but not its settings and hooks. A directory that has
-        become a repository under another name than `.git` is left out entirely.
+        become a repository under another name than `.git` is left out entirely, and so are files
+        whose paths have about 4,000 bytes or more.
 
         Returns:
             The changes that were written back, and those left out.
@@ -170,10 +175,13 @@ class Folder(Resource):
             _without_obeyed, await self._changes(), self.original, self.path
         )
         if changes.left_out:
+            more = len(changes.left_out) - _SHOWN
+            shown = ", ".join(path[:_SHOWN] for path in changes.left_out[:_SHOWN])
             self._log.warning(
                 "settings of Git, editors, shells and agents are not written back, since they name "
-                "programs to run. Copy them yourself if they are yours: %s",
-                printable(", ".join(changes.left_out)),
+                "programs to run. Copy them yourself if they are yours: %s%s",
+                printable(shown),
+                f" and {more} more" if more > 0 else "",
             )
         await asyncio.to_thread(_bring, self._below, self.original, changes)
         return changes
@@ -288,19 +296,21 @@ def _files(root: Path) -> set[str]:
     The engine's own files are left out. They are not copied, so they do not count as missing.
     """
     names: set[str] = set()
+    size = 0
     try:
         for count, entry in enumerate(tree(root, _DEEPEST)):
             if stat.S_ISREG(entry.info.st_mode):
                 names.add(entry.path)
-            if count > _MOST:
+            size += len(entry.path)
+            if count > _MOST or size > _MOST_BYTES:
                 break
         else:
             return names
     except RecursionError:
         pass
     raise LimitExceeded(
-        f"{root} is not compared: it has directories more than {_DEEPEST} deep, or more than "
-        f"{_MOST:,} files"
+        f"{root} is not compared: it has directories more than {_DEEPEST} deep, more than "
+        f"{_MOST:,} files, or paths of more than {size_text(_MOST_BYTES)}"
     )
 
 
@@ -315,8 +325,9 @@ def _compare(original: Path, copy: Path) -> FolderChanges:
 
 def _without_obeyed(changes: FolderChanges, original: Path, copy: Path) -> FolderChanges:
     """Move changes that programs of this machine would obey to `left_out`."""
+    kept_back = kept_back_from(original, copy)
     added, changed, removed = (
-        [path for path in each if not is_kept_back(path, original, copy)]
+        [path for path in each if not kept_back(path)]
         for each in (changes.added, changes.changed, changes.removed)
     )
     left_out = {*changes.added, *changes.changed, *changes.removed} - {*added, *changed, *removed}

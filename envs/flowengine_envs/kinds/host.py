@@ -11,7 +11,6 @@ flow, which it receives only if it requests them. The engine adds
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import sys
@@ -29,6 +28,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.processes import scratch_folder
 from flowengine_envs.kinds.workspace import (
     StepFiles,
@@ -138,13 +138,8 @@ class _Files(StepFiles):
 
     async def matching(self, cwd: str, pattern: str) -> list[str]:
         """Search the directory itself: it may be a project with more files than a listing holds."""
-
-        def found() -> list[str]:
-            paths = sorted(glob.glob(pattern, root_dir=self._cwd, recursive=True))
-            root = self._cwd.resolve()
-            return [path for path in paths if _is_file_inside(root, self._cwd / path)]
-
-        return await self.context.on_thread(found)
+        below = Below(self._cwd)
+        return await self.context.on_thread(lambda: below.glob(".", pattern))
 
 
 async def _in_time(
@@ -202,10 +197,3 @@ def _directory(cwd: str, context: StepContext) -> Path:
     if not path.is_dir():
         raise ValidationError(f"there is no directory {path} ('cwd', relative to the --workdir)")
     return path
-
-
-def _is_file_inside(root: Path, path: Path) -> bool:
-    try:
-        return path.is_file() and path.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # cyclic links
-        return False

@@ -236,9 +236,9 @@ class Channel:
         """Send a request without waiting for its answer."""
         # Frames are numbered, so concurrent threads would break the connection.
         assert asyncio.get_running_loop() is self._loop, "a channel is used on its own loop"
-        fields.setdefault("id", 0)
         if not self._lost:
-            self._input.write(self._sealer.seal({"request": name, **fields}, payload))
+            header = {"id": fields.pop("id", 0), "request": name, **fields}
+            self._input.write(self._sealer.seal(header, payload))
 
     async def drained(self) -> None:
         """Wait until the supervisor has accepted most of the data."""
@@ -326,6 +326,9 @@ class Channel:
 
     def _give_up(self, unusable: frames.Unusable) -> None:
         """End the request whose answer is unreadable. No other answer will arrive."""
+        if unusable.id is None:  # any request may wait for it
+            self._program.kill()
+            self._lose()
         exchange = self._exchanges.get(unusable.id or 0)
         if exchange is not None and not exchange.done.done():
             fault = {"kind": "failed", "message": f"its answer cannot be read: {unusable.reason}"}

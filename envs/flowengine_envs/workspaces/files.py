@@ -8,10 +8,12 @@ and replaces a link instead of following it.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any, Optional
 
 from flowengine.sdk.path_walk import LeadsOut, NotRegular, kind_of, open_file, walked
@@ -21,7 +23,7 @@ _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000
 """Maximum number of entries in a listing. One more means that it is incomplete."""
 _MOST_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of all their paths."""
+"""Maximum bytes of all their paths as JSON, in which a byte of a name can take six."""
 _DRAFT = ".flowengine-draft-"
 """Name prefix of files being written."""
 _DEPTH = 64
@@ -145,39 +147,29 @@ class Workspace:
                         "modified": info.st_mtime,
                     }
                 )
-                size += len(name)
+                size += _sent_bytes(name)
                 if size > _MOST_BYTES:
                     raise PathRefused(
-                        "too_large", f"its paths have more than {_MOST_BYTES} characters"
+                        "too_large", f"its paths have more than {size_text(_MOST_BYTES)}"
                     )
                 if len(listed_entries) > LISTED:
                     break
         return sorted(listed_entries, key=lambda each: str(each["path"]))
 
-    def changed(self, since: float, most: int) -> tuple[list[str], bool]:
-        """Return the files that were created or changed.
+    def files(self, most: int) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the paths of files, except those being written, until their bytes are too many.
 
         Args:
-            since: Seconds since 1970, by the coarse clock of file systems.
             most: Maximum number of entries to check.
-
-        Returns:
-            Their sorted paths, and whether entries were left unchecked. Files being written are
-            skipped.
         """
-        paths: list[str] = []
         size = 0
         with suppress(OSError):
-            walk = _walk(os.dup(self.fd), "", deep=True)
-            for count, (name, info) in enumerate(walk):
-                if count == most:
-                    return sorted(paths), True
-                if stat.S_ISREG(info.st_mode) and info.st_ctime >= since:
-                    size += len(name)
-                    if size > _MOST_BYTES:
-                        return sorted(paths), True
-                    paths.append(name)
-        return sorted(paths), False
+            for name, info in islice(_walk(os.dup(self.fd), "", deep=True), most):
+                size += _sent_bytes(name)
+                if size > _MOST_BYTES:
+                    return
+                if stat.S_ISREG(info.st_mode):
+                    yield name, info
 
     def below(self, path: str) -> str:
         """Return a path relative to the workspace, without resolving links."""
@@ -202,8 +194,12 @@ class Workspace:
 
 def is_listable(entries: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a listing can come from `Workspace.entries`."""
-    size = sum(len(each["path"]) for each in entries)
+    size = sum(_sent_bytes(each["path"]) for each in entries)
     return len(entries) <= LISTED + 1 and size <= _MOST_BYTES
+
+
+def _sent_bytes(path: str) -> int:
+    return len(json.dumps(path))
 
 
 def place_of(path: str, places: Sequence[Workspace]) -> Workspace:

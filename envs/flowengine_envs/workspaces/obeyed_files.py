@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ _HISTORY = frozenset(
 _DEPTH = 4
 """Depth of directories that are searched."""
 _MOST_FOLDERS = 2_000
+_LONGEST_PATH = 4_000
+"""Bytes of a path below which the kernel finds every name of Git."""
 _MOST = 200
 """Maximum number of files and directories found."""
 
@@ -106,27 +109,36 @@ def is_git_folder(*folders: Path) -> bool:
     return has("HEAD") and (has("commondir") or (has("objects") and has("refs")))
 
 
-def is_kept_back(path: str, original: Path, copy: Path) -> bool:
-    """Return whether a changed file is not written back to its owner's directory.
+def kept_back_from(original: Path, copy: Path) -> Callable[[str], bool]:
+    """Return a function that says whether a changed file is not written back to its owner.
 
     Of a Git directory, only the history is written back, if the original also has it or it is
-    called `.git`. Settings and hooks are not.
+    called `.git`. Settings and hooks are not. Neither are files whose paths are too long for the
+    kernel, below which a Git directory is not recognized.
 
     Args:
-        path: Relative path.
         original: The owner's directory.
-        copy: The directory in which it was changed.
+        copy: The directory in which the files were changed.
     """
-    parts = path.split("/")
-    for at, part in enumerate(parts):
-        if part.casefold() in NAMES:
-            return True
-        if part.casefold() == GIT:  # A file with this name states where the settings are.
-            return at + 1 == len(parts) or parts[at + 1] not in _HISTORY
-        folder = "/".join(parts[:at])
-        if is_git_folder(original / folder, copy / folder):
-            return not is_git_folder(original / folder) or part not in _HISTORY
-    return False
+    longest = _LONGEST_PATH - max(len(os.fsencode(root)) for root in (original, copy))
+
+    @cache
+    def are_git(folder: str) -> tuple[bool, bool]:
+        return is_git_folder(original / folder), is_git_folder(original / folder, copy / folder)
+
+    def is_kept_back(path: str) -> bool:
+        parts = path.split("/")
+        for at, part in enumerate(parts):
+            if part.casefold() in NAMES:
+                return True
+            if part.casefold() == GIT:  # A file with this name states where the settings are.
+                return at + 1 == len(parts) or parts[at + 1] not in _HISTORY
+            was_git, is_git = are_git("/".join(parts[:at]))
+            if is_git:
+                return not was_git or part not in _HISTORY
+        return False
+
+    return lambda path: len(os.fsencode(path)) > longest or is_kept_back(path)
 
 
 def _settings_in(folder: Path) -> Iterator[str]:

@@ -33,7 +33,7 @@ from flowengine_envs.sandboxes.docker.gate import Gate
 from flowengine_envs.sandboxes.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.disk_usage import GLANCE, Pace, measure
-from flowengine_envs.workspaces.files import Draft, PathRefused, Workspace
+from flowengine_envs.workspaces.files import LISTED, Draft, PathRefused, Workspace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 from flowengine_envs.workspaces.own_folder import OWN
 
@@ -320,12 +320,8 @@ class Containers(InWorkspace):
         return Captured(name, streams, self._own, path, kept, file)
 
     def _state(self) -> dict[str, tuple[int, float]]:
-        entries = self._files.entries(".", deep=True)
-        return {
-            each["path"]: (each["size"], each["modified"])
-            for each in entries
-            if each["kind"] == "file"
-        }
+        files = self._files.files(LISTED)
+        return {path: (info.st_size, info.st_mtime) for path, info in files}
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file from the host."""
