@@ -22,7 +22,6 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.arriving_replies import LARGEST_REPLY, WANTED_SECONDS, ReplyFiles
 from flowengine.errors import NotAllowed
-from flowengine.server.protocol import ProtocolLimits
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.served import Served, until
@@ -67,7 +66,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KEY", SECRET)
     (tmp_path / "tools.py").write_text(TOOLS)
-    served = Served(Api(tmp_path, (FLOW,)), ProtocolLimits())
+    served = Served(Api(tmp_path, (FLOW,)))
     yield served
     served.close()
 

@@ -18,7 +18,6 @@ from flowengine.agents.models import using
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.sdk.untrusted import RULES, brief, marked
-from flowengine.server.protocol import ProtocolLimits
 from tests.agents.flows import NAME, call, flow
 from tests.server.api import LOCAL, Api
 from tests.server.mcp import drive
@@ -115,7 +114,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     (tmp_path / "tools.py").write_text(TOOLS)
     register(NAME, ScriptedModel(SCRIPT * 2))  # of two conversations
     agent = "first: {instructions: Work., tools: [value]}"
-    served = Served(Api(tmp_path, (flow(agent, CHAT, HEAD),)), ProtocolLimits())
+    served = Served(Api(tmp_path, (flow(agent, CHAT, HEAD),)))
     ended = threading.Event()
 
     async def work() -> None:
