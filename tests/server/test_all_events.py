@@ -105,12 +105,12 @@ def test_a_damaged_journal_stops_no_other(api: Api) -> None:
 
 def test_clients_follow_all(api: Api) -> None:
     with Client(URL, LOCAL, transport=Transport(api)) as client:
-        assert list(client.all_events()) == []
+        assert list(client.executions.all_events()) == []
         id, _ = api.started()
         wanted = list(api.engine.executions.all_events(after=0))
         assert [event.entry for event in wanted] == list(api.engine.executions.events(id))
-        assert list(client.all_events(after=0)) == wanted
-        followed = client.all_events(after=0, flow="expense", follow=True)
+        assert list(client.executions.all_events(after=0)) == wanted
+        followed = client.executions.all_events(after=0, flow="expense", follow=True)
         assert [next(followed) for _ in wanted] == wanted
 
     async def read() -> list[Any]:
@@ -118,7 +118,7 @@ def test_clients_follow_all(api: Api) -> None:
 
         transport = httpx2.ASGITransport(app=api.application.asgi)
         async with AsyncClient(f"https://{HOST}", LOCAL, transport=transport) as client:
-            return [event async for event in client.all_events(after=0)]
+            return [event async for event in client.executions.all_events(after=0)]
 
     assert asyncio.run(read()) == wanted
 
