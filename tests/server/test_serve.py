@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from tests.cli.test_program import modules
 from tests.command_line import PROGRAM, flowengine
 from tests.engines.world import until
 from tests.server.api import EXPENSE
@@ -152,9 +151,3 @@ def test_tokens_are_created_listed_and_revoked(folder: Path) -> None:
     assert flowengine("tokens", "revoke", "ci").code == 0
     assert re.search(r"^ci .* revoked .*starter", flowengine("tokens", "list").out, re.MULTILINE)
     assert flowengine("tokens", "revoke", "none").code == 9
-
-
-def test_only_serve_loads_the_packages_of_the_server(folder: Path) -> None:
-    flowengine("run", "expense.yaml", "-i", "amount=1")
-    loaded = modules(folder, "tokens", "list")
-    assert {"starlette", "uvicorn", "pydantic", "asyncio"} & loaded == set()
