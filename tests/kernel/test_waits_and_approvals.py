@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.testing.simulator import Simulator
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import graph, step, v, x
 
 APPROVE = {"id": "approve", "counts_as": "approve"}
