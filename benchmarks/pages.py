@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from playwright.async_api import async_playwright
 
 from benchmarks import flows
-from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.server.served import Served
 from tests.server.test_page_in_browser import signed_in
@@ -40,7 +39,7 @@ class Looked(NamedTuple):
 
 def seconds(folder: Path) -> Looked:
     """Return how soon the views of what is large can be used."""
-    served = Served(folder, ProtocolLimits())
+    served = Served(folder)
     try:
         return asyncio.run(_looked(folder, served))
     finally:

@@ -42,7 +42,7 @@ with flowengine.Engine(sys.argv[1], durability="process") as engine:
 START = "engine.run(sys.argv[2])"
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
 """With it, each process would compile our modules again, and none of those that were installed."""
-RESUME = "engine.approve(engine.approvals.list().items[0]['id'], by='user:ada')"
+RESUME = "engine.approvals.approve(engine.approvals.list().items[0]['id'], by='user:ada')"
 
 
 class Measured(NamedTuple):

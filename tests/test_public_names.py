@@ -38,11 +38,6 @@ def test_names_of_agents_programs_are_in_the_root() -> None:
         import_module("flowengine.agents").Agnt  # noqa: B018 - it is looked up
 
 
-def test_the_runner_is_found_under_its_old_name_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"now flowengine\.runner"):
-        assert import_module("flowengine.metachain") is import_module("flowengine.runner")
-
-
 def public_functions(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield a class or function, and the public methods that this project defines."""
     if inspect.isfunction(value) or inspect.isclass(value):

@@ -31,7 +31,6 @@ from ssl import SSLCertVerificationError, SSLError
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Concatenate,
     Generic,
     ParamSpec,
@@ -47,7 +46,6 @@ from flowengine import errors
 from flowengine.client import requests
 from flowengine.client.event_lines import EventLines, StreamedEvent
 from flowengine.client.requests import ApiRequest
-from flowengine.engines.old_names import warn_renamed
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
 from flowengine.journal.records import ENDED
@@ -93,34 +91,16 @@ class ClientGroup(Generic[_AnyClient]):
         client: The client.
     """
 
-    NAME: ClassVar[str]
-    """Its name in a client."""
-
     def __init__(self, client: _AnyClient) -> None:
         self._client: _AnyClient = client
 
 
-class ClientMethod:
-    """A method of both clients. A client itself has those of its groups by old names."""
-
-    _place = ""
-    """Where it is now, in the first class that has it: `executions.cancel`, or `start`."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Note where it is now."""
-        group = f"{owner.NAME}." if issubclass(owner, ClientGroup) else ""
-        self._place = self._place or f"{group}{name}"
-
-    def _client(self, of: Any) -> Any:
-        """Return the client of a group, or the client itself, with a warning of an old name."""
-        if isinstance(of, ClientGroup):
-            return of._client
-        if "." in self._place:
-            warn_renamed("this method of Client", f"Client.{self._place}", above=2)
-        return of
+def _client_of(of: Any) -> Any:
+    """Return the client of a group, or the client itself."""
+    return of._client if isinstance(of, ClientGroup) else of
 
 
-class Operation(ClientMethod, Generic[_Args, _Result]):
+class Operation(Generic[_Args, _Result]):
     """A request as a method of both clients: it blocks, or is a coroutine.
 
     Args:
@@ -145,7 +125,7 @@ class Operation(ClientMethod, Generic[_Args, _Result]):
         """Return the method of a client."""
         if of is None:
             return self
-        client = self._client(of)
+        client = _client_of(of)
 
         @wraps(self._build)
         def send(*args: _Args.args, **given: _Args.kwargs) -> Any:
@@ -154,7 +134,7 @@ class Operation(ClientMethod, Generic[_Args, _Result]):
         return send
 
 
-class Listing(ClientMethod, Generic[_Args, _Item]):
+class Listing(Generic[_Args, _Item]):
     """An operation that yields items, as a method of both clients.
 
     Args:
@@ -182,7 +162,7 @@ class Listing(ClientMethod, Generic[_Args, _Item]):
         """Return the method of a client."""
         if of is None:
             return self
-        client = self._client(of)
+        client = _client_of(of)
 
         @wraps(self._source)
         def listed(*args: _Args.args, **given: _Args.kwargs) -> Any:
@@ -193,8 +173,6 @@ class Listing(ClientMethod, Generic[_Args, _Item]):
 
 class ClientExecutions(ClientGroup[_AnyClient]):
     """The executions of a server."""
-
-    NAME = "executions"
 
     list = Operation(requests.executions)
     counts = Operation(requests.counts)
@@ -208,11 +186,6 @@ class ClientExecutions(ClientGroup[_AnyClient]):
     retry = Operation(requests.retry)
     fork = Operation(requests.fork)
     upgrade = Operation(requests.upgrade)
-
-    def __call__(self, **filters: Any) -> Any:
-        """Return a page of executions. Deprecated: call `list`."""
-        warn_renamed("Client.executions()", "Client.executions.list()")
-        return self.list(**filters)
 
     @Listing
     async def events(
@@ -317,8 +290,6 @@ class ClientExecutions(ClientGroup[_AnyClient]):
 class ClientApprovals(ClientGroup[_AnyClient]):
     """The approvals and questions of executions, and all else that they wait for."""
 
-    NAME = "approvals"
-
     list = Operation(requests.waits)
     show = Operation(requests.wait)
     decide = Operation(requests.decide)
@@ -335,15 +306,11 @@ class ClientApprovals(ClientGroup[_AnyClient]):
 class ClientBudgets(ClientGroup[_AnyClient]):
     """The budgets that executions of a server share."""
 
-    NAME = "budgets"
-
     list = Operation(requests.budgets)
 
 
 class ClientFlows(ClientGroup[_AnyClient]):
     """The deployed flows of a server."""
-
-    NAME = "flows"
 
     list = Operation(requests.flows)
     show = Operation(requests.flow)
@@ -360,14 +327,9 @@ class ClientFlows(ClientGroup[_AnyClient]):
     trigger = Operation(requests.trigger)
     record_past = Operation(requests.record_past)
 
-    def __call__(self) -> Any:
-        """Return the deployed flows. Deprecated: call `list`."""
-        warn_renamed("Client.flows()", "Client.flows.list()")
-        return self.list()
-
 
 class ServerOperations:
-    """The operations of a server: its groups, those in no group, and old names of the others."""
+    """The operations of a server: its groups, and those in no group."""
 
     url: str
     _http: Any
@@ -384,45 +346,6 @@ class ServerOperations:
     open_environment = Operation(requests.open_environment)
     look_into_environment = Operation(requests.look_into_environment)
     release_environment = Operation(requests.release_environment)
-
-    find = ClientExecutions.find
-    show = ClientExecutions.show
-    result = ClientExecutions.result
-    why = ClientExecutions.why
-    graph = ClientExecutions.graph
-    diff = ClientExecutions.diff
-    cancel = ClientExecutions.cancel
-    retry = ClientExecutions.retry
-    fork = ClientExecutions.fork
-    upgrade = ClientExecutions.upgrade
-    events = ClientExecutions.events
-    all_events = ClientExecutions.all_events
-    stream = ClientExecutions.stream
-    download = ClientExecutions.download
-    waits = ClientApprovals.list
-    wait = ClientApprovals.show
-    decide = ClientApprovals.decide
-    approve = ClientApprovals.approve
-    reject = ClientApprovals.reject
-    respond = ClientApprovals.respond
-    claim = ClientApprovals.claim
-    release = ClientApprovals.release
-    delegate = ClientApprovals.delegate
-    grants = ClientApprovals.grants
-    revoke = ClientApprovals.revoke
-    flow = ClientFlows.show
-    flow_graph = ClientFlows.graph
-    deployed = ClientFlows.versions
-    pause_schedules = ClientFlows.pause
-    resume_schedules = ClientFlows.resume
-    definition = ClientFlows.definition
-    check = ClientFlows.check
-    deploy = ClientFlows.deploy
-    deploy_version = ClientFlows.deploy_version
-    undeploy = ClientFlows.undeploy
-    starts = ClientFlows.starts
-    trigger = ClientFlows.trigger
-    record_past = ClientFlows.record_past
 
     @property
     def executions(self: _AnyClient) -> ClientExecutions[_AnyClient]:

@@ -24,7 +24,6 @@ from flowengine.engines.flows import as_loaded, check_flow
 from flowengine.engines.host import Host, RandomIds, SystemClock, open_store
 from flowengine.engines.operating import Executions
 from flowengine.engines.policy_files import PolicyFiles
-from flowengine.engines.renamed import RenamedMethods
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 
-class Engine(RenamedMethods):
+class Engine:
     """Runs flows durably in this process, without any other process.
 
     A sync and async context manager: `with Engine() as engine`, `async with Engine() as engine`.

@@ -10,7 +10,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.deciding import Approvals
-from flowengine.engines.old_names import warn_renamed
 from flowengine.engines.reading import StoredExecutions
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.sdk.argument_checks import milliseconds
@@ -19,7 +18,7 @@ from flowengine.util.blocking import blocking, on_loop
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import UpgradeInfo
-    from flowengine.engines.results import ExecutionPage, ExecutionResult, InterventionPlan
+    from flowengine.engines.results import ExecutionResult, InterventionPlan
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 
@@ -315,13 +314,6 @@ class Executions(StoredExecutions):
             if do == "fork":
                 return planning.planned_fork(self._host, id, "".join(steps[:1]))
             return planning.planned_cancellation(self._host, id)
-
-    # Internals
-
-    def __call__(self, **filters: Any) -> ExecutionPage:
-        """Return a page of executions. Deprecated: call `list`."""
-        warn_renamed("Engine.executions()", "Engine.executions.list()")
-        return self.list(**filters)
 
 
 def _addresses(step: str | Sequence[str] | None) -> Sequence[str]:

@@ -64,7 +64,7 @@ class ReplyEvents:
     """The events for what agents do. Replies are sent as they arrive."""
 
     def __init__(self) -> None:
-        self._replies = ArrivingReplies("reasoning", "text")
+        self._replies = ArrivingReplies()
         self._open: dict[str, _Sent] = {}
         """Address of a step → the message of its reply."""
         self._broken = 0

@@ -115,7 +115,6 @@ class Application:
         self.records = records
         self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._rates = Rates(per_minute)
-        self._noting: set[asyncio.Future[None]] = set()
         self._open = Places("open requests", MOST_OPEN)
         self._working = Places("requests", _AT_ONCE // 2, _AT_ONCE, waits=True)
         self._uploading = Places("uploads", _AT_ONCE // 4, _AT_ONCE, waits=True)
@@ -142,7 +141,7 @@ class Application:
             self._router(paths, hosts.pages),
             hosts,
             largest_body,
-            self._note_refusal,
+            self.note_refusal,
             frozenset(open_paths),
         )
 
@@ -526,13 +525,8 @@ class Application:
         records.end_answer(user, key, route.status, again)
         return _json(route.status, body)
 
-    def note_connection(self, address: str, status: int, why: str) -> None:
-        """Record that the protocol refused a connection or a head, which has no path yet."""
-        noting = asyncio.ensure_future(self.note_act(None, "", "", status, address, why))
-        self._noting.add(noting)
-        noting.add_done_callback(self._noting.discard)
-
-    async def _note_refusal(self, scope: Scope, refused: RequestRefused) -> None:
+    async def note_refusal(self, scope: Scope, refused: RequestRefused) -> None:
+        """Record a request that was refused before its route saw it."""
         method, address = scope.get("method", "WEBSOCKET"), address_of(HTTPConnection(scope))
         await self.note_act(None, method, scope["path"], refused.status, address, refused.message)
 

@@ -1,7 +1,8 @@
-"""Checks in front of the router, the same for every path: host, origin, size of the body."""
+"""Checks in front of the router, the same for every path: host, origin, size and time of a body."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
@@ -33,6 +34,11 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _STORED_NOWHERE = (b"cache-control", b"no-store")
+
+BODY_SECONDS = 30.0
+"""Seconds for which the server waits for a body in all, and for any part of it."""
+BODY_RATE = 8 * 1024
+"""So many bytes of a body defer its end by a second."""
 
 Note = Callable[["Scope", RequestRefused], Awaitable[None]]
 """Records a refusal."""
@@ -130,13 +136,25 @@ class RequestGuard:
             raise _too_large(largest)
 
     def _bounded(self, receive: Receive, largest: int) -> Receive:
-        """Return a `receive` that counts the bytes of the body, which may have no length."""
-        size = 0
+        """Return a `receive` that counts the bytes of the body, and the time that it takes.
+
+        The body may have no length. Only the time counts in which the server waits for it.
+        """
+        size, patience, is_whole = 0, BODY_SECONDS, False
 
         async def bounded() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
+            nonlocal size, patience, is_whole
+            if is_whole:  # what comes now is the end of the connection, or a message
+                return await receive()
+            began = monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), patience)
+            except TimeoutError:
+                raise _refused(408, "the body did not arrive in time") from None
+            arrived = len(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+            patience = min(BODY_SECONDS, patience - (monotonic() - began) + arrived / BODY_RATE)
+            size += arrived
             if size > largest:
                 raise _too_large(largest)
             return message
@@ -145,8 +163,11 @@ class RequestGuard:
 
 
 def _too_large(largest: int) -> RequestRefused:
-    message = f"the body has more than {size_text(largest)}"
-    return RequestRefused(413, message, headers={"connection": "close"})
+    return _refused(413, f"the body has more than {size_text(largest)}")
+
+
+def _refused(status: int, why: str) -> RequestRefused:
+    return RequestRefused(status, why, headers={"connection": "close"})
 
 
 def _by_name(scope: Scope) -> dict[str, str]:

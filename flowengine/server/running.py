@@ -7,16 +7,16 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from flowengine.errors import UsageError
 from flowengine.server.application import LARGEST_BODY, Application
 from flowengine.server.guard import PER_MINUTE, Hosts
-from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
+from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.records import ServerRecords, server_folder
 from flowengine.util.blocking import run_on_new_loop
 
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from flowengine.engines.engine import Engine
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _GRACE = 10
 """Seconds that open requests have to end when the server stops."""
+_LARGEST_HEAD = 32 * 1024
+READER_SECONDS = 60
+"""Seconds after which a client that takes none of an answer is disconnected."""
 
 
 class Serving(NamedTuple):
@@ -47,7 +51,8 @@ class Serving(NamedTuple):
     """Addresses of proxies in front, which speak TLS to the users."""
     public: tuple[str, ...] = ()
     """Further names under which users reach it: `flows.example.com`."""
-    limits: ProtocolLimits = ProtocolLimits()
+    connections: int = 1000
+    """Most open connections."""
     per_minute: int = PER_MINUTE
     """Requests of each identity in a minute."""
     pages: tuple[str, ...] = ()
@@ -133,8 +138,32 @@ def serve(
         records.close()
 
 
+class _BehindProxy:
+    """Lets only a proxy connect, whose word about the address of the client counts.
+
+    Args:
+        application: The application.
+        proxies: Addresses of the proxies.
+    """
+
+    def __init__(self, application: Application, proxies: Sequence[str]) -> None:
+        self._application = application
+        self._proxies = proxies
+        self._app: ASGIApp = ProxyHeadersMiddleware(application.asgi, [*proxies])  # type: ignore[arg-type, assignment]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        client = scope.get("client")
+        if client is not None and client[0] in self._proxies:
+            await self._app(scope, receive, send)
+            return
+        refused = RequestRefused(403, "only the proxy may connect")
+        await self._application.note_refusal(scope, refused)
+        await problem_response(refused)(scope, receive, send)
+
+
 class BoundedServer(uvicorn.Server):
-    """uvicorn's server with deadlines and bounds. It ends its streams first when it stops.
+    """uvicorn's server with its limits. It ends its streams first when it stops.
 
     Args:
         application: The application.
@@ -143,11 +172,17 @@ class BoundedServer(uvicorn.Server):
 
     def __init__(self, application: Application, serving: Serving) -> None:
         in_plain_text = serving.certificate is None and not _is_loopback(serving.host)
-        limits = serving.limits._replace(proxies=serving.proxies, proxies_only=in_plain_text)
+        app: ASGIApp = application.asgi
+        if in_plain_text:
+            app = _BehindProxy(application, serving.proxies)
+        elif serving.proxies:
+            app = ProxyHeadersMiddleware(app, [*serving.proxies])  # type: ignore[arg-type, assignment]
         super().__init__(
             uvicorn.Config(
-                application.asgi,
-                http=partial(LimitedProtocol, Connections(limits, application.note_connection)),  # type: ignore[arg-type]
+                app,
+                http="h11",
+                h11_max_incomplete_event_size=_LARGEST_HEAD,
+                limit_concurrency=serving.connections,
                 ws="websockets-sansio",
                 ws_max_size=LARGEST_BODY,
                 ws_per_message_deflate=False,
@@ -156,8 +191,7 @@ class BoundedServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=bool(serving.proxies),
-                forwarded_allow_ips=list(serving.proxies),
+                proxy_headers=False,
                 ssl_certfile=serving.certificate,
                 ssl_keyfile=serving.private_key,
                 timeout_graceful_shutdown=_GRACE,
@@ -168,7 +202,10 @@ class BoundedServer(uvicorn.Server):
         """Called once requests are accepted."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Begin to listen. Connections inherit the option of their socket."""
+        for listening in sockets or ():
+            seconds = READER_SECONDS * 1000
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds)
         await super().startup(sockets)
         self._wanting = asyncio.create_task(self._application.want_replies())
         if not self.should_exit:

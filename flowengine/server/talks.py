@@ -1,4 +1,4 @@
-"""A conversation with the agents of one execution, for protocols of front ends.
+"""A conversation with the agents of one execution, for a protocol of front ends.
 
 Its id is derived from user, flow and a name, so that nothing about it is kept in this process, and
 a request continues it after a restart of the server.
@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from flowengine.agents.generated_checks import answer_check
 from flowengine.engines.agent_events import AgentEvents
@@ -153,14 +153,11 @@ class ReplyPiece(NamedTuple):
 
 
 class ArrivingReplies:
-    """Joins the parts of replies that arrive with the journal, which has the complete replies.
+    """Joins the parts of replies that arrive with the journal, which has the complete replies."""
 
-    Args:
-        kinds: The parts of replies that the protocol shows, in their order.
-    """
+    KINDS: ClassVar[tuple[Literal["reasoning", "text"], ...]] = ("reasoning", "text")
 
-    def __init__(self, *kinds: Literal["text", "reasoning"]) -> None:
-        self._kinds = kinds
+    def __init__(self) -> None:
         self._sent: dict[str, dict[str, str]] = {}
         """Address of a step → the sent part of its reply, by kind."""
 
@@ -169,12 +166,12 @@ class ArrivingReplies:
         if isinstance(part, ArrivingPart):
             yield from self._arriving(part.part)
         elif part.kind == "reply":
-            whole: dict[str, str] = {kind: getattr(part.reply, kind) for kind in self._kinds}
+            whole: dict[str, str] = {kind: getattr(part.reply, kind) for kind in self.KINDS}
             sent = self._sent.pop(part.step, {})
             if not all(whole[kind].startswith(text) for kind, text in sent.items() if whole[kind]):
                 yield ReplyPiece("broken", part.step)
                 sent = {}
-            for kind in self._kinds:
+            for kind in self.KINDS:
                 if rest := whole[kind][len(sent.get(kind, "")) :]:
                     yield ReplyPiece(kind, part.step, part.agent, rest)
 
@@ -183,7 +180,7 @@ class ArrivingReplies:
         if kind == "restart":
             if self._sent.pop(address, None) is not None:
                 yield ReplyPiece("broken", address)
-        elif kind in self._kinds and part["text"]:
+        elif kind in self.KINDS and part["text"]:
             sent = self._sent.setdefault(address, {})
             sent[kind] = sent.get(kind, "") + part["text"]
             yield ReplyPiece(kind, address, part.get("agent", ""), part["text"])

@@ -26,9 +26,9 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.view import DOLLAR, as_said
 from flowengine.sdk import StepError
 from flowengine.sdk.read_only import ReadOnlyDict
-from flowengine.testing import Fails, Measures, Simulator
 from flowengine.testing.scripts import adapted
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
+from tests.simulation.simulator import Fails, Measures, Simulator
 
 FACTS = ModelFacts(
     longest_reply=2000, input_price=1e-6, output_price=4e-6, highest_input_price=1.25e-6

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import read, state_at
-from flowengine.engines.old_names import Renamed
-from flowengine.engines.renamed import RenamedMethods
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.execution_environment import register_provider, unregister_provider
@@ -453,15 +452,22 @@ class Operated:
         return flowengine(*(words.split() if isinstance(words, str) else words), **options)
 
 
+_IN_GROUPS = {
+    "executions": "executions.list",
+    "waits": "approvals.list",
+    "wait": "approvals.show",
+    "pause_schedules": "flows.pause",
+    "resume_schedules": "flows.resume",
+}
+"""Methods that cases call by a name of their own."""
+
+
 def _operation(engine: Engine, name: str) -> Callable[..., Any]:
-    """Return a method of an engine or of one of its groups, which cases call by its old name."""
-    renamed = vars(RenamedMethods).get(name)
-    group: object = engine
-    if isinstance(renamed, Renamed):
-        group, name = getattr(engine, renamed.group), renamed.name
-    method: Callable[..., Any] = (
-        getattr(group, name) if name != "executions" else engine.executions.list
-    )
+    """Return a method of an engine or of one of its groups."""
+    if name in _IN_GROUPS:
+        return attrgetter(_IN_GROUPS[name])(engine)  # type: ignore[no-any-return]
+    places = (engine, engine.executions, engine.approvals, engine.flows)
+    method: Callable[..., Any] = next(getattr(of, name) for of in places if hasattr(of, name))
     return method
 
 

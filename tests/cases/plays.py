@@ -24,14 +24,14 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
 from flowengine.testing.expectations import Problem, problems
-from flowengine.testing.explorer import choosers
-from flowengine.testing.invariants import check_over
 from flowengine.testing.player import Player, _error_of
 from flowengine.testing.scripts import CaseFailed, Scripts, given_to
-from flowengine.testing.simulator import Fails, Happening, Simulator, graph_of
 from tests.cases.form import Calls, Played
 from tests.cases.matching import Tag, differences
 from tests.language.stage import checked
+from tests.simulation.explorer import choosers
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Happening, Simulator, graph_of
 
 ORDERS = 12
 """Orders of a case in the kernel, half of them random if there are more."""

@@ -11,7 +11,7 @@ from flowengine.drawing.picture import Arrow, ScopeFrame, _past, draw
 from flowengine.engines.inspection.reasons import _shown_address
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.view import View
-from flowengine.testing.simulator import Simulator
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import graph, step
 
 FLOW = """flowengine: 1

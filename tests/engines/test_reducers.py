@@ -17,8 +17,8 @@ from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change, changed
-from flowengine.testing.simulator import Simulator
 from tests.engines import world
+from tests.simulation.simulator import Simulator
 
 Write = Callable[[str], None]
 

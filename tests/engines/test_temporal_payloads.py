@@ -17,7 +17,6 @@ from flowengine import Engine
 from flowengine.engines.temporal.connection import connect, read_address
 from flowengine.engines.temporal.objects import VARIABLE, Objects
 from flowengine.engines.temporal.payloads import LARGEST_SHOWN, MOST_SHOWN
-from flowengine.server.protocol import ProtocolLimits
 from tests.engines.temporal_server import PROGRAM
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.served import Served
@@ -95,7 +94,7 @@ def test_temporals_own_program_shows_them(api: Api, store: str, tmp_path: Path) 
     flow.write_text("flowengine: 1\nid: f\nsteps: [{id: a, output: 1}]\noutputs: {of: Ada}\n")
     assert api.engine.run(flow, id="printed").outputs == {"of": "Ada"}
     address = read_address(store)
-    served = Served(api, ProtocolLimits())
+    served = Served(api)
     try:
         command = [str(PROGRAM), "workflow", "show", "--workflow-id", "printed", "--output", "json"]
         command += ["--address", address.server, "--namespace", address.namespace]

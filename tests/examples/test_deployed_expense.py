@@ -18,7 +18,6 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 
 from flowengine import Engine
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.protocol import ProtocolLimits
 from flowengine.telemetry import export_traces, recorded_spans
 from flowengine_envs.browser import installation
 from tests.engines.world import Clock
@@ -99,7 +98,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: str) -> Iter
             text = (flows / name).read_text()
             (flows / name).write_text(text.replace("127.0.0.1:1025", mail))
             api.engine.flows.deploy(flows / name)
-        served = Served(api, ProtocolLimits())
+        served = Served(api)
         settings.write_text(f"{SETTINGS}server_url: {served.url}\n")
         worker = Engine(store, durability="none", clock=clock, linger=0)
         with worker, ExitStack() as exporting:

@@ -18,9 +18,9 @@ from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import idempotency_key
-from flowengine.testing.simulator import Fails, Simulator
 from tests.flow import examples
 from tests.rows import each_row
+from tests.simulation.simulator import Fails, Simulator
 
 
 def compiled(body: str, folder: Path | None = None) -> Compiled:

@@ -9,8 +9,8 @@ from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.notation.times import share
-from flowengine.testing.simulator import Fails, Simulator
 from tests.rows import each_row
+from tests.simulation.simulator import Fails, Simulator
 
 GOOD = {"0%": 0, "10%": 20, "0.5%": 1, "1.4%": 2, "99.999%": 199, "100%": 200, "100.0%": 200}
 BAD = ["-1%", "100.1%", "101%", "5 %", " 5%", "%", ".5%", "5.%", "1e1%", "nan%", "inf%", "\u0665%"]

@@ -54,8 +54,8 @@ def record_patterns(folder: Path) -> None:
 
 def _record(path: Path, seed: int) -> dict[str, Any]:
     from flowengine.flow.compile import compile_file
-    from flowengine.testing.explorer import anything
-    from flowengine.testing.simulator import Simulator
+    from tests.simulation.explorer import anything
+    from tests.simulation.simulator import Simulator
 
     flow = compile_file(path).flow
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.testing.explorer import deciding, explore
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Simulator
+from tests.simulation.explorer import deciding, explore
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, needs, step, v
 
 CHOICES = [{"id": "approve", "counts_as": "approve"}, {"id": "reject", "counts_as": "reject"}]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.kernel.graph.compiled import SecretText, digest
-from flowengine.testing.explorer import deciding, explore
-from flowengine.testing.simulator import Simulator
 from tests.rows import each_row
+from tests.simulation.explorer import deciding, explore
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import calls, graph, step, v, x
 
 INPUT = v(x(lambda names: {"args": names["args"]}))

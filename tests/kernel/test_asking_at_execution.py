@@ -6,9 +6,9 @@ from typing import Any
 
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
-from flowengine.testing.explorer import deciding, explore
-from flowengine.testing.simulator import Asks, Simulator
 from tests.rows import each_row
+from tests.simulation.explorer import deciding, explore
+from tests.simulation.simulator import Asks, Simulator
 from tests.testing.graphs import calls, graph, output_of, step, v, x
 
 ASKS = Asks("a rule", 7)

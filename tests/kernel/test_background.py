@@ -16,8 +16,8 @@ from flowengine.kernel import ENDED as OVER
 from flowengine.kernel.commands import CANCEL, ENDED, Run, Send
 from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.view import taken
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Happening, Simulator
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Happening, Simulator
 from tests.testing.graphs import graph, step, v
 
 ITEM = ["item", "index", "key"]

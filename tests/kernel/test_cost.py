@@ -16,8 +16,8 @@ from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Event
-from flowengine.testing import Simulator
 from tests.rows import each_row
+from tests.simulation.simulator import Simulator
 
 FEW, MANY = 10, 300
 STATE = "state: {y: {type: integer, default: 0}, z: {type: integer, default: 0}}\n"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing.simulator import Simulator
 from tests.rows import each_row
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import Described, graph, step, v
 
 

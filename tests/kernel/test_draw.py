@@ -14,10 +14,10 @@ import pytest
 
 from flowengine.kernel.commands import Send
 from flowengine.kernel.graph import specs
-from flowengine.testing.simulator import Simulator
 from tests.kernel.test_random_flows import play
 from tests.kernel.watched_moves import ALLOWED, Seen, watched_moves
 from tests.language.test_phases import HELD
+from tests.simulation.simulator import Simulator
 
 PLAYS = 200
 PLAYS_FOR_EVERY_MOVE = 1000
@@ -126,7 +126,7 @@ def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
 def drawn(number: int) -> Draw:
     """Return the coverage. `test_random_flows` checks the properties of such runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flowengine.testing.simulator.check_now", lambda _simulator: None)
+        patch.setattr("tests.simulation.simulator.check_now", lambda _simulator: None)
         return measured(number)
 
 

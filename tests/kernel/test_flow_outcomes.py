@@ -17,8 +17,8 @@ from flowengine.flow.source.diagnostics import Diagnostics
 from flowengine.flow.source.yaml_source import read_text
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.testing.simulator import Simulator
 from tests.rows import each_row
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import Described, graph, output_of, step, v, x
 
 RAISES = {"refused": "Refused", "stuck": "NotResolved"}

@@ -15,8 +15,8 @@ from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.expressions.provenance import RECORDS
 from flowengine.kernel.graph.linked import Node, _Linked
-from flowengine.testing.simulator import Simulator
 from tests.kernel.test_passing import events_of
+from tests.simulation.simulator import Simulator
 from tests.testing.random_graphs import random_graph
 
 FLOWS = 400

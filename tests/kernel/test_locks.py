@@ -7,7 +7,7 @@ import random
 import pytest
 
 from flowengine.kernel import ENDED
-from flowengine.testing.simulator import Simulator
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import Described, graph, step, v, x
 
 KEYS = ["a", "b", "c"]

@@ -12,9 +12,9 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
 from flowengine.kernel.view import DOLLAR, View, begun, taken
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Measures, Simulator
 from tests.rows import each_row
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Measures, Simulator
 from tests.testing.graphs import Described, graph, step, v, x
 
 METERS = {

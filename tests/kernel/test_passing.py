@@ -23,8 +23,8 @@ from flowengine.kernel.graph.linked import (
     _Linked,
 )
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.testing.simulator import Simulator
 from tests.rows import each_row
+from tests.simulation.simulator import Simulator
 from tests.testing.random_graphs import random_graph
 from tests.testing.random_plays import random_play
 

@@ -1,6 +1,6 @@
 """Random flows under random schedules: the invariants hold.
 
-`flowengine.testing.invariants` defines the invariants. `tests/kernel/test_draw.py` measures the
+`tests.simulation.invariants` defines the invariants. `tests/kernel/test_draw.py` measures the
 coverage of the random flows.
 """
 
@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Simulator
 from tests.rows import each_row
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Simulator
 from tests.testing.random_graphs import random_graph
 from tests.testing.random_plays import random_play
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from flowengine.journal.encoding import pack_snapshot
 from flowengine.kernel.commands import Run
-from flowengine.testing.simulator import Simulator
 from tests.kernel.test_cost import work
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import graph, step, v, x
 
 LOG = {"log": {"default": [], "reducer": "append"}}
@@ -59,7 +59,7 @@ def test_an_attempt_that_a_person_has_run_again_sees_what_it_saw_before() -> Non
 
 
 def test_an_attempt_of_a_retry_sees_the_state_of_now() -> None:
-    from flowengine.testing.simulator import Fails
+    from tests.simulation.simulator import Fails
 
     played = Simulator(
         graph(

@@ -23,8 +23,8 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OtherFormat
 from flowengine.kernel.state import moves
 from flowengine.kernel.state.records import State
-from flowengine.testing.simulator import Fails, Simulator
 from tests.kernel.replaying import SCHEDULES, differing, digests, record_patterns
+from tests.simulation.simulator import Fails, Simulator
 
 HERE = Path(__file__).parent / "journals"
 FLOWS = sorted(HERE.glob("*.yaml"))

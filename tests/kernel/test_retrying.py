@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Simulator
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import graph, needs, step, v
 
 CHOICES = [{"id": "yes", "counts_as": "approve"}, {"id": "no", "counts_as": "reject"}]

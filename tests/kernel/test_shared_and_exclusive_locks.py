@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import ENDED
-from flowengine.testing.simulator import Simulator
+from tests.simulation.simulator import Simulator
 from tests.testing.graphs import Described, graph, step, v, x
 
 ITEM = ["item", "index", "key"]

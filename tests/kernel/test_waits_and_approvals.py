@@ -9,7 +9,7 @@ import pytest
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
-from flowengine.testing.simulator import Fails, Simulator
+from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x
 
 APPROVE = {"id": "approve", "counts_as": "approve"}

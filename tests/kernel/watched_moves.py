@@ -12,9 +12,9 @@ from flowengine.kernel import new_state
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import CUTS, GONE, SCOPES, UNITS, WAITS, States
 from flowengine.kernel.state.records import State
-from flowengine.testing.simulator import unpacked
+from tests.simulation.simulator import unpacked
 
-SIMULATOR = "flowengine.testing.simulator"
+SIMULATOR = "tests.simulation.simulator"
 Move = tuple[str, str, str]
 Seen = set[Move]
 """The transitions made."""

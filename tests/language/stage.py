@@ -32,9 +32,9 @@ from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.sdk import user_code
 from flowengine.sdk.python_modules import import_function
-from flowengine.testing.explorer import choosers
-from flowengine.testing.simulator import Fails, Simulator, unpacked
 from tests.flow.verdicts import compiled_if_accepted
+from tests.simulation.explorer import choosers
+from tests.simulation.simulator import Fails, Simulator, unpacked
 
 T = TypeVar("T")
 OVER = {"succeeded", "skipped", "failed", "cancelled"}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import Compiled
-from flowengine.testing.simulator import Fails, Simulator, unpacked
 from tests.language.stage import Call, Stage, check_told, outcome_of
+from tests.simulation.simulator import Fails, Simulator, unpacked
 from tests.testing.random_flows import LIBRARY, Author
 
 

@@ -10,10 +10,10 @@ from flowengine.kernel import ENDED
 from flowengine.kernel.commands import OpenWait
 from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import begun, budget_of, worked
-from flowengine.testing.explorer import deciding, explore
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, OneOf, Simulator, unpacked
 from tests.language.stage import Call, Stage
+from tests.simulation.explorer import deciding, explore
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, OneOf, Simulator, unpacked
 
 ACT = 'python: "tools:act", effect: idempotent'
 EACH = f"""

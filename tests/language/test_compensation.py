@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing.simulator import Fails, Simulator
 from tests.language.stage import Call, Stage
+from tests.simulation.simulator import Fails, Simulator
 
 BROKEN = Fails("Broken", "no room", retryable=False)
 

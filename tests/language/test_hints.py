@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flowengine import ExecutionResult
-from flowengine.testing.simulator import Fails
 from tests.language.recursion import UNDO, Recursion, draw_file, result
 from tests.language.stage import Call, Stage
+from tests.simulation.simulator import Fails
 
 FLOWS = 40
 ROUNDS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine.testing.simulator import Fails
 from tests.language.stage import Stage
+from tests.simulation.simulator import Fails
 
 PARALLEL = """
 steps:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from flowengine.kernel import ENDED
-from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Script, Stage
+from tests.simulation.simulator import Simulator, unpacked
 
 
 def played(

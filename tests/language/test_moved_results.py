@@ -17,9 +17,9 @@ import pytest
 
 from flowengine.engines.interventions.upgrading import move_obstacles, with_tried_proposals
 from flowengine.kernel import ENDED, Graph
-from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage
 from tests.language.test_moving import play_to, ran
+from tests.simulation.simulator import Simulator, unpacked
 
 Node = dict[str, Any]
 """A step: `id`, `kind` (`act`, `out`, `wait`, `group`, `branch`, `fork`), its `key`, the steps that

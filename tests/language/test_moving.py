@@ -13,9 +13,9 @@ import pytest
 from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.moving.obstacles import Obstacle
-from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage
 from tests.language.test_any_order import SCRIPT
+from tests.simulation.simulator import Simulator, unpacked
 from tests.testing.random_flows import Author
 
 Flow = dict[str, Any]

@@ -8,9 +8,9 @@ import pytest
 
 from flowengine.kernel import Graph
 from flowengine.kernel.moving.obstacles import obstacles
-from flowengine.testing.invariants import check_now
-from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage
+from tests.simulation.invariants import check_now
+from tests.simulation.simulator import Simulator, unpacked
 
 ACT = 'python: "tools:act"'
 NEW_STEP = "  - {id: new, output: 1}\n"

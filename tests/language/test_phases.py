@@ -13,10 +13,9 @@ from flowengine.kernel.events import Event
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import GONE, States
 from flowengine.kernel.state.records import Cut, JoinState, Scope, Unit, Wait
-from flowengine.testing import Simulator
-from flowengine.testing.simulator import Fails, unpacked
 from tests.kernel.watched_moves import ALLOWED, watched_moves
 from tests.language.stage import Stage
+from tests.simulation.simulator import Fails, Simulator, unpacked
 
 HELD = {
     ("A cut-off attempt", "ask", "open"),

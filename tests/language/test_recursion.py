@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flowengine.errors import Conflict
-from flowengine.testing.simulator import Fails
 from tests.language.recursion import UNDO, Effect, Recursion, Told, draw_file, result
 from tests.language.stage import Call, Stage
+from tests.simulation.simulator import Fails
 
 FLOWS = 50
 MOST = 30

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing.simulator import Fails
 from tests.language.stage import Call, Stage
+from tests.simulation.simulator import Fails
 
 RETRYING = """
 steps:

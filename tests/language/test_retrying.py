@@ -11,10 +11,10 @@ from flowengine.errors import Conflict, FlowFileError
 from flowengine.flow.compile import Compiled
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
-from flowengine.testing.explorer import anything
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Simulator
 from tests.language.stage import Stage
+from tests.simulation.explorer import anything
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Simulator
 from tests.testing.random_flows import Author
 
 REPLY = "done"

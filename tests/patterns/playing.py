@@ -23,8 +23,8 @@ from flowengine import FlowFileError
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph
-from flowengine.testing import Simulator, explore
-from flowengine.testing.simulator import Happening, Outside
+from tests.simulation.explorer import explore
+from tests.simulation.simulator import Happening, Outside, Simulator
 
 FOLDER = Path(__file__).parents[2] / "examples" / "patterns"
 FILES = sorted(FOLDER.glob("[0-9][0-9]-*.yaml"))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing import deciding
 from tests.patterns.playing import Span, Story, at_most, play, refused
 from tests.rows import each_row
+from tests.simulation.explorer import deciding
 
 
 def kth_ends(spans: list[Span], number: int) -> list[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowengine.testing import deciding
 from tests.patterns.playing import Story, play
+from tests.simulation.explorer import deciding
 
 
 def test_11_implicit_termination() -> None:

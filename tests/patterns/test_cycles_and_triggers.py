@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing import Simulator, deciding, sending
-from flowengine.testing.simulator import Happening
 from tests.patterns.playing import Story, at_most, play
 from tests.rows import each_row
+from tests.simulation.explorer import deciding, sending
+from tests.simulation.simulator import Happening, Simulator
 
 EDIT = {"good": "legal", "rewrite": "write", "drop": None}
 LEGAL = {"publish": "publish", "soften": "edit", "rewrite": "write"}

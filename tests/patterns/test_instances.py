@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing import deciding, sending
 from tests.patterns.playing import Span, Story, play
 from tests.rows import each_row
+from tests.simulation.explorer import deciding, sending
 
 
 def ended(spans: list[Span]) -> list[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowengine.testing import deciding, sending
 from tests.patterns.playing import Story, never_at_once, play
+from tests.simulation.explorer import deciding, sending
 
 CUSTOMER = [sending("paid", key="4711"), sending("withdrawn", key="4711")]
 WAYS = {"paid is sent": "ship", "withdrawn is sent": "restock", "time passes": "remind"}

@@ -20,7 +20,6 @@ from playwright.async_api import Page, async_playwright
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.agents.flows import NAME, call
 from tests.server.api import LOCAL
@@ -197,7 +196,7 @@ def make(folder: Path, target: Path, names: Sequence[str] = ()) -> list[Path]:
 
 
 def _made(folder: Path, target: Path, names: Sequence[str]) -> list[Path]:
-    served = Served(folder, ProtocolLimits())
+    served = Served(folder)
     engine = served.api.engine
     (folder / "travel.py").write_text(TRAVEL)
     (folder / "trip.yaml").write_text(TRIP)

@@ -17,7 +17,6 @@ from flowengine.page.site import Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.mcp.http import mcp_routes
-from flowengine.server.protocol import ProtocolLimits
 from flowengine.server.running import BoundedServer, Serving
 from flowengine.server.talk_routes import talk_routes
 from flowengine.server.tool_socket import tool_routes
@@ -27,12 +26,12 @@ from tests.server.api import LOCAL, Api
 class Served:
     """A server on a thread of the tests, with a new store in a folder, or with one of the tests."""
 
-    def __init__(self, api: Api | Path, limits: ProtocolLimits, **options: Any) -> None:
+    def __init__(self, api: Api | Path, **options: Any) -> None:
         self.api = Api(api) if isinstance(api, Path) else api
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.ready = threading.Event()
-        serving = Serving(limits=limits, **options)
+        serving = Serving(**options)
         self._tls = None
         if serving.certificate is not None:
             self._tls = ssl.create_default_context(cafile=serving.certificate)

@@ -11,7 +11,6 @@ import pytest
 
 from flowengine import AsyncClient, Client, Engine
 from flowengine.server import streams
-from flowengine.server.protocol import ProtocolLimits
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.served import Served, Stream
 from tests.server.test_client import URL
@@ -106,12 +105,12 @@ def test_a_damaged_journal_stops_no_other(api: Api) -> None:
 
 def test_clients_follow_all(api: Api) -> None:
     with Client(URL, LOCAL, transport=Transport(api)) as client:
-        assert list(client.all_events()) == []
+        assert list(client.executions.all_events()) == []
         id, _ = api.started()
         wanted = list(api.engine.executions.all_events(after=0))
         assert [event.entry for event in wanted] == list(api.engine.executions.events(id))
-        assert list(client.all_events(after=0)) == wanted
-        followed = client.all_events(after=0, flow="expense", follow=True)
+        assert list(client.executions.all_events(after=0)) == wanted
+        followed = client.executions.all_events(after=0, flow="expense", follow=True)
         assert [next(followed) for _ in wanted] == wanted
 
     async def read() -> list[Any]:
@@ -119,7 +118,7 @@ def test_clients_follow_all(api: Api) -> None:
 
         transport = httpx2.ASGITransport(app=api.application.asgi)
         async with AsyncClient(f"https://{HOST}", LOCAL, transport=transport) as client:
-            return [event async for event in client.all_events(after=0)]
+            return [event async for event in client.executions.all_events(after=0)]
 
     assert asyncio.run(read()) == wanted
 
@@ -129,7 +128,7 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(streams, "BATCH", 3)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     stream = Stream(served)
     stream.wait_until_open()
     last = stream.last
@@ -146,7 +145,7 @@ def test_a_stream_misses_nothing_while_its_reader_or_the_server_is_away(
         second = engine.run(tmp_path / "flow0.yaml", {"amount": 5}).execution
 
     monkeypatch.setattr(streams, "RECENT_BYTES", 1)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     try:
         stream = Stream(served, last=last)
         third, _ = served.api.started()
@@ -168,7 +167,7 @@ def test_a_stream_has_what_its_reader_may_see(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(streams, "MOST_SKIPPED", 1)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     try:
         token = served.api.token("user:owner", "viewer", "parcel")
         stream = Stream(served, token=token)

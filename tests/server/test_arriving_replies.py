@@ -22,7 +22,6 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.arriving_replies import LARGEST_REPLY, WANTED_SECONDS, ReplyFiles
 from flowengine.errors import NotAllowed
-from flowengine.server.protocol import ProtocolLimits
 from tests.agents.flows import HEAD, NAME, TOOLS, flow
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.served import Served, until
@@ -67,7 +66,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KEY", SECRET)
     (tmp_path / "tools.py").write_text(TOOLS)
-    served = Served(Api(tmp_path, (FLOW,)), ProtocolLimits())
+    served = Served(Api(tmp_path, (FLOW,)))
     yield served
     served.close()
 
@@ -107,14 +106,14 @@ def test_a_reader_has_the_text_before_the_reply_is_complete_with_secrets_masked(
 
     async def read() -> None:
         async with AsyncClient(served.url, LOCAL) as client:
-            async for event in client.stream(id):
+            async for event in client.executions.stream(id):
                 take(event)
 
     if is_async:
         asyncio.run(read())
     else:
         with Client(served.url, LOCAL) as client:
-            for event in client.stream(id):
+            for event in client.executions.stream(id):
                 take(event)
     driving.end()
 
@@ -142,7 +141,7 @@ def test_parts_are_seen_only_with_the_right_to_content(
     Driving(tmp_path, id).end()
     token = served.api.token("user:vera", "viewer")
     with Client(served.url, token) as client, pytest.raises(NotAllowed):
-        list(client.stream(id))
+        list(client.executions.stream(id))
 
 
 def test_without_a_reader_no_model_streams_and_nothing_is_written(

@@ -13,8 +13,6 @@ import pytest
 
 from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAllowed, NotFound
 from flowengine.client import client as client_module
-from flowengine.engines.old_names import Renamed
-from flowengine.engines.renamed import RenamedMethods
 from flowengine.errors import StoreError, UsageError
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.transport import Transport
@@ -64,25 +62,6 @@ def test_it_has_the_methods_of_the_engine(client: Client) -> None:
         for group in GROUPS:
             own, served = (public(type(getattr(one, group))) for one in (engine, client))
             assert own - DRIVING <= served, group
-
-
-def test_old_names_warn_and_do_what_the_new_ones_do(client: Client) -> None:
-    with Engine(None) as engine:
-        for old, renamed in vars(RenamedMethods).items():
-            if isinstance(renamed, Renamed):
-                with pytest.warns(
-                    DeprecationWarning, match=rf"Engine\.{old} is now Engine\."
-                ) as told:
-                    method = getattr(engine, old)
-                new = str(told[0].message).split(".")[-2:]
-                assert method.__func__ is getattr(getattr(engine, new[0]), new[1]).__func__
-        with pytest.warns(DeprecationWarning, match=r"is now Engine\.executions\.list\(\)"):
-            assert engine.executions(limit=3) == engine.executions.list(limit=3)
-    with pytest.warns(DeprecationWarning, match=r"is now Client\.approvals\.list"):
-        assert client.waits() == client.approvals.list()
-    for group in (client.flows, client.executions):
-        with pytest.warns(DeprecationWarning, match="is now Client"):
-            assert group() == group.list()
 
 
 def test_an_execution_is_started_decided_and_read(api: Api) -> None:

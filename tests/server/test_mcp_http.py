@@ -16,7 +16,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.server.mcp.tools import STATUS
-from flowengine.server.protocol import ProtocolLimits
 from tests.command_line import PROGRAM
 from tests.server.api import LOCAL
 from tests.server.mcp import MODES
@@ -50,7 +49,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     (config / "settings.yaml").write_text("access: [{who: [sam], role: starter}]")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     yield served
     served.close()
 

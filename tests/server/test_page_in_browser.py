@@ -12,7 +12,6 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk.environments import Screen
-from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.agents.flows import NAME, TOOLS, flow
 from tests.engines.world import until
@@ -35,7 +34,7 @@ FAULTS = "axe.run().then((found) => found.violations.map((one) => [one.id, one.n
 @pytest.mark.endurance
 def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     (tmp_path / "hire.yaml").write_text(FORM.replace("user:ben", "user:owner"))
     engine = served.api.engine
     first, second = (engine.run("hire.yaml", {"name": name}) for name in ("Ada", HOSTILE))
@@ -232,7 +231,7 @@ def test_each_view_is_accessible_and_fits_a_phone(
     if not AXE.exists():
         pytest.skip("no axe-core: npm ci --prefix tests/page_checks")
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     engine = served.api.engine
     (tmp_path / "hire.yaml").write_text(FORM.replace("user:ben", "user:owner"))
     hired = engine.run("hire.yaml", {"name": HOSTILE}, labels={"team": HOSTILE})

@@ -13,7 +13,6 @@ from playwright.async_api import Page, ViewportSize, async_playwright, expect
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.engine import Engine
-from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.agents.flows import NAME, TOOLS, flow
 from tests.server.served import Served
@@ -50,7 +49,7 @@ def played(
     """Play the part of a user who has signed in to a server with an empty store."""
     monkeypatch.chdir(folder)
     (folder / "hire.yaml").write_text(HIRE)
-    served = Served(folder, ProtocolLimits())
+    served = Served(folder)
 
     async def look() -> None:
         async with async_playwright() as playwright:

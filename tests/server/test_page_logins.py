@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from flowengine.page import logins
-from flowengine.server.protocol import ProtocolLimits
 from tests.envs.mcp.notes import FLOW, NotesServer, notes_server
 from tests.server.api import Api
 from tests.server.served import Served
@@ -27,7 +26,7 @@ def server() -> Iterator[NotesServer]:
 @pytest.fixture
 def served(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    served = Served(api, ProtocolLimits())
+    served = Served(api)
     yield served
     served.close()
 

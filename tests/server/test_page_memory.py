@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.async_api import CDPSession, async_playwright
 
-from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.server.served import Served
 from tests.server.test_page import NESTED
@@ -61,7 +60,7 @@ def test_a_tab_does_not_grow_with_the_updates_of_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path, ProtocolLimits())
+    served = Served(tmp_path)
     (tmp_path / "nested.yaml").write_text(NESTED.replace("range(3)", "range(20)"))
     execution = served.api.engine.run("nested.yaml").execution
 

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine.server.protocol import ProtocolLimits, _LimitedReader, fault_of
+from flowengine.server import guard, running
 from tests.certificates import own_certificate
 from tests.server.api import LOCAL, OWNER
 from tests.server.served import Served, everything, status, until
 
-LIMITS = ProtocolLimits(
-    head_seconds=0.3,
-    body_seconds=0.3,
-    reader_seconds=0.5,
-    connections=40,
-    connections_of_address=30,
-)
+CONNECTIONS = 30
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("served"), LIMITS)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "BODY_SECONDS", 0.3)
+        patch.setattr(running, "READER_SECONDS", 1)
         patch.setattr("flowengine.server.records.STRANGERS", 10_000)  # all tests are one stranger
+        served = Served(tmp_path_factory.mktemp("served"), connections=CONNECTIONS)
         yield served
     served.close()
 
@@ -48,26 +41,6 @@ def test_a_connection_serves_several_requests(served: Served) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    "sent", ["", "GET /v1/me HTTP/1.1\r\nHost: a\r\n", "G", "GET / HTTP/1.1\n\n"]
-)
-def test_a_head_that_does_not_come_in_time_ends_the_connection(served: Served, sent: str) -> None:
-    assert status(served.send(sent.encode())) == 408
-
-
-def test_a_head_that_comes_line_by_line_does_not_gain_time(served: Served) -> None:
-    with served.connect() as connection:
-        began = time.monotonic()
-        connection.sendall(b"GET /v1/me HTTP/1.1\r\n")
-        try:
-            while time.monotonic() < began + 20:
-                connection.sendall(b"X: y\r\n")
-                time.sleep(0.05)
-        except OSError:
-            pass
-        assert time.monotonic() < began + 20
-
-
 def test_a_body_that_stops_ends_the_connection(served: Served) -> None:
     answer = served.send(
         served.head("POST /v1/executions", "Content-Type: application/json", "Content-Length: 9")
@@ -79,38 +52,24 @@ def test_a_body_that_stops_ends_the_connection(served: Served) -> None:
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (["Content-Length: 2", "Transfer-Encoding: chunked"], 400),
-        (["Content-Length: 2", "Content-Length: 2"], 400),
+        (["Content-Length: 2", "Content-Length: 3"], 400),
         (["Transfer-Encoding: chunked", "Transfer-Encoding: identity"], 400),
-        (["X-A: 1", " folded"], 400),
-        (["X_Forwarded_For: 1.2.3.4"], 400),
-        (["X-A: 1\nX-B: 2"], 400),
         (["X-A: 1\x00"], 400),
         (["Content-Length: +2"], 400),
         (["Host: other"], 400),
-        ([f"X-{n}: 1" for n in range(200)], 431),
-        (["X-A: " + "a" * 40_000], 431),
+        (["X-A: " + "a" * 1_000_000], 400),
     ],
 )
 def test_an_ambiguous_or_huge_head_is_refused(served: Served, more: list[str], code: int) -> None:
     assert status(served.send(served.head("POST /v1/executions", *more) + b"{}")) == code
 
 
-def test_what_the_protocol_refuses_is_on_record(served: Served) -> None:
-    served.send(served.head("GET /v1/me", "X_A: 1"))
-    why = "the name of a header has an underscore"
+def test_what_comes_too_slowly_is_on_record(served: Served) -> None:
+    served.send(served.head("POST /v1/executions", "Content-Length: 9") + b"{")
+    why = "the body did not arrive in time"
     audited = served.api.records.audited
     until(lambda: why in [entry["why"] for entry in audited(None, 1)])
     assert audited(None, 1)[0]["address"] == "127.0.0.1"
-
-
-def test_a_second_request_behind_the_first_is_never_read(served: Served) -> None:
-    path = "/v1/signals/smuggled"
-    second = served.head(f"POST {path}", "Content-Type: application/json", "Content-Length: 2")
-    answer = served.send(served.head("GET /v1/me") + second + b"{}")
-
-    assert answer.count(b"HTTP/1.1 ") == 1
-    assert path not in json.dumps(served.api.records.audited(None, 500))
 
 
 def test_a_body_without_a_length_is_bounded_too(served: Served) -> None:
@@ -173,8 +132,8 @@ def test_every_answer_has_the_headers_that_protect_browsers(served: Served) -> N
         assert b"server:" not in answer
 
 
-def test_connections_of_one_address_are_bounded(served: Served) -> None:
-    opened = [served.connect() for _ in range(LIMITS.connections_of_address)]
+def test_connections_are_bounded(served: Served) -> None:
+    opened = [served.connect() for _ in range(CONNECTIONS)]
     try:
         assert status(served.send(served.head())) == 503
     finally:
@@ -192,7 +151,7 @@ def reached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     else:
         folder = tmp_path_factory.mktemp("tls")
         own = str(own_certificate(folder, "flows.example.com"))
-        served = Served(folder, LIMITS, certificate=own, private_key=own)
+        served = Served(folder, certificate=own, private_key=own)
     engine = served.api.engine
     id = engine.start(served.api.flows[0], {"amount": 1, "reason": "x" * 8_000_000})
     engine.resume(id)
@@ -224,48 +183,6 @@ def test_a_reader_that_does_not_read_is_cut_off(reached: tuple[Served, str]) -> 
         assert len(everything(connection)) < 8_000_000
 
 
-def test_a_reader_is_judged_by_what_it_takes() -> None:
-    """Not by how late a busy server looks."""
-
-    class Base(asyncio.Protocol):
-        def pause_writing(self) -> None: ...
-
-    class Reader(_LimitedReader, Base):
-        def __init__(self) -> None:
-            self.loop: Any = self
-            self.transport: Any = self
-            self.limits, self.left, self.cut = ProtocolLimits(), 10_000_000, False
-            self.pause_writing()
-
-        def set_write_buffer_limits(self, high: int, low: int) -> None: ...
-
-        def call_later(self, seconds: float, look: Any, *given: Any) -> None:
-            self.next: Any = functools.partial(look, *given)
-
-        def get_write_buffer_size(self) -> int:
-            return self.left
-
-        def abort(self) -> None:
-            self.cut = True
-
-        def look(self, taken: int) -> None:
-            self.left -= taken
-            self.next()
-
-    slow, steady, dripping, stuck = Reader(), Reader(), Reader(), Reader()
-    for number in range(100):
-        slow.look(60 * 1024 if number % 9 == 0 else 0)
-        steady.look(6 * 1024)
-    for _ in range(9):
-        dripping.look(100)
-        stuck.look(0)
-    assert (slow.cut, steady.cut, stuck.cut) == (False, False, False), "one late look is nothing"
-    stuck.look(0)
-    dripping.look(100)
-    dripping.look(100)
-    assert (stuck.cut, dripping.cut) == (True, True)
-
-
 def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> None:
     served.send(
         served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close").replace(
@@ -279,7 +196,7 @@ def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path
     """The name of the host decides; it listens on loopback here."""
     for proxy, code in (("10.0.0.1", 403), ("127.0.0.1", 401)):
         (tmp_path / proxy).mkdir()
-        served = Served(tmp_path / proxy, ProtocolLimits(), host="0.0.0.0", proxies=(proxy,))
+        served = Served(tmp_path / proxy, host="0.0.0.0", proxies=(proxy,))
         try:
             head = served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close")
             assert status(served.send(head.replace(LOCAL.encode(), b"fe_wrong"))) == code
@@ -287,8 +204,3 @@ def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path
         finally:
             served.close()
     assert audited[0]["address"] == "9.9.9.9"
-
-
-def test_the_head_is_checked_line_by_line() -> None:
-    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1", ProtocolLimits()) is None
-    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\rb", ProtocolLimits()) is not None

@@ -18,7 +18,6 @@ from flowengine.agents.models import using
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.sdk.untrusted import RULES, brief, marked
-from flowengine.server.protocol import ProtocolLimits
 from tests.agents.flows import NAME, call, flow
 from tests.server.api import LOCAL, Api
 from tests.server.mcp import drive
@@ -115,7 +114,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     (tmp_path / "tools.py").write_text(TOOLS)
     register(NAME, ScriptedModel(SCRIPT * 2))  # of two conversations
     agent = "first: {instructions: Work., tools: [value]}"
-    served = Served(Api(tmp_path, (flow(agent, CHAT, HEAD),)), ProtocolLimits())
+    served = Served(Api(tmp_path, (flow(agent, CHAT, HEAD),)))
     ended = threading.Event()
 
     async def work() -> None:
@@ -132,26 +131,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     unregister(NAME)
 
 
-def of_chat_completions(served: Served) -> tuple[dict[str, Any], dict[str, str], str]:
-    """Return the values and the texts by call, and the id of the execution."""
-    import openai
-
-    client = openai.OpenAI(
-        base_url=f"{served.url}/openai/v1",
-        api_key=LOCAL,
-        max_retries=0,
-        default_headers={"X-Conversation": "one"},
-    )
-    with client:
-        messages: Any = [{"role": "user", "content": "Go"}]
-        answer = client.chat.completions.create(model="f", messages=messages)
-    made: Any = answer.choices[0].message.to_dict()["executed_tools"]
-    values = {one["id"]: one["value"] for one in made}
-    return values, {one["id"]: one["output"] for one in made}, answer.id.removeprefix("chatcmpl-")
-
-
-def of_ag_ui(served: Served) -> dict[str, str]:
-    """Return the texts by call."""
+def of_ag_ui(served: Served) -> tuple[dict[str, str], str]:
+    """Return the texts by call, and the id of the execution."""
     import httpx2
 
     message = {"id": "m", "role": "user", "content": "Go"}
@@ -162,9 +143,11 @@ def of_ag_ui(served: Served) -> dict[str, str]:
     assert answer.status_code == 200, answer.text
     lines = (line for line in answer.text.splitlines() if line.startswith("data: "))
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    return {
+    texts = {
         one["toolCallId"]: one["content"] for one in events if one["type"] == "TOOL_CALL_RESULT"
     }
+    run = served.api.engine.executions.list(flow="f").items[0]
+    return texts, run["execution"]
 
 
 def of_web_socket(served: Served, execution: str) -> dict[str, Any]:
@@ -204,23 +187,16 @@ def read(text: str, expected: Any) -> Any:
 
 
 def test_what_a_tool_returns_is_the_same_data_on_every_surface(served: Served) -> None:
-    values, outputs, execution = of_chat_completions(served)
+    outputs, execution = of_ag_ui(served)
     surfaces = {
-        "executed_tools.value": values,
-        "executed_tools.output": outputs,
-        "AG-UI": of_ag_ui(served),
-        "WebSocket": of_web_socket(served, execution),
+        "AG-UI": {n: read(outputs[f"c{n}"], expected) for n, expected in enumerate(EXPECTED)},
+        "WebSocket": {int(n[1:]): value for n, value in of_web_socket(served, execution).items()},
     }
     wrong = [
-        (surface, n, str(found.get(f"c{n}"))[:200])
+        (surface, n, str(found.get(n))[:200])
         for surface, found in surfaces.items()
         for n, expected in enumerate(EXPECTED)
-        if not same(
-            read(found[f"c{n}"], expected)
-            if surface in ("executed_tools.output", "AG-UI")
-            else found[f"c{n}"],
-            expected,
-        )
+        if not same(found[n], expected)
     ]
     assert wrong == []
     shown = of_page(served, execution)

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from flowengine.server import rights, streams
+from flowengine.server import rights, running, streams
 from flowengine.server.problems import RequestRefused
-from flowengine.server.protocol import ProtocolLimits
 from tests.server.api import OWNER
 from tests.server.served import Served, Stream, until
 
-LIMITS = ProtocolLimits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
 BIG = """
 flowengine: 1
 id: big
@@ -36,11 +34,11 @@ steps:
 def served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Served]:
-    """A server, which cuts off readers after half a second or the seconds of the parameter."""
+    """A server, which cuts off readers after a second or the seconds of the parameter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "filler.py").write_text("def fill(size: int) -> str:\n    return 'x' * size\n")
-    limits = LIMITS._replace(reader_seconds=getattr(request, "param", LIMITS.reader_seconds))
-    served = Served(tmp_path, limits)
+    monkeypatch.setattr(running, "READER_SECONDS", getattr(request, "param", 1))
+    served = Served(tmp_path, connections=2000)
     yield served
     served.close()
 
@@ -148,9 +146,9 @@ def test_streams_end_when_the_server_stops(served: Served) -> None:
 @pytest.mark.parametrize(
     ("readers", "stuck", "live", "served"),
     [
-        (12, 4, False, 0.5),
+        (12, 4, False, 1),
         # The readers and the server share an interpreter, so that readers wait for their turn.
-        pytest.param(1000, 100, True, 30.0, marks=pytest.mark.endurance),
+        pytest.param(1000, 100, True, 30, marks=pytest.mark.endurance),
     ],
     indirect=["served"],
 )

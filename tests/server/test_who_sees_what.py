@@ -199,10 +199,6 @@ class World:
             "threadId": "t", "runId": "r", "state": {}, "messages": [], "tools": [], "context": [],
             "forwardedProps": {"inputs": {"amount": 1000}},
         }  # fmt: skip
-        yield "POST", "/openai/v1/chat/completions", {
-            "model": "zflow", "messages": [{"role": "user", "content": "Hi"}], "user": "me"
-        }  # fmt: skip
-        yield "GET", "/openai/v1/models", None
 
     def _paths(self, path: str) -> set[str]:
         ids = self.executions if "{execution}" in path else [""]

@@ -9,9 +9,9 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.testing.explorer import anything
-from flowengine.testing.invariants import check_over, is_stuck, it_does_not_stall
-from flowengine.testing.simulator import Fails, Simulator
+from tests.simulation.explorer import anything
+from tests.simulation.invariants import check_over, is_stuck, it_does_not_stall
+from tests.simulation.simulator import Fails, Simulator
 
 REPLY = {"status": 200, "headers": {}, "body": None}
 CRASHES = 50

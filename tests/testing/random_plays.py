@@ -15,7 +15,7 @@ from typing import Any
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
-from flowengine.testing.simulator import Asks, Fails, Happening, Simulator
+from tests.simulation.simulator import Asks, Fails, Happening, Simulator
 
 LONGEST = 120
 """Maximum number of happenings of a play."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.testing.explorer import anything, choosers
-from flowengine.testing.invariants import is_stuck
-from flowengine.testing.simulator import Fails, OneOf, Simulator
+from tests.simulation.explorer import anything, choosers
+from tests.simulation.invariants import is_stuck
+from tests.simulation.simulator import Fails, OneOf, Simulator
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import ReadableNames

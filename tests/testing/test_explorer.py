@@ -9,15 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing import (
-    Fails,
-    OneOf,
-    ScheduleFailed,
-    Simulator,
-    deciding,
-    explore,
-    sending,
-)
+from tests.simulation.explorer import ScheduleFailed, deciding, explore, sending
+from tests.simulation.simulator import Fails, OneOf, Simulator
 
 HEAD = "flowengine: 1\nid: flow\n"
 THREE = """

@@ -25,10 +25,10 @@ from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Simulator
 from scripts.mutate.forks import MUTANT
 from tests.flow.verdicts import compiled_if_accepted
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Fails, Simulator
 from tests.sliced_examples import sliced
 from tests.testing.disturbed import check
 from tests.testing.random_flows import Author

@@ -12,13 +12,13 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
-from flowengine.testing.explorer import deciding
 from flowengine.testing.recording import RecordedCase, record, recorded, text_of
-from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.suite import run_file
 from tests.engines import flows, world
 from tests.language.stage import Call, Stage
 from tests.language.test_any_order import SCRIPT, accepted, drawn
+from tests.simulation.explorer import deciding
+from tests.simulation.simulator import Fails, Simulator
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
 TOOLS = 'tools:\n  act: {python: "tools:act", effect: idempotent}\n'

@@ -38,7 +38,7 @@ from flowengine.agents.text_calls.marked_form import (
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.requests import MUST_CALL, example_of, faults_told
 from flowengine.agents.text_calls.streaming import Shown, StreamFilter
-from flowengine.agents.text_calls.unread import may_hold_call, unread_call
+from flowengine.agents.text_calls.unread import unread_call
 from flowengine.sdk import Plain
 from flowengine.sdk.received import whole_text, whole_texts
 
@@ -208,7 +208,7 @@ class _Reader:
     def tell_unread(self, calling: FunctionCalling) -> None:
         """Report a probable call in the text that was not made."""
         told_already = calling == "text" and self.faults
-        if told_already or not may_hold_call(self.content):
+        if told_already:
             return
         # A call that was also made natively is not missing: some servers repeat it in the text.
         made = {call.name for call in self.calls}

@@ -12,11 +12,11 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.model_calls import RETRY
 from flowengine.sdk.untrusted import RULES
-from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
 from tests.agents.models.wire import Answer, Wire, failed, inside, replied, written
 from tests.language.stage import Stage
+from tests.simulation.simulator import Fails
 
 
 def calling(name: str, arguments: dict[str, Any]) -> Answer:

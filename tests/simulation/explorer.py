@@ -23,8 +23,8 @@ from flowengine.engines.flows import LoadedFlow
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.view import DECIDABLE
-from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Happening, Outside, Simulator, graph_of
+from tests.simulation.invariants import check_over
+from tests.simulation.simulator import Happening, Outside, Simulator, graph_of
 
 LIMIT = 1000
 """Default number of schedules."""

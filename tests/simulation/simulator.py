@@ -4,7 +4,7 @@ Nothing sleeps and nothing runs outside: results of tasks come from a script, ti
 simulator lets time pass. `possible` lists the next possible happenings, from which a seed, a
 caller or `flowengine.testing.explore` chooses. The same choices lead to the same execution, so a
 failing order can be replayed (`follow`). The invariants are checked after every event
-(`flowengine.testing.invariants`).
+(`tests.simulation.invariants`).
 
     played = Simulator("flow.yaml", {"fetch": [1, 2], "send": Fails("Timeout")}, seed=7)
     assert played.start({"name": "Ada"}).run().status == "failed"
@@ -26,8 +26,8 @@ from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observatio
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.state.records import State
-from flowengine.testing.invariants import check_now
 from flowengine.testing.shared_locks import SharedLocks
+from tests.simulation.invariants import check_now
 
 START = 1_000_000
 """Start time of a simulated execution (ms since 1970)."""
@@ -95,7 +95,7 @@ class Happening(NamedTuple):
 
 Outside = Callable[["Simulator"], list[Happening]]
 """The possible actions of users and other systems at a moment. See "
-"`flowengine.testing.explorer`."""
+"`tests.simulation.explorer`."""
 
 
 class Simulator:
