@@ -77,7 +77,7 @@ def _pause(tx: Transition, unit: Unit) -> int:
     full = spaced(
         parse_duration(spec["delay"]),
         spec["backoff"],
-        parse_duration(spec["max_delay"]),
+        spec.get("max_delay"),
         unit["tries"],
     )
     jitter = spec["jitter"]
@@ -87,10 +87,10 @@ def _pause(tx: Transition, unit: Unit) -> int:
     return int(full * (1 - (share or 0.0) * drawn))
 
 
-def spaced(delay: int, backoff: float, longest: int, number: int) -> int:
-    """Return the `number`-th pause (ms) of a series that grows by `backoff` up to `longest`."""
-    grown = delay * backoff ** min(number - 1, 64)
-    return int(min(grown, longest))
+def spaced(delay: int, backoff: float, max_delay: str | None, number: int) -> int:
+    """Return the `number`-th pause (ms) of a series that grows by `backoff` up to `max_delay`."""
+    longest = max(delay, 60_000) if max_delay is None else parse_duration(max_delay)
+    return int(min(delay * backoff ** min(number - 1, 64), longest))
 
 
 # `loop`: rounds of a step's action (docs/language.md: loop).
@@ -179,9 +179,8 @@ def pause_before_round(tx: Transition, unit: Unit) -> None:
             entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
         )
         return
-    longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
     move(unit, "pause")
-    pause = spaced(delay, spec["backoff"], longest, unit["round"])
+    pause = spaced(delay, spec["backoff"], spec.get("max_delay"), unit["round"])
     unit["timer"] = tx.set_timer(pause, "pause", unit["id"], 1)
 
 
