@@ -329,7 +329,7 @@ _ESCAPE = re.compile(
     rb"|\\(?:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|u\{[0-9a-fA-F]{1,6}\}|x[0-9a-fA-F]{2}|[0-7]{3}|.)"
     rb"|%[0-9a-fA-F]{2}"
     rb"|&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][0-9A-Za-z]{1,31});?"
-    rb"|\"\"|''",
+    rb"|'\"'\"'|\"'\"'\"|\"\"|''",
     re.DOTALL,
 )
 _UNFINISHED = re.compile(
@@ -426,7 +426,7 @@ def _replacement(match: re.Match[bytes]) -> bytes:
 def _meant(escape: bytes) -> bytes | None:
     """Return the characters that an escape stands for. None: it is none."""
     kind, rest = escape[:1], escape[1:]
-    if kind in b"\"'":  # doubled in CSV and SQL
+    if kind in b"\"'":  # doubled in CSV and SQL, or quoted in a shell
         return kind
     if kind == b"%":
         return bytes.fromhex(rest.decode())

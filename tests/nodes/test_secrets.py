@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import shlex
 import time
 from html import escape
 from pathlib import Path
@@ -61,6 +62,7 @@ FORMS = {
     "JSON with slashes": json.dumps(VALUE).replace("/", r"\/"),
     "CSV": VALUE.replace('"', '""'),
     "a shell": VALUE.replace("'", r"'\''"),
+    "Python for a shell": shlex.quote(VALUE),
     "octal": "".join(f"\\{each:03o}" for each in VALUE.encode()),
     "URL in small letters": re.sub("%..", lambda digits: digits[0].lower(), quote(VALUE)),
     "URL path": quote(VALUE),
