@@ -16,8 +16,9 @@ import base64
 import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, cached_property, lru_cache, partial
+from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain
@@ -52,24 +53,24 @@ class _Known(NamedTuple):
     """The same for values that are masked only as words."""
     short: re.Pattern[bytes] | None
     """Matches them."""
-    anchors: set[bytes]
-    """The longest run of letters and digits of each form. Without one, data contains no value."""
+    anchors: dict[bytes, int]
+    """The longest run of letters and digits of each form, and the length of the longest form with
+    it. A value is only where its run is, or where a letter or a digit is escaped."""
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the positions of values in bytes, in order, without overlaps."""
-        if not (_CODED.search(data) or any(anchor in data for anchor in self.anchors)):
-            return []
         ranges = []
-        for reading in _readings(data):
-            found = [span for form in self.forms for span in _each(reading.text, form)]
-            if self.short is not None:
-                found += [match.span() for match in self.short.finditer(reading.text)]
-            ranges += [(reading.start(start), reading.end(end)) for start, end in found]
+        for first, last in self._places(data):
+            for reading in _readings(data[first:last]):
+                found = [span for form in self.forms for span in _each(reading.text, form)]
+                if self.short is not None:
+                    found += [match.span() for match in self.short.finditer(reading.text)]
+                ranges += [(first + reading.start(at), first + reading.end(to)) for at, to in found]
         return _joined(ranges)
 
     def open_end(self, data: bytes) -> int:
         """Return the start of the longest end of the bytes that may be the beginning of a value."""
-        skipped = max(0, len(data) - _LONGEST_ESCAPE * (1 + max(map(len, self.forms), default=0)))
+        skipped = max(0, len(data) - self.reach)
         starts = [len(data)]
         for reading in _readings(data[skipped:], is_open=True):
             text = reading.text
@@ -79,6 +80,28 @@ class _Known(NamedTuple):
             end = reading.start(start) if start < len(text) else reading.end(start)
             starts.append(skipped + end)
         return min(starts)
+
+    @property
+    def reach(self) -> int:
+        """The bytes that the longest value may have."""
+        return _reach(max(self.anchors.values()))
+
+    def _places(self, data: bytes) -> list[tuple[int, int]]:
+        """Return the parts of bytes that may have values: reading all of them takes long."""
+        places = []
+        finds = [(partial(data.find, anchor), length) for anchor, length in self.anchors.items()]
+        for find, length in (*finds, (partial(_coded, data), max(self.anchors.values()))):
+            reach = _reach(length)
+            at = find(0)
+            while at >= 0:
+                places.append((max(0, at - reach), at + 2 * reach))
+                at = find(at + reach)
+        return _joined(places)
+
+
+def _reach(length: int) -> int:
+    """Return the bytes that a form may have if it is escaped, and a little more."""
+    return _LONGEST_ESCAPE * (1 + length)
 
 
 class Masker:
@@ -224,27 +247,24 @@ def _mask(value: Plain, known: _Known) -> Plain:
 def _mask_bytes(data: bytes, known: _Known) -> bytes:
     spans = known.spans(data)
     masked = _replaced(data, spans) if spans else data
-    return _without_halves(masked, known.forms) if b"bytes left out" in masked else masked
+    return _without_halves(masked, known) if b"bytes left out" in masked else masked
 
 
-def _without_halves(data: bytes, forms: list[bytes]) -> bytes:
+def _without_halves(data: bytes, known: _Known) -> bytes:
     """Return bytes with partial values masked at the places where output was cut."""
-    for cut in reversed(list(LEFT_OUT.finditer(data))):
-        head, tail = data[: cut.start()], data[cut.end() :]
-        begins = [
-            reading.start(len(reading.text) - length)
-            for reading in _readings(head)
-            if (length := max((_overlap(reading.text, form) for form in forms), default=0))
-        ]
-        ends = [
-            reading.end(length)
-            for reading in _readings(tail)
-            if (length := max((_overlap(form, reading.text) for form in forms), default=0))
-        ]
-        head = head[: min(begins)] + MASK if begins else head
-        tail = MASK + tail[max(ends) :] if ends else tail
-        data = head + cut[0] + tail
-    return data
+    halves: list[tuple[int, int]] = []
+    cuts = [match.span() for match in LEFT_OUT.finditer(data)]
+    for (_, before), (start, end), (after, _) in zip(
+        [(0, 0), *cuts], cuts, [*cuts[1:], (len(data), 0)], strict=False
+    ):
+        first = max(before, start - known.reach)
+        for reading in _readings(data[first:start]):
+            length = max((_overlap(reading.text, form) for form in known.forms), default=0)
+            halves += [(first + reading.start(len(reading.text) - length), start)] * bool(length)
+        for reading in _readings(data[end : min(after, end + known.reach)]):
+            length = max((_overlap(form, reading.text) for form in known.forms), default=0)
+            halves += [(end, end + reading.end(length))] * bool(length)
+    return _replaced(data, _joined(halves))
 
 
 def _overlap(left: bytes, right: bytes) -> int:
@@ -267,6 +287,12 @@ def _open_end(data: bytes, form: bytes, longest: int) -> int:
     while at >= 0 and not form.startswith(data[at:]):
         at = data.find(form[:1], at + 1)
     return at if at >= 0 else len(data)
+
+
+def _coded(data: bytes, start: int) -> int:
+    """Return where the next escaped letter or digit is. -1: nowhere."""
+    match = _CODED.search(data, start)
+    return match.start() if match else -1
 
 
 def _each(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
@@ -303,7 +329,7 @@ _ESCAPE = re.compile(
     rb"|\\(?:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|u\{[0-9a-fA-F]{1,6}\}|x[0-9a-fA-F]{2}|[0-7]{3}|.)"
     rb"|%[0-9a-fA-F]{2}"
     rb"|&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][0-9A-Za-z]{1,31});?"
-    rb"|\"\"|''",
+    rb"|'\"'\"'|\"'\"'\"|\"\"|''",
     re.DOTALL,
 )
 _UNFINISHED = re.compile(
@@ -313,10 +339,13 @@ _UNFINISHED = re.compile(
 _LONGEST_ESCAPE = 64
 """Bytes that an escaped character may have."""
 _CODED = re.compile(
-    rb"(?:\\[uUxX]\{?0*|#[xX]0*|%(?:25)*)(?:3[0-9]|[46][1-9a-fA-F]|[57][0-9aA])"
-    rb"|#0*(?:4[89]|5[0-7]|6[5-9]|[78][0-9]|9[07-9]|1[01][0-9]|12[012])|\\[01][0-7]{2}"
+    rb"[\\%#](?:(?<=\\)(?:x|u00|U0{6}|u\{0*)HEX|(?<=%)(?:25)*HEX|(?<=#)[xX]0*HEX(?![0-9a-fA-F])"
+    rb"|(?<=#)0*(?:3[578]|4[89]|5[0-7]|6[5-9]|[78][0-9]|9[027-9]|1[01][0-9]|12[0-2])(?![0-9])"
+    rb"|(?<=\\)(?:06[0-7]|07[01]|1[0-7]{2}))".replace(
+        b"HEX", rb"(?:2[356]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[cC])"
+    )
 )
-"""Matches a letter or a digit that is escaped, if there is one. Usually, they are not."""
+"""Matches an escaped letter or digit, or the beginning of an escape that is escaped in turn."""
 _MOST_READINGS = 8
 """How often an escape may be escaped."""
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"a": b"\a"}
@@ -327,17 +356,25 @@ class _Reading:
 
     Args:
         text: The data.
-        pieces: Start and end of each replaced escape, here and in the reading that had it.
-        of: That reading. None: this is the data itself.
+        of: The reading whose escapes were replaced. None: this is the data itself.
     """
 
-    def __init__(
-        self, text: bytes, pieces: Sequence[tuple[int, int, int, int]] = (), of: Any = None
-    ) -> None:
+    def __init__(self, text: bytes, of: _Reading | None = None) -> None:
         self.text = text
-        self._pieces = pieces
-        self._starts = [piece[0] for piece in pieces]
-        self._of: _Reading | None = of
+        self._of = of
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int, int, int]]:
+        """Start and end of each replaced escape, here and there. Only values need them."""
+        pieces: list[tuple[int, int, int, int]] = []
+        less = 0
+        assert self._of is not None
+        for match in _ESCAPE.finditer(self._of.text):
+            if (meant := _meant(match[0])) is not None:
+                start, end = match.span()
+                pieces.append((start - less, start - less + len(meant), start, end))
+                less += end - start - len(meant)
+        return pieces
 
     def start(self, at: int) -> int:
         """Return the position in the original data at which the character at a position begins."""
@@ -349,11 +386,13 @@ class _Reading:
 
     def _place(self, at: int) -> tuple[int, int]:
         start, end = at, at + 1
-        if number := bisect_right(self._starts, at):
+        if self._of is None:
+            return start, end
+        if number := bisect_right(self._pieces, at, key=itemgetter(0)):
             _, until, first, last = self._pieces[number - 1]
             shifted = last + at - until
             start, end = (first, last) if at < until else (shifted, shifted + 1)
-        return (start, end) if self._of is None else (self._of.start(start), self._of.end(end))
+        return self._of.start(start), self._of.end(end)
 
 
 def _readings(data: bytes, *, is_open: bool = False) -> Iterator[_Reading]:
@@ -369,29 +408,25 @@ def _readings(data: bytes, *, is_open: bool = False) -> Iterator[_Reading]:
         if is_open and (cut := _UNFINISHED.search(reading.text, end)):
             reading.text = reading.text[: cut.start()]
         yield reading
-        parts: list[bytes] = []
-        pieces: list[tuple[int, int, int, int]] = []
-        done = length = 0
-        for match in _ESCAPE.finditer(reading.text):
-            meant = _meant(match[0])
-            if meant is not None:
-                start, end = match.span()
-                parts += (reading.text[done:start], meant)
-                length += start - done
-                pieces.append((length, length + len(meant), start, end))
-                length, done = length + len(meant), end
-        if not pieces:
+        meant = _ESCAPE.sub(_replacement, reading.text)
+        if meant == reading.text:
             break
-        reading = _Reading(b"".join([*parts, reading.text[done:]]), pieces, reading)
+        reading = _Reading(meant, reading)
     if b"+" in reading.text:  # a space in a form
-        yield _Reading(reading.text.replace(b"+", b" "), (), reading)
+        reading.text = reading.text.replace(b"+", b" ")
+        yield reading
+
+
+def _replacement(match: re.Match[bytes]) -> bytes:
+    meant = _meant(match[0])
+    return match[0] if meant is None else meant
 
 
 @lru_cache(4096)
 def _meant(escape: bytes) -> bytes | None:
     """Return the characters that an escape stands for. None: it is none."""
     kind, rest = escape[:1], escape[1:]
-    if kind in b"\"'":  # doubled in CSV and SQL
+    if kind in b"\"'":  # doubled in CSV and SQL, or quoted in a shell
         return kind
     if kind == b"%":
         return bytes.fromhex(rest.decode())
@@ -428,7 +463,10 @@ def _known(values: Iterable[str]) -> _Known:
     short = [form for form in forms if len(form) < _SHORT]
     words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
     long = [form for form in forms if len(form) >= _SHORT]
-    anchors = {max(re.findall(rb"[0-9A-Za-z]+", form), key=len, default=b"") for form in forms}
+    anchors: dict[bytes, int] = {}
+    for form in forms:
+        anchor = max(re.findall(rb"[0-9A-Za-z]+", form), key=len, default=b"")
+        anchors.setdefault(anchor, len(form))
     return _Known(long, short, re.compile(words) if short else None, anchors)
 
 

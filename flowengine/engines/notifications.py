@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import NotFound
-from flowengine.kernel.notation.addresses import separate_id
+from flowengine.kernel.notation.addresses import identity_of, separate_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,12 +42,13 @@ def notify(host: Host, event: Mapping[str, Any]) -> str:
     if number is None:
         raise NotFound(f"the flow has no tool for {sender}")
     url, parent = host.settings.server_url, event["parent"]
+    cause = identity_of(parent)
     if "approval" in event:
         name, place = "approval", "approvals"
-        id = separate_id(parent["identity"], event["wait"], event["number"], sender)
+        id = separate_id(cause, event["wait"], event["number"], sender)
     else:
         name, place = "execution", "executions"
-        id = separate_id(parent["identity"], event["number"], sender)
+        id = separate_id(cause, event["number"], sender)
     about = event[name]
     link = None if url is None else f"{url}/{place}/{about['id']}"
     return begin_separate(host, linked, number, id, parent, {name: {**about, "link": link}})

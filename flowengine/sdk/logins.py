@@ -34,6 +34,8 @@ from flowengine.util.files import digest_of, make_folder, write_whole
 _log = logging.getLogger("flowengine.logins")
 _LARGEST = 1024 * 1024
 """Maximum bytes of a file of a login."""
+_LONGEST = 10**9
+"""Maximum seconds until a token expires."""
 _PAUSE = 0.02
 """Seconds between attempts to take a lock."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
@@ -224,14 +226,15 @@ def check_tokens(token: Mapping[str, Any]) -> None:
         ValueError: One cannot be sent in a header. The message does not contain it.
     """
     for name in ("access_token", "refresh_token"):
-        if (value := token.get(name)) is not None and not _TOKEN.fullmatch(str(value)):
+        is_given = name == "access_token" or token.get(name)
+        if is_given and not _TOKEN.fullmatch(str(token.get(name))):
             raise ValueError(f"the {name} is not a token (RFC 6750)")
 
 
 def expires_at(token: Mapping[str, Any]) -> float | None:
     """Return when an access token that has just been issued expires. None: unknown."""
     seconds = token.get("expires_in")
-    return None if seconds is None else time.time() + float(seconds)
+    return None if seconds is None else time.time() + min(max(seconds, 0), _LONGEST)
 
 
 def _read(path: str) -> Login | None:
@@ -241,11 +244,15 @@ def _read(path: str) -> Login | None:
         return None
     except OSError as error:
         raise StoreError(_unusable(path, error)) from None
-    with open(descriptor, "rb") as file:
-        data = file.read(_LARGEST)
     try:
-        return Login(**json.loads(data))
-    except (ValueError, TypeError):
+        with open(descriptor, "rb") as file:
+            login = Login(**json.loads(file.read(_LARGEST)))
+        for name, blank in asdict(Login("", "")).items():
+            kind = float if name == "expires" else dict if blank is None else type(blank)
+            if not isinstance(found := getattr(login, name), kind) and found is not blank:
+                raise TypeError(name)
+        return login
+    except (OSError, ValueError, TypeError, RecursionError):
         raise StoreError(
             f"{path} is not a login", hint="remove it, and log in again: flowengine logins add URL"
         ) from None

@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import re
+import shlex
+import time
 from html import escape
 from pathlib import Path
 from urllib.parse import quote, quote_plus
@@ -56,9 +58,11 @@ FORMS = {
     "HTML in HTML": escape(escape(VALUE)),
     "HTML in JSON in a URL": quote(json.dumps(escape(VALUE))),
     "JavaScript": "".join(f"\\u{{{ord(each):x}}}" for each in VALUE),
+    "JSON of its letters in a URL": quote("".join(f"\\u{ord(each):04x}" for each in VALUE)),
     "JSON with slashes": json.dumps(VALUE).replace("/", r"\/"),
     "CSV": VALUE.replace('"', '""'),
     "a shell": VALUE.replace("'", r"'\''"),
+    "Python for a shell": shlex.quote(VALUE),
     "octal": "".join(f"\\{each:03o}" for each in VALUE.encode()),
     "URL in small letters": re.sub("%..", lambda digits: digits[0].lower(), quote(VALUE)),
     "URL path": quote(VALUE),
@@ -136,6 +140,17 @@ def test_halves_of_a_secret_are_masked_where_output_was_cut(secrets: Secrets, ke
 
     assert masked == f"key=***{line}***, and more"
     assert secrets.mask(f"no key{line}, and more") == f"no key{line}, and more"
+
+
+@pytest.mark.parametrize("what", [r"\\", '""', "%25", r"\x41", "\n... 9 bytes left out\n", "p"])
+def test_what_a_program_prints_cannot_make_masking_take_long(secrets: Secrets, what: str) -> None:
+    """Each part of the output is read a fixed number of times."""
+    began = time.process_time()
+
+    masked = secrets.mask(f"{what * 50_000} {VALUE}, {what * 50_000}")
+
+    assert masked == f"{what * 50_000} ***, {what * 50_000}"
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("at", [0, 10, BLOCK - 40, BLOCK, 2 * BLOCK + BLOCK // 4])

@@ -75,7 +75,7 @@ def test_a_form_on_the_page(api: Api, ben: Browser) -> None:
     shown = ben("GET", path).text
     assert "Fill this in." in shown
     assert "&lt;b&gt;Size&lt;/b&gt;" in shown
-    assert "Do not enter a password, code or key (password): it would be recorded" in shown
+    assert "Do not enter a password, code or key: it would be recorded" in shown
     for choice in ("accept", "decline", "cancel"):
         assert f'name="choice" value="{choice}"' in shown
     form = {"form_token": ben.form_token(path), "choice": "accept"}

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _MESSAGE, _NAME, _TEXT, _URL = 4_000, 100, 1_000, 2_000
 """Maximum characters of a message, a field's name, another text of a field, and an address."""
 _FIELDS, _OPTIONS = 50, 200
+_NO_SECRETS = (
+    "Do not enter a password, code or key: it would be recorded in the journal. A server has to "
+    "request secrets on its web page, by a link."
+)
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "string": ("minLength", "maxLength"),
     "integer": ("minimum", "maximum"),
@@ -58,17 +62,12 @@ def requested(params: ElicitRequestParams) -> RequestedInput:
         return RequestedInput(message, None, url, host)
     form = _form(params.requested_schema)
     fields: Mapping[str, Any] = form["properties"]
-    texts = [name for name, field in fields.items() if _is_text(field)]
-    note = (
-        f"Do not enter a password, code or key ({', '.join(texts)}): it would be recorded in the "
-        "journal. A server has to request secrets on its web page, by a link."
+    # A person could enter a secret into any of these, whatever the server names it.
+    is_typed = any(
+        field["type"] in ("string", "integer", "number") and "enum" not in field
+        for field in fields.values()
     )
-    return RequestedInput(message, form, note=note if texts else "")
-
-
-def _is_text(field: Mapping[str, Any]) -> bool:
-    """Return whether a person could enter a secret into a field, whatever the server names it."""
-    return field["type"] == "string" and "enum" not in field
+    return RequestedInput(message, form, note=_NO_SECRETS if is_typed else "")
 
 
 def _address(text: str) -> tuple[str, str]:

@@ -15,6 +15,9 @@ from flowengine.secrets import resolve
 if TYPE_CHECKING:
     from flowengine.sdk.environments import LoginPage
 
+_MOST_LENT = 1000
+"""Executions of other users that may use a login. The oldest of more have to ask again."""
+
 
 def login_of(wait: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the login that a wait is about, or None.
@@ -33,8 +36,12 @@ def is_logged_in(login: Mapping[str, Any]) -> bool:
     Args:
         login: The login, from `login_of`.
     """
-    known = usable(LoginKey.of(login), login["borrower"])
+    known = usable(LoginKey.of(login), _borrower(login))
     return known is not None and known.covers(login.get("scopes", ()))
+
+
+def _borrower(login: Mapping[str, Any]) -> str:
+    return str(login.get("borrower", ""))  # an earlier version wrote none
 
 
 def check_logged_in(id: str, wait: Mapping[str, Any]) -> None:
@@ -81,7 +88,8 @@ async def log_in(login: Mapping[str, Any], user: str, page: LoginPage) -> None:
     secret = None if source is None else resolve(source["name"], source)
     started = replace(prepared, user=user, registration=own.registration, lent=[])
     done = await registry.provider(str(login["kind"])).log_in(started, secret, page)
-    _keep(done, [login["borrower"]] if user != key.user and login["borrower"] else [])
+    borrower = _borrower(login)
+    _keep(done, [borrower] if user != key.user and borrower else [])
 
 
 async def log_in_ahead(key: LoginKey, scopes: Sequence[str], page: LoginPage) -> None:
@@ -108,5 +116,5 @@ def _keep(login: Login, lent: Sequence[str]) -> None:
     """Store a login that has just taken place."""
     login.created = time.time()
     with locked(login.key) as kept:
-        login.lent = list(dict.fromkeys([*kept.lent, *lent]))
+        login.lent = list(dict.fromkeys([*kept.lent, *lent]))[-_MOST_LENT:]
         write_login(login)

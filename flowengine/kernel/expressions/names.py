@@ -9,6 +9,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
 from flowengine.kernel.graph.linked import Graph, GraphFlow
+from flowengine.kernel.notation.addresses import SHOWN, idempotency_key, identity_of
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.moves import new_state
 from flowengine.kernel.transition import Transition
@@ -79,7 +80,7 @@ class Names:
         if root == "state":
             return {key: cell[0] for key, cell in self.view.vars_of(self.frame).items()}
         if root == "execution":
-            return state["execution"]
+            return {key: item for key, item in state["execution"].items() if key in SHOWN}
         if root == "now":
             return format_time(self.view.now)
         if root == "join":
@@ -118,8 +119,6 @@ class Names:
         if unit is None:
             raise KeyError("idempotency_key")
         key = unit.get("key")
-        from flowengine.kernel.notation.addresses import idempotency_key, identity_of
-
         return (
             idempotency_key(identity_of(view.state["execution"]), view.address(unit))
             if key is None

@@ -68,6 +68,12 @@ OF_END = "_end."
 """Follows in the ids of those that do so at the end of an execution."""
 
 
+SHOWN = frozenset(
+    {"id", "flow", "version", "started_at", "scheduled_at", "started_by", "parent", "labels"}
+)
+"""Parts of the variable `execution` that expressions see."""
+
+
 def identity_of(execution: Mapping[str, Any]) -> str:
     """Return the identity of an execution, on which its rights and keys depend.
 

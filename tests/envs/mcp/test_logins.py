@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,8 @@ from flowengine.sdk.logins import (
     Login,
     LoginKey,
     all_logins,
+    check_tokens,
+    expires_at,
     forget_tokens,
     locked,
     logins_folder,
@@ -488,14 +491,23 @@ def test_a_token_that_cannot_be_sent_is_refused_when_it_arrives(
         assert not path.is_file() or b"SECRET" not in path.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + "x" * 2 * 1024 * 1024,
+        "[" * 100_000,
+        '{"user": "user:ben", "url": "URL/mcp", "token": {}, "lent": 5}',
+    ],
+    ids=["large", "deep", "types"],
+)
 def test_a_large_login_is_not_kept_and_a_bad_file_is_that_of_one_user(
-    server: NotesServer, caplog: pytest.LogCaptureFixture
+    server: NotesServer, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     who = who_of(log_in(run(server)))
     large = Login(BEN, f"{server.url}/mcp", metadata={"more": "x" * 1024 * 1024})
     with locked(large.key), pytest.raises(StoreError, match="more than 1 MiB"):
         write_login(large)
-    Path(large.key.path).write_text("{" + "x" * 2 * 1024 * 1024)
+    Path(large.key.path).write_text(text.replace("URL", server.url))
 
     assert run(server).outputs == {"who": who}
     assert run(server, "user:carla").status == "waiting"
@@ -503,6 +515,13 @@ def test_a_large_login_is_not_kept_and_a_bad_file_is_that_of_one_user(
     assert "is not a login" in str(run(server, BEN).error)
     caplog.clear()
     assert {login.user for login in all_logins()} == {ANA, "user:carla"}
+
+
+def test_a_token_without_a_refresh_token_or_with_an_endless_life_is_kept() -> None:
+    check_tokens({"access_token": "a", "refresh_token": ""})
+    expires = expires_at({"expires_in": 10**400})
+    assert expires is not None
+    assert expires > time.time()
 
 
 def test_a_server_without_tls_gets_no_token() -> None:
