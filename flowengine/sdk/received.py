@@ -109,6 +109,8 @@ def declared_text(data: bytes, label: str = "") -> str | None:
     encodings = ["utf-8", codec_of(label)]
     if data.isascii() and (_SHIFT.search(data) or encodings[1].startswith(_SEVEN_BITS)):
         encodings = [encodings[1], "iso2022_jp_2", "utf-8"]
+    elif b"\0" in data and encodings[1].startswith("utf-16"):
+        encodings.reverse()
     texts = (text_in(data, each, 2 if each == "utf-8" else 1) for each in encodings if each)
     return next((text for text in texts if text is not None), None)
 
