@@ -157,7 +157,7 @@ def _parts(part: EmailMessage) -> list[tuple[EmailMessage, bool]]:
 
 def _preference(part: EmailMessage) -> int:
     texts = (each for each in part.walk() if each.get_content_type() in _TEXTS)
-    shown = (each for each in texts if not each.is_attachment() and each.get_payload().strip())
+    shown = (each for each in texts if not each.is_attachment() and _data(each).strip())
     return max((_TEXTS[each.get_content_type()] for each in shown), default=0)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TEXTS = frozenset({b"Tj", b"TJ", b"'", b'"'})
 _PAINTS = frozenset({b"S", b"s", b"f", b"F", b"f*", b"B", b"B*", b"b", b"b*"})
+_KEPT = ("/Type", "/Subtype", "/BBox", "/Matrix", "/Resources")
 
 
 class Layers:
@@ -95,18 +96,15 @@ class Layers:
         """Put a form without what layers hide in its place."""
         from pypdf.generic import ContentStream, NameObject
 
-        if isinstance(form, ContentStream):
+        if isinstance(form, ContentStream):  # It was drawn before.
+            self.hidden += vars(form).get("hidden", 0)
             return
+        before = self.hidden
         stream = ContentStream(form, self._pdf, "bytes")
-        stream.update(
-            {
-                key: form[key]
-                for key in form
-                if key in {"/Type", "/Subtype", "/BBox", "/Matrix", "/Resources"}
-            }
-        )
+        stream.update({key: form[key] for key in _KEPT if key in form})
         objects[NameObject(name)] = stream
         stream.operations = [*self._shown(stream.operations, mapping_of(form.get("/Resources")))]
+        vars(stream)["hidden"] = self.hidden - before
 
 
 def _ids(layers: Any) -> set[int]:
