@@ -29,7 +29,7 @@ LARGEST = 4 * 1024 * 1024
 LARGEST_FRONT = 64 * 1024
 """Maximum characters of the front matter."""
 
-_FIELD = re.compile(r"""([\w-]+):[ \t]+([^\s"'|>].*)""")
+_FIELD = re.compile(r"""^([\w-]+):[ \t]+([^\s"'|>].*(?:\n[ \t]+\S.*)*)""", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1024
@@ -123,8 +123,8 @@ def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         try:
             data = yaml.safe_load(text)
         except yaml.YAMLError:
-            quoted = "\n".join(map(_quoted, text.split("\n")))
-            data, text = yaml.safe_load(quoted), quoted
+            text = _FIELD.sub(_quoted, text)
+            data = yaml.safe_load(text)
         node = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -138,16 +138,16 @@ def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
     return data, {str(key.value): key.start_mark.line + 2 for key, _ in node.value}
 
 
-def _quoted(line: str) -> str:
-    """Return a line of a field with its value as text, if the line is not YAML without quotes."""
+def _quoted(field: re.Match[str]) -> str:
+    """Return a field with its value as text in one line, if it is not YAML without quotes."""
     import yaml
 
-    field = _FIELD.fullmatch(line)
     try:
-        yaml.safe_load(line)
+        yaml.safe_load(field[0])
     except yaml.YAMLError:
-        return line if field is None else f"{field[1]}: {json.dumps(field[2], ensure_ascii=False)}"
-    return line
+        value = json.dumps(" ".join(field[2].split()), ensure_ascii=False)
+        return f"{field[1]}: {value}" + "\n" * field[2].count("\n")
+    return field[0]
 
 
 def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: str) -> str:

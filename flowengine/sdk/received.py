@@ -109,6 +109,8 @@ def declared_text(data: bytes, label: str = "") -> str | None:
     encodings = ["utf-8", codec_of(label)]
     if data.isascii() and (_SHIFT.search(data) or encodings[1].startswith(_SEVEN_BITS)):
         encodings = [encodings[1], "iso2022_jp_2", "utf-8"]
+    elif b"\0" in data and encodings[1].startswith("utf-16"):
+        encodings.reverse()
     texts = (text_in(data, each, 2 if each == "utf-8" else 1) for each in encodings if each)
     return next((text for text in texts if text is not None), None)
 
@@ -123,9 +125,28 @@ def text_in(data: bytes, codec: str, doubt: int = 2) -> str | None:
     """
     with suppress(UnicodeDecodeError):
         return data.decode(codec)
-    text = data.decode(codec, "replace")
+    text = data.decode(codec, "with_signs_of_vendors")
     wrong, others = text.count("\ufffd"), len(text) - len(text.encode("ascii", "ignore"))
     return text if wrong * doubt <= others - wrong else None
+
+
+def _sign_of_vendor(error: UnicodeError) -> tuple[str, int]:
+    """Return a sign of NEC or IBM in Japanese text, such as ①, which cp932 has at the same place.
+
+    Source: the Encoding Standard (WHATWG), 5, index jis0208.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    sign = error.object[error.start : error.start + 2]
+    if "jp" in error.encoding and len(sign) == 2:
+        row, cell = ((each & 0x7F) - 0x21 for each in sign)
+        lead, trail = row // 2 + (0x81 if row < 62 else 0xC1), cell + (cell > 62) + 0x40
+        text = bytes([lead, cell + 0x9F if row % 2 else trail]).decode("cp932", "replace")
+        if "\ufffd" not in text:
+            return text, error.start + 2
+    return "\ufffd", error.end
+
+
+codecs.register_error("with_signs_of_vendors", _sign_of_vendor)
 
 
 def received_text(data: bytes, encoding: str = "utf-8", errors: str = "strict") -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.confined_files import Below
+from flowengine.sdk.received import codec_of
 from flowengine.sdk.sizes import size_text
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
 
@@ -353,8 +354,8 @@ def without_end(line: str) -> str:
 
 def _text(path: str, data: bytes, encoding: str) -> str:
     try:
-        return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+        return data.decode(_codec(encoding))
+    except (UnicodeError, LookupError) as error:
         hint = "give its encoding, such as cp1252"
         raise ToolError(
             f"'{path}' cannot be read as {encoding}: {error}: {hint}", retryable=False
@@ -363,11 +364,23 @@ def _text(path: str, data: bytes, encoding: str) -> str:
 
 def _bytes(path: str, text: str, encoding: str) -> bytes:
     try:
-        return text.encode(encoding)
-    except (UnicodeEncodeError, LookupError) as error:
+        return text.encode(_codec(encoding))
+    except (UnicodeError, LookupError) as error:
         raise ToolError(
             f"'{path}' cannot be written as {encoding}: {error}", retryable=False
         ) from None
+
+
+def _codec(encoding: str) -> str:
+    """Return the codec of an encoding, which keeps a byte order mark in UTF-16.
+
+    Raises:
+        LookupError: It is no encoding of texts.
+    """
+    codec = codec_of(encoding)
+    if not codec:
+        raise LookupError("it is not the name of a text encoding")
+    return encoding if codec.startswith("utf-16") else codec
 
 
 def digest(data: bytes) -> dict[str, Plain]:

@@ -227,7 +227,13 @@ def test_what_is_wrong_in_a_skill_is_said_with_its_line(text: str) -> None:
 
 @pytest.mark.parametrize(
     "description",
-    ["Use when: a file is large", "[beta] 'It' is: \"so\"", "@mentions: a # b", "a:  b: c"],
+    [
+        "Use when: a file is large",
+        "Use it\n  when: a file\n  is large",
+        "[beta] 'It' is: \"so\"",
+        "@mentions: a # b",
+        "a:  b: c",
+    ],
 )
 def test_a_description_needs_no_quotes(description: str) -> None:
     front = f"---\nname: x\ndescription: {description}\nmetadata: {{a: [b]}}\n---\nBody"

@@ -59,6 +59,7 @@ PAGES: dict[str, Page] = {
     ),
     "/jp": (200, {"Content-Type": "text/plain; charset=iso-2022-jp"}, b"\x1b$BF|K\\\x1b(B"),
     "/gb": (200, {"Content-Type": "text/plain; charset=gb2312"}, "镕①".encode("gb18030")),
+    "/utf16": (200, {"Content-Type": "text/plain; charset=utf-16be"}, "größe".encode("utf-16-be")),
     "/ascii": (200, {"Content-Type": "text/plain; charset=us-ascii"}, b"10 \x80"),
     "/cut": (200, {"Content-Type": "text/plain; charset=latin1"}, "größe".encode() + b"\xc3"),
     "/lie": (200, {"Content-Type": "application/json; charset=latin-1"}, '["é"]'.encode()),
@@ -342,7 +343,7 @@ def test_text_in_an_encoding_that_is_none_is_read_as_utf_8(
 
 def test_answers_are_read_as_they_are_meant(bench: Bench, server: str) -> None:
     for path, body in (
-        *(("gb", "镕①"), ("ascii", "10 €"), ("cut", "größe\ufffd")),
+        *(("gb", "镕①"), ("utf16", "größe"), ("ascii", "10 €"), ("cut", "größe\ufffd")),
         *(("jp", "日本"), ("lie", ["é"]), ("old", ["é"]), ("wide", ["é"]), ("blank", None)),
         *(("xml", "<?xml encoding='latin-1'?>é"), ("lines", "1\n2\n")),
     ):

@@ -86,6 +86,8 @@ def test_a_file_is_edited_in_its_encoding(bench: Bench) -> None:
     assert path.read_bytes() == "grüße €".encode("cp1252")
     message = fails(bench, "edit_file", path="old.txt", old="ü", new="日", encoding="cp1252")
     assert message.startswith("'old.txt' cannot be written as cp1252")
+    message = fails(bench, "write_file", path="old.txt", text="größe", encoding="punycode")
+    assert message.endswith("it is not the name of a text encoding")
     tool(bench, "write_file", path="old.txt", text="größe", encoding="utf-16-be")
     assert path.read_bytes() == "größe".encode("utf-16-be")
     path.write_bytes(b"\xfe\xff" + path.read_bytes())

@@ -163,6 +163,13 @@ def title_of(package: Any) -> str:
         return ""
 
 
+XML_OPTIONS: dict[str, Any] = {
+    **{"resolve_entities": False, "no_network": True, "load_dtd": False},
+    **{"remove_comments": True, "remove_pis": True},
+}
+"""Options of a parser that loads nothing, and keeps the text around a comment whole."""
+
+
 def parse_xml(data: bytes) -> Any:
     """Return the root of an XML document, without loading any external resource.
 
@@ -171,8 +178,7 @@ def parse_xml(data: bytes) -> Any:
     """
     from lxml import etree
 
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
     try:
-        return etree.fromstring(data, parser)
+        return etree.fromstring(data, etree.XMLParser(**XML_OPTIONS))
     except etree.XMLSyntaxError as error:
         raise Damaged(f"its XML is not well-formed: {error}") from None

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from flowengine_envs.documents import html
+from flowengine_envs.documents.archives import XML_OPTIONS
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.html_parts import paragraphs
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, plain, target
@@ -41,9 +42,7 @@ def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> Non
     from lxml import etree
 
     # Many feeds are not well-formed.
-    parser = etree.XMLParser(
-        encoding="utf-8", recover=True, resolve_entities=False, no_network=True, load_dtd=False
-    )
+    parser = etree.XMLParser(encoding="utf-8", recover=True, **XML_OPTIONS)
     root = etree.fromstring(noted(data, out, declared).encode("utf-8", "replace"), parser)
     if root is None:
         raise Damaged("the feed is not XML")

@@ -15,10 +15,13 @@ from typing import Any, cast
 
 from flowengine.sdk.received import codec_of
 from flowengine_envs.documents import html
+from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.text import decode, lines, noted
 
-_MESSAGE = "message/rfc822"
+_MESSAGES = {"message/rfc822", "message/global", "message/partial"}
+_TEXTS = {"text/plain": 1, "text/html": 2}
+"""Type of a text → its rank among others with the same content."""
 _DEEPEST = 6
 _INVALID = (ValueError, IndexError, MessageError)
 """Exceptions for invalid headers."""
@@ -32,6 +35,7 @@ _DATA = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"
 _EVENT = {
     **{"SUMMARY": "Event", "DTSTART": "Start", "DTEND": "End", "RRULE": "Repeated"},
     **{"LOCATION": "Place", "ORGANIZER": "Organizer", "DESCRIPTION": "Description"},
+    **{"DURATION": "Duration", "STATUS": "Status"},
 }
 """Property of an invitation (RFC 5545) → its label."""
 _PROPERTY = re.compile(r'([\w-]+)((?:;[\w-]+=(?:"[^"]*"|[^":;])*)*):(.*)', re.DOTALL)
@@ -44,7 +48,7 @@ class _Policy(EmailPolicy):
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
         if not value.isascii():
-            value = decode(value.encode("utf-8", "surrogateescape"))[0]
+            value = decode(value.encode("utf-8", "surrogateescape").replace(b"\0", b""))[0]
         return name, _LABEL.sub(lambda label: label[1] + (codec_of(label[2]) or label[2]), value)
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
@@ -81,9 +85,9 @@ def write(message: EmailMessage, out: Writer, level: int = 1) -> None:
     while parts:
         part, is_file = parts.pop()
         kind, inner = part.get_content_type(), _parts(part)
-        if kind == _MESSAGE and inner and level < _DEEPEST:
+        if kind in _MESSAGES and inner and level < _DEEPEST:
             messages.append(inner[0][0])
-        elif inner and kind != _MESSAGE:
+        elif kind.startswith("multipart/") and inner:
             parts += reversed(inner)
         elif is_file or not _is_text(part):
             parts += ((signed, False) for signed in _write_file(part, out))
@@ -101,10 +105,13 @@ def _write_part(part: EmailMessage, out: Writer) -> None:
     if name := _name(part):
         write_attachment(out, name, part.get_content_type(), len(data))
     charset = part.get_content_charset() or ""
-    if part.get_content_type() == "text/html":
-        html.convert(data, out, charset)
-    elif data:
-        write_text(out, noted(data, out, charset))
+    try:
+        if part.get_content_type() == "text/html":
+            html.convert(data, out, charset)
+        elif data:
+            write_text(out, noted(data, out, charset))
+    except Damaged as error:
+        out.note(f"a text of type {part.get_content_type()} cannot be read: {error}")
 
 
 def _write_file(part: EmailMessage, out: Writer) -> Iterator[EmailMessage]:
@@ -115,7 +122,7 @@ def _write_file(part: EmailMessage, out: Writer) -> Iterator[EmailMessage]:
         yield parsed(signed)
         return
     if kind.endswith(("pkcs7-mime", "/pgp-encrypted")):
-        out.note("the message is encrypted, so its text cannot be read")
+        out.note("the message is encrypted or compressed, so its text cannot be read")
     write_attachment(out, _name(part), kind, len(data))
     if kind == "text/calendar":
         for line in _event(noted(data, out, part.get_content_charset() or "")):
@@ -123,15 +130,17 @@ def _write_file(part: EmailMessage, out: Writer) -> Iterator[EmailMessage]:
 
 
 def _data(part: EmailMessage) -> bytes:
+    """Return the content of a part: of a report, its fields, which are parsed like messages."""
     data = part.get_payload(decode=True)
-    return data if isinstance(data, bytes) else b""
+    fields = (f"{name}: {value}\n" for each, _ in _parts(part) for name, value in each.raw_items())
+    return data if isinstance(data, bytes) else "".join(fields).encode("utf-8", "surrogateescape")
 
 
 def _parts(part: EmailMessage) -> list[tuple[EmailMessage, bool]]:
     """Return the parts to read of a part, and whether each is only named, as a file."""
     payload = part.get_payload()
     kind = part.get_content_type()
-    if not isinstance(payload, list) or not kind.startswith((_MESSAGE, "multipart/")):
+    if not isinstance(payload, list) or not kind.startswith(("message/", "multipart/")):
         return []
     inner = cast("list[EmailMessage]", payload)
     match kind if inner else "":
@@ -142,30 +151,23 @@ def _parts(part: EmailMessage) -> list[tuple[EmailMessage, bool]]:
         case "multipart/alternative":
             best = max(reversed(inner), key=_preference)
             others = (leaf for each in inner if each is not best for leaf in each.walk())
-            return [(best, False), *((leaf, True) for leaf in others if _is_beside(leaf))]
+            return [(best, False), *((leaf, True) for leaf in others if not _is_text(leaf))]
     return [(each, False) for each in inner]
 
 
 def _preference(part: EmailMessage) -> int:
-    kinds = {each.get_content_type() for each in part.walk() if not each.is_attachment()}
-    return 2 if "text/html" in kinds else int("text/plain" in kinds)
-
-
-def _is_beside(part: EmailMessage) -> bool:
-    """Return whether a part of a text that is not chosen is not another form of the chosen one."""
-    shown = part.get_content_type() in {"text/plain", "text/html"} and not part.is_attachment()
-    return not part.is_multipart() and not shown
+    texts = (each for each in part.walk() if each.get_content_type() in _TEXTS)
+    shown = (each for each in texts if not each.is_attachment() and _data(each).strip())
+    return max((_TEXTS[each.get_content_type()] for each in shown), default=0)
 
 
 def _is_text(part: EmailMessage) -> bool:
     """Return whether a part is shown, and is not only named as a file."""
     kind = part.get_content_type()
-    if part.is_attachment() or kind in {"text/calendar", "message/delivery-status"}:
+    if part.is_attachment() or kind in {"text/calendar", *_MESSAGES}:
         return False
-    usual = {"text/plain", "text/html"}
-    return (
-        kind in usual or kind.startswith("multipart/") or (kind[:5] == "text/" and not _name(part))
-    )
+    usual = kind in _TEXTS or kind.startswith(("message/", "multipart/"))
+    return usual or (kind[:5] == "text/" and not _name(part))
 
 
 def _signed(data: bytes) -> bytes:
@@ -195,7 +197,8 @@ def _event(calendar: str) -> Iterator[str]:
     """Yield the lines of the events of an invitation."""
     is_event = False
     for line in re.sub(r"\n[ \t]", "", lines(calendar)).split("\n"):
-        is_event = line == "BEGIN:VEVENT" or (is_event and line != "END:VEVENT")
+        if line.startswith(("BEGIN:", "END:")):
+            is_event = line in {"BEGIN:VEVENT", "END:VALARM"}
         found = _PROPERTY.match(line)
         if found is None or not is_event or found[1].upper() not in _EVENT:
             continue

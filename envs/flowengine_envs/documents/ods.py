@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from flowengine_envs.documents.archives import open_archive, parse_xml, read_entry
+from flowengine_envs.documents.archives import XML_OPTIONS, open_archive, parse_xml, read_entry
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged, PasswordRequired
 from flowengine_envs.documents.markdown import TextSpan, Writer, inline, target
@@ -28,7 +28,6 @@ _EVENTS = tuple(f"{TABLE}{name}" for name in ("table", "table-row", "table-colum
 _NUMBER = re.compile(r"[-+\u2212]?[\d.,'\s]+")
 _DECIMALS = re.compile(r"[.,](\d+)\s*%")
 _WIDEST = 16_384
-_OPTIONS: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False}
 
 
 def convert(data: bytes, out: Writer, comments: bool = False) -> None:
@@ -89,7 +88,7 @@ class _Sheets:
 
         hidden = _hidden_styles(content)
         events = etree.iterparse(
-            io.BytesIO(content), events=("start", "end"), tag=_EVENTS, **_OPTIONS
+            io.BytesIO(content), events=("start", "end"), tag=_EVENTS, **XML_OPTIONS
         )
         sheets = (item for event, item in events if event == "start" and _is_sheet(item))
         for number, sheet in enumerate(sheets, 1):
@@ -143,7 +142,9 @@ class _Sheets:
         for shape in around.iter(f"{DRAW}*"):
             if shape.tag == f"{DRAW}object":
                 self._out.note(CHARTS)
-            elif texts := [*map(_text_of_paragraph, shape.iterchildren(f"{TEXT}p"))]:
+                continue
+            lines = (line for line in shape.iter(f"{TEXT}p") if _shape_of(line) is shape)
+            if texts := [*map(_text_of_paragraph, lines)]:
                 self._boxes.append("\n".join(texts))
 
     def _texts(self, row: Any) -> list[str]:
@@ -169,7 +170,7 @@ def _hidden_styles(content: bytes) -> set[str]:
 
     hidden = set()
     tags = (f"{STYLE}style", f"{OFFICE}body")
-    events = etree.iterparse(io.BytesIO(content), events=("start", "end"), tag=tags, **_OPTIONS)
+    events = etree.iterparse(io.BytesIO(content), events=("start", "end"), tag=tags, **XML_OPTIONS)
     for event, element in events:
         if element.tag == tags[1]:
             break
@@ -178,6 +179,10 @@ def _hidden_styles(content: bytes) -> set[str]:
         if event == "end" and not is_shown:
             hidden.add(element.get(f"{STYLE}name", ""))
     return hidden
+
+
+def _shape_of(line: Any) -> Any:
+    return next(line.iterancestors(f"{DRAW}*"))
 
 
 def _is_sheet(element: Any) -> bool:

@@ -23,7 +23,7 @@ _TAGS = {
     **{f"{DRAW}text-box": "div", f"{DRAW}image": "img", f"{TEXT}s": "span", f"{TEXT}tab": "span"},
 }
 _DROPPED = {
-    *(f"{TEXT}{name}" for name in ("tracked-changes", "sequence-decls", "note-citation")),
+    *(f"{TEXT}{name}" for name in ("tracked-changes", "sequence-decls", "note-citation", "script")),
     *(f"{OFFICE}{name}" for name in ("annotation", "forms")),
     *(f"{TABLE}covered-table-cell", f"{TEXT}table-of-content-source"),
 }
@@ -60,7 +60,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     styles = {
         each.get(f"{STYLE}name"): each
         for part in reversed(parts)
-        for each in part.iter(f"{STYLE}*")
+        for each in part.iter(f"{STYLE}style")
     }
     numbered = {
         (each.get(f"{STYLE}name"), level.get(f"{TEXT}level"))
@@ -72,7 +72,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     notes: list[Any] = []
     written: list[tuple[str, str]] = []
     for body in parts[0].iter(f"{OFFICE}text"):
-        for element in [*body.iter()]:
+        for element in [*body.iter("*")]:
             if element.tag == f"{OFFICE}annotation":
                 words = " ".join("".join(line.itertext()) for line in element.iter(f"{TEXT}p"))
                 written.append((element.findtext("{*}creator") or "", words))
@@ -102,7 +102,10 @@ def _rename(element: Any, styles: dict[str, Any], numbered: set[tuple[str, str]]
         element.tag = f"h{level}" if level in _LEVELS else "h6"
     elif name in {f"{TEXT}s", f"{TEXT}tab"}:
         element.text = " "
+    elif element.get(f"{TEXT}display") == "none":
+        element.set("hidden", "")
     elif name == f"{TEXT}list":
+        _join(element)
         around = [element, *element.iterancestors("ul", "ol")]
         given = next(filter(None, (each.get(f"{TEXT}style-name") for each in around)), "")
         element.tag = "ol" if (given, str(len(around))) in numbered else "ul"
@@ -114,6 +117,20 @@ def _rename(element: Any, styles: dict[str, Any], numbered: set[tuple[str, str]]
             element.set(attribute, value)
     if name in {f"{TEXT}span", f"{TEXT}p", f"{TEXT}h"}:
         _show(element, _looks(element.get(f"{TEXT}style-name", ""), styles))
+
+
+def _join(items: Any) -> None:
+    """Join a list that begins with an inner one, as programs write it, to the list before."""
+    before, style = items.getprevious(), f"{TEXT}style-name"
+    first = [*items[0]] if len(items) else []
+    if before is None or before.tag not in {"ul", "ol"} or not len(before):
+        return
+    if {each.tag for each in first} == {f"{TEXT}list"}:
+        for inner in first:
+            inner.set(style, inner.get(style) or items.get(style, ""))
+        before[-1].extend(first)
+        before.extend(items[1:])
+        items.getparent().remove(items)
 
 
 def _attributes(element: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -153,7 +170,7 @@ def _looks(name: str, styles: dict[str, Any]) -> list[str]:
 
 def _insert(element: Any, archive: Any, out: Writer) -> None:
     """Put a formula in the place of the object that contains it."""
-    path = f"{element.get(LINK, '').removeprefix('./')}/content.xml"
+    path = f"{element.get(LINK, '').strip('./')}/content.xml"
     root = parse_xml(read_entry(archive, path)) if path in archive.NameToInfo else None
     if root is None or not root.tag.endswith("}math"):
         out.note("charts and other objects left out")

@@ -160,7 +160,7 @@ class Tags:
 
     def _cells(self, row: Any) -> Iterator[Any]:
         """Yield all cells of a row, including those without text."""
-        for kid in islice(_list(row.get("/K")), _MOST_COLUMNS):
+        for kid in islice(list_of(row.get("/K")), _MOST_COLUMNS):
             cell = object_of(kid)
             if isinstance(cell, Mapping) and self._role(cell) in _CELLS:
                 yield cell
@@ -190,11 +190,11 @@ def _attributes(cell: Any) -> tuple[int, int, list[str]]:
     """Return the column and row spans of a cell, and the ids of its headers."""
     wide = high = 1
     below: list[str] = []
-    for each in islice(_list(cell.get("/A")), _DEEPEST):
+    for each in islice(list_of(cell.get("/A")), _DEEPEST):
         attributes = mapping_of(each)
         wide = int(attributes.get("/ColSpan", wide))
         high = int(attributes.get("/RowSpan", high))
-        below += map(str, islice(_list(attributes.get("/Headers")), _DEEPEST))
+        below += map(str, islice(list_of(attributes.get("/Headers")), _DEEPEST))
     return min(max(wide, 1), _MOST_COLUMNS), max(high, 1), below
 
 
@@ -203,8 +203,8 @@ def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
     pending, left = deque([tree]), _MOST_PAGES
     while pending and left > 0:
         node = mapping_of(pending.popleft())
-        pending.extend(islice(_list(node.get("/Kids")), left))
-        numbers = _list(node.get("/Nums"))
+        pending.extend(islice(list_of(node.get("/Kids")), left))
+        numbers = list_of(node.get("/Nums"))
         for at in range(0, min(len(numbers) - 1, 2 * left), 2):
             yield int(numbers[at]), numbers[at + 1]
         left -= 1 + len(numbers) // 2
@@ -221,6 +221,7 @@ def mapping_of(given: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(given: Any) -> list[Any]:
+def list_of(given: Any) -> list[Any]:
+    """Return the items of a list of the library, or the only one."""
     value = object_of(given)
     return value if isinstance(value, list) else [] if value is None else [given]

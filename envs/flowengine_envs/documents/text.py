@@ -29,7 +29,8 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
         Damaged: It is not text.
     """
     sample = data[:_SAMPLE]
-    if b"\0" in sample and not marked_encoding(data):
+    is_wide = marked_encoding(data) or codec_of(declared).startswith("utf-16")
+    if b"\0" in sample and not is_wide:
         if encoding := _wide(sample):
             return data.decode(encoding, "replace"), ""
         if sample.count(b"\0") > len(sample) // _STRAY:
