@@ -156,7 +156,7 @@ class Local(Driver):
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
         """Apply its events as a driver does, but never wait for a reducer in Python."""
         reductions = execution.reductions
-        if reductions is None or not execution.is_stored:
+        if reductions is None or not execution.can_go_back:
             return super()._moves(execution, until)
         if reductions.patience():
             execution.queued = False  # it is looked at when that ends
