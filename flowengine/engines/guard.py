@@ -201,7 +201,8 @@ def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator
         start_new_session=True,
         pass_fds=[pulse.file],
     ) as guard:
-        assert guard.stdin is not None and guard.stdout is not None
+        assert guard.stdin is not None
+        assert guard.stdout is not None
         try:
             yield guard.stdout
         finally:

@@ -79,7 +79,7 @@ async def _send_beats(address: Address, guard: Guard) -> None:
     while client is None:
         with suppress(StoreError):
             client = await connect(address)
-    print(flush=True)  # the worker may begin
+    os.write(1, b".")  # the worker may begin
     service = client.workflow_service
 
     async def send(token: bytes) -> bool:
