@@ -128,7 +128,7 @@ class Evaluation:
             The trials.
 
         Raises:
-            Conflict: The evaluation was begun with other flows or inputs. Trials at work have ended.
+            Conflict: It was begun with other flows or inputs. Trials at work have ended.
         """
         trials, refused = self.trials(), list[Conflict]()
         places = asyncio.Semaphore(self.plan.model.concurrency)

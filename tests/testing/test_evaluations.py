@@ -194,7 +194,7 @@ def test_a_trial_with_other_inputs_interrupts_no_trial_at_work(
 
     def let_go() -> None:
         resting = Path("resting")
-        until(lambda: resting.exists() and resting.read_text() == "three")
+        until(lambda: resting.exists() and resting.read_text() == "three", bound=20)
         Path("hold").unlink()
 
     async def refused() -> None:
