@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
+    from flowengine.kernel.graph.specs import CompiledFlow
+
 AT_ONCE = 0.02
 """Seconds that an event loop waits for functions before it puts events back."""
 
@@ -110,6 +112,13 @@ class Reductions:
 
 _REDUCTIONS: ContextVar[Reductions | None] = ContextVar("flowengine.reductions", default=None)
 """Those of the execution whose events are being applied. None: the thread waits for functions."""
+
+
+def has_reducers(flow: CompiledFlow) -> bool:
+    """Return whether a flow, or a subflow of it, has a reducer in Python."""
+    flows = [flow, *flow.get("flows", ())]
+    states: list[Any] = [spec for each in flows for spec in each.get("state", {}).values()]
+    return any(isinstance(spec.get("reducer"), dict) for spec in states)
 
 
 class _NotReturned(ValueError):
