@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from flowengine.errors import StoreError
 from flowengine.sdk.processes import (
@@ -184,8 +184,8 @@ def now() -> float:
 
 
 @contextmanager
-def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator[None]:
-    """Run the guard of this process during a block.
+def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator[IO[bytes]]:
+    """Run the guard of this process during a block, and yield its output.
 
     Args:
         module: Its program, which calls `main`.
@@ -197,12 +197,14 @@ def guarded(module: str, pulse: Pulse, heartbeat: float, *more: str) -> Iterator
     with subprocess.Popen(
         [*command, str(heartbeat), *more],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         start_new_session=True,
         pass_fds=[pulse.file],
     ) as guard:
         assert guard.stdin is not None
+        assert guard.stdout is not None
         try:
-            yield
+            yield guard.stdout
         finally:
             with suppress(BrokenPipeError):  # it has ended before
                 guard.stdin.write(b"done")

@@ -476,11 +476,11 @@ def iterated_on_thread(
     Args:
         parts: The parts.
     """
-    loop, taking = new_event_loop(), asyncio.Lock()
+    loop, taking, over = new_event_loop(), asyncio.Lock(), asyncio.Event()
 
     def drive() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.get_loop().run_forever()
+            runner.run(over.wait())
 
     async def take() -> StreamPart | None:
         async with taking:
@@ -504,5 +504,5 @@ def iterated_on_thread(
             yield part
     finally:
         wait(close())
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(over.set)
         thread.join()

@@ -146,18 +146,25 @@ class Evaluation:
             The trials.
 
         Raises:
-            Conflict: The evaluation was begun with other flows or inputs.
+            Conflict: It was begun with other flows or inputs. Trials at work have ended.
         """
-        trials = self.trials()
+        trials, refused = self.trials(), list[Conflict]()
         places = asyncio.Semaphore(self.plan.model.concurrency)
 
         async def one(variant: Variant, case: EvalCase, trial: Trial) -> None:
             async with places:
-                if self._recorded(trial) is not None or not self._is_spent(trials):
-                    await _settled(trial, self._run_trial(variant, case, trial))
-                tell(trial)
+                if refused:
+                    return
+                try:
+                    if self._recorded(trial) is not None or not self._is_spent(trials):
+                        await _settled(trial, self._run_trial(variant, case, trial))
+                    tell(trial)
+                except Conflict as error:
+                    refused.append(error)
 
         await asyncio.gather(*(one(*entry) for entry in trials))
+        if refused:
+            raise refused[0]
         return [trial for *_, trial in trials]
 
     async def judge_again(self) -> list[Trial]:

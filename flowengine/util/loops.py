@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> AbstractEventLoop:
-    """Return a loop that `SystemExit` and `KeyboardInterrupt` of a task or callback do not end.
+    """Return a loop that no task or callback ends: by `SystemExit`, `KeyboardInterrupt`, or `stop`.
 
     asyncio would leave the loop, although the task has failed with the exception as with any other.
     """
@@ -36,7 +36,9 @@ def new_event_loop() -> AbstractEventLoop:
         def run_forever(self) -> None:
             while True:
                 try:
-                    return super().run_forever()
+                    super().run_forever()
+                    if self.awaited is None or self.awaited.done():
+                        return
                 except (SystemExit, KeyboardInterrupt) as error:
                     is_over = self.awaited is not None and self.awaited.done()
                     # Otherwise, a handler of a signal has raised it while the loop waited.

@@ -213,7 +213,7 @@ def test_a_function_that_holds_the_interpreter_keeps_its_attempt(
     address: str, tmp_path: Path
 ) -> None:
     fenced = Fenced(address, tmp_path, "hold")
-    with RunningWorker(address, *BEAT), fenced.engine as engine:
+    with RunningWorker(address, "--heartbeat", "6s"), fenced.engine as engine:
         fenced.begin()
         until(fenced.has_succeeded)
         assert {event["type"] for event in engine.executions.events(fenced.id)} == {

@@ -40,6 +40,7 @@ async def coroutine(): fails()
 def at_once(): fails()
 async def tasks():
     made = asyncio.ensure_future(coroutine())
+    asyncio.get_running_loop().stop()
     asyncio.get_running_loop().call_soon(at_once)
     await asyncio.wait([made])
     return "went on"
@@ -186,6 +187,8 @@ def test_a_reducer_at_work_holds_up_no_other_execution_and_is_called_once_per_wr
         "    (HERE / f'noted-{len(old)}-{new}').touch(exist_ok=False)\n"
         "    while not (HERE / 'go').exists():\n        time.sleep(0.01)\n"
         "    time.sleep(0.1)\n    return [*old, new]\n"
+        "def latest(old, new):\n    (HERE / 'begun').touch()\n"
+        "    while not (HERE / 'turned').exists():\n        time.sleep(0.01)\n    return new\n"
     )
     noting = world.make(
         tmp_path,
@@ -201,7 +204,9 @@ outputs: {notes: "${{ state.notes }}"}
     )
     other = tmp_path / "other.yaml"
     other.write_text(
-        "flowengine: 1\nid: other\nsteps: [{id: nap, wait: 50ms}, {id: it, output: 1}]\n"
+        "flowengine: 1\nid: other\n"
+        'state: {n: {type: integer, default: 0, reducer: {python: "ledger:latest"}}}\n'
+        "steps: [{id: it, output: 1, set: {n: '${{ output }}'}}, {id: nap, wait: 50ms}]\n"
     )
 
     async def play() -> list[str]:
@@ -210,7 +215,10 @@ outputs: {notes: "${{ state.notes }}"}
             running = asyncio.ensure_future(engine.resume_async("noting"))
             await asyncio.to_thread(world.until, (tmp_path / "noted-0-a").exists)
             await engine.signal_async("word", "d", execution="noting")
-            assert (await engine.run_async(other)).status == "succeeded"
+            new = asyncio.ensure_future(engine.run_async(other))
+            await asyncio.to_thread(world.until, (tmp_path / "begun").exists)
+            (tmp_path / "turned").touch()
+            assert (await new).status == "succeeded"
             assert not running.done()
             (tmp_path / "go").touch()
             return (await running).outputs["notes"]  # type: ignore[index, no-any-return]

@@ -283,11 +283,8 @@ class Execution:
         self._loaded = True
 
     def _load(self, loaded: Loaded) -> None:
-        self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
-        self._snapshot, self._tail, self._held = 0, 0, None
-        self._lists.forget()
         self.linked = self._flows.by_hash(loaded.record.hash)
-        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
+        self._forget()
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state, indexed, self.stored = self._lists.load(packed, loaded.lists)
@@ -314,6 +311,16 @@ class Execution:
         self.seq += len(loaded.tail)
         self._head = (loaded.record.status, loaded.record.due)
         self.put_off = self.state["status"] == "running" != loaded.record.status
+        self._index()
+        self._opened.clear()
+        self._enter_workdir()
+
+    def _forget(self) -> None:
+        """Return to the state before its first event."""
+        self.state, self.seq, self.stored, self.halted = new_state(), 0, 0, False
+        self._snapshot, self._tail, self._ids, self._held = 0, 0, 0, None
+        self._lists.forget()
+        self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         self.queue.clear()
         self._events.clear()
         self._taken.clear()
@@ -322,8 +329,6 @@ class Execution:
         self._messages.clear()
         self._moved, self._forms = None, []
         self._index()
-        self._opened.clear()
-        self._enter_workdir()
 
     def _replay(self, events: Sequence[Event]) -> None:
         """Compute the state from all events, which may go back to an earlier state."""
@@ -405,12 +410,19 @@ class Execution:
         self.commands.extend(self._left)
         return results
 
-    def put_back_events(self, loaded: Loaded) -> None:
-        """Return to the stored state, to apply the same events again."""
+    def put_back_events(self, load: Callable[[str], Loaded]) -> None:
+        """Return to the stored state, or before the start, to apply the same events again.
+
+        Args:
+            load: Returns what the store has of an execution.
+        """
         batch, taken, messages = self._batch, [*self._taken], {*self._messages}
         for event in batch:
             event.pop("reduced", None)  # type: ignore[typeddict-item] # they are called again
-        self.load(loaded)
+        if self._new is None:
+            self.load(load(self.id))
+        else:
+            self._forget()
         self.commands.extend(self._left)
         self.queue, self._taken, self._messages, self._files = batch, taken, messages, []
 
@@ -716,9 +728,9 @@ class Execution:
             self.linked.look_ahead(labels, bodies if self.seq else None)
 
     @property
-    def is_stored(self) -> bool:
-        """Whether it is in the store already."""
-        return self._new is None
+    def can_go_back(self) -> bool:
+        """Whether events can be put back. The past of a new fork is not in the store yet."""
+        return self._new is None or not self._loaded
 
     def _note(self, command: Command) -> None:
         """Update the index of waits and timers, and keep other commands for later."""

@@ -172,7 +172,7 @@ class Driver(HostCarrier):
             if runs_ahead and until is not None:
                 run_ahead(self.host, execution, until)
         except Unreduced:
-            execution.put_back_events(self.store.load(execution.id))
+            execution.put_back_events(self.store.load)
             return False
         except Exception as error:
             self.halt(execution, error)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.reducers import Reductions
+from flowengine.engines.executions.reducers import Reductions, has_reducers
 from flowengine.engines.running.carrying import take_message
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.work import Work
@@ -132,7 +132,8 @@ class Local(Driver):
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on."""
         super().add(execution)
-        execution.reductions = Reductions(partial(self._look_soon, execution))
+        if has_reducers(execution.linked.compiled):
+            execution.reductions = Reductions(partial(self._look_soon, execution))
         if self._poller is None:
             self._changes = UNKNOWN  # messages may have arrived since it was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
@@ -156,7 +157,7 @@ class Local(Driver):
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
         """Apply its events as a driver does, but never wait for a reducer in Python."""
         reductions = execution.reductions
-        if reductions is None or not execution.is_stored:
+        if reductions is None or not execution.can_go_back:
             return super()._moves(execution, until)
         if reductions.patience():
             execution.queued = False  # it is looked at when that ends

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOGGER = "flowengine.temporal"
 _EAGER = 10.0
-"""With a shorter heartbeat, the guard connects at its start, because that takes some seconds."""
+"""With a shorter heartbeat, the guard connects before the worker works: that takes some seconds."""
 
 
 @contextmanager
@@ -41,7 +41,9 @@ def guarded(
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         log_format: The form of the log of this process.
     """
-    with guarded_by(__name__, pulse, heartbeat, log_format, *address):
+    with guarded_by(__name__, pulse, heartbeat, log_format, *address) as said:
+        if heartbeat < _EAGER:
+            said.read(1)
         yield _end_process
 
 
@@ -77,6 +79,7 @@ async def _send_beats(address: Address, guard: Guard) -> None:
     while client is None:
         with suppress(StoreError):
             client = await connect(address)
+    os.write(1, b".")  # the worker may begin
     service = client.workflow_service
 
     async def send(token: bytes) -> bool:

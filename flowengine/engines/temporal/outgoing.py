@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.memory.store import MemoryStore
     from flowengine.journal.records import Append
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 _PATIENCE = timedelta(seconds=60)
 
@@ -259,13 +258,6 @@ def _head(count: int) -> int:
 
 _KNOWN: ContextVar[Iterator[Any]] = ContextVar("known")
 """The results for the event that is being applied, in order."""
-
-
-def has_reducers(flow: CompiledFlow) -> bool:
-    """Return whether a flow, or a subflow of it, has a reducer in Python."""
-    flows = [flow, *flow.get("flows", ())]
-    states: list[Any] = [spec for each in flows for spec in each.get("state", {}).values()]
-    return any(isinstance(spec.get("reducer"), dict) for spec in states)
 
 
 @contextmanager

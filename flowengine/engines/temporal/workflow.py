@@ -28,7 +28,7 @@ from temporalio.workflow._context import _Runtime
 
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-from flowengine.engines.executions.reducers import Unreduced
+from flowengine.engines.executions.reducers import Unreduced, has_reducers
 from flowengine.engines.executions.subjects import address_of
 from flowengine.engines.running.carrying import Carrier, Notice, with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
@@ -50,7 +50,6 @@ from flowengine.engines.temporal.outgoing import (
     OutgoingQueue,
     add,
     fixed,
-    has_reducers,
     known,
     remembered,
 )
