@@ -507,7 +507,7 @@ def _fix_threads() -> None:
         return future
 
     _fix(asyncio, "run_coroutine_threadsafe", submitted)
-    asyncio.BaseEventLoop.time = lambda _: _monotonic()  # type: ignore[method-assign]
+    asyncio.BaseEventLoop.time = lambda self: _monotonic()  # type: ignore[method-assign]
 
 
 def _fix_clocks() -> None:
