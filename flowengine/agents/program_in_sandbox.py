@@ -124,7 +124,9 @@ class _Program:
         self.recorded: list[dict[str, Any]] = []
         self.calls: list[_Call] = []
         self.delivered = 0
+        self.thread = threading.get_native_id()  # not that of a fork
         self.threads = 0
+        """Threads that work for it, without those that wait for its calls."""
         self.ends = False
         self.exit: Optional[SystemExit] = None  # noqa: UP045 - Python 3.9
         self.loop = _Loop(self)
@@ -149,6 +151,10 @@ class _Program:
         self.task.add_done_callback(lambda _: self.loop.stop())
 
     running: Optional[_Program] = None  # noqa: UP045 - Python 3.9
+
+    def goes_on(self, _future: Any) -> None:
+        """Count a thread that has waited for this program."""
+        self.threads += 1
 
     def looked_at(self, caller: types.FrameType) -> None:
         """Let a moment pass if the program itself looks at a clock."""
@@ -319,6 +325,7 @@ class _Output(io.BufferedIOBase):
 
     def __init__(self) -> None:
         self._kept = bytearray()
+        self.quiet = False
 
     def writable(self) -> bool:
         return True
@@ -339,7 +346,7 @@ class _Output(io.BufferedIOBase):
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the program may have closed it
-            while data:
+            while data and not self.quiet:
                 data = data[os.write(1, data) :]
 
 
@@ -489,6 +496,20 @@ def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
     setattr(place, name, fixed)
 
 
+def _fix_threads() -> None:
+    """Let threads call tools through the program's loop, and have loops of their own."""
+
+    def submitted(program: _Program, original: Any, coro: Any, loop: Any) -> Any:
+        future = original(coro, loop)
+        if loop is program.loop and threading.get_native_id() != program.thread:
+            program.threads -= 1  # it waits for the program, not the program for it
+            future.add_done_callback(program.goes_on)
+        return future
+
+    _fix(asyncio, "run_coroutine_threadsafe", submitted)
+    asyncio.BaseEventLoop.time = lambda self: _monotonic()  # type: ignore[method-assign]
+
+
 def _fix_clocks() -> None:
     local = time.localtime
 
@@ -512,11 +533,20 @@ def _fix_clocks() -> None:
     _fix(time, "asctime", lambda p, o, at=None: o(local(p.now()) if at is None else at))
     _fix(time, "strftime", lambda p, o, form, at=None: o(form, at or local(p.now())))
     _fix(time, "sleep", _slept)
+    _fix(threading.Condition, "wait", _waited)
+    _fix(selectors.PollSelector, "select", _waited)
 
 
 def _slept(program: _Program, original: Callable[[float], None], seconds: float) -> None:
-    original(0 if program.repeats and seconds > 0 else seconds)
+    alone = threading.active_count() == 1 and threading.get_native_id() == program.thread
+    original(0 if program.repeats and seconds > 0 and alone else seconds)
     program.elapsed += seconds
+
+
+def _waited(program: _Program, original: Any, place: Any, timeout: Any = None) -> Any:
+    made = original(place, timeout)
+    program.elapsed += 0 if made else max(_TICK, timeout or 0)
+    return made
 
 
 def _fix_dates() -> None:
@@ -558,6 +588,7 @@ def _fix_chance() -> None:
     _fix(uuid, "getnode", lambda program, _: program.node)
 
 
+_fix_threads()
 _fix_clocks()
 _fix_dates()
 _fix_chance()
@@ -579,6 +610,7 @@ def program_round(given: dict[str, Any]) -> Any:
     key = given["key"]
     if "code" in given:
         if key in _programs:
+            _programs[key].output.quiet = True  # this run writes it again
             _programs.pop(key).close()
         _programs[key] = _Program(given)
     elif key not in _programs or len(_programs[key].recorded) != given["before"]:
