@@ -133,7 +133,7 @@ def open_approval(tx: Transition, unit: Unit) -> None:
     if node.chat:
         wait["record"]["chat"] = True
         begun = tx.state["execution"]
-        user = begun.get("converses", begun.get("started_by", ""))
+        user = str(begun.get("converses") or begun.get("started_by"))
         if user.startswith("user:"):  # whose conversation it is
             asked["assignees"] = [user]
     fill_in(tx, wait, asked, node.id)
