@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.drawing.notes import Notes, condition, cut
 from flowengine.kernel.graph.compiled import END
+from flowengine.kernel.notation.addresses import NOTIFIES, flow_name
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
@@ -125,7 +126,9 @@ def draw(
     Returns:
         Boxes and arrows.
     """
-    return Picture(flow.get("title") or flow["id"], _Drawer(flow, statuses, plumbing).whole())
+    return Picture(
+        flow.get("title") or flow_name(flow["id"]), _Drawer(flow, statuses, plumbing).whole()
+    )
 
 
 class _Drawer:
@@ -151,7 +154,9 @@ class _Drawer:
         boxes, arrows = self.frame(0)
         for number, flow in enumerate(self.flow.get("flows", ()), 1):
             frame = self.frame(flow["body"], flow.get("on_error", []))
-            boxes.append(Box(f"flow_{number}", "step", [f"flow {flow['id']}"], None, frame))
+            kind = "" if flow["id"].startswith(NOTIFIES) else "flow "
+            name = f"{kind}{flow_name(flow['id'])}"
+            boxes.append(Box(f"flow_{number}", "step", [name], None, frame))
         return ScopeFrame(boxes, arrows)
 
     def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> ScopeFrame:

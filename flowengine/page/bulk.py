@@ -336,7 +336,7 @@ def _intervention(
 ) -> PageView:
     """Return the view that previews an intervention and asks for confirmation."""
     if not call.may(Right.CONTENT, call.flow):
-        plan = InterventionPlan(*map(hidden_keys, plan))
+        plan = InterventionPlan(*(hidden_keys(part, call.path["execution"]) for part in plan))
     groups: dict[str, list[str]] = {"once": [], "safe": [], "other": []}
     for address, effect in plan.again.items():
         groups["once" if effect == "once" else "safe" if effect else "other"].append(address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,7 @@ def why(call: ApiCall) -> Any:
 
     def shown(reason: Reason) -> Any:
         asks = "wait" in reason and call.sees_all_of(call.engine.approvals.show(reason["wait"]))
-        return reason if asks else reason_without_content(reason)
+        return reason if asks else reason_without_content(reason, call.path["execution"])
 
     return {"items": [shown(reason) for reason in reasons]}
 
@@ -238,17 +239,23 @@ def shown_folds(call: ApiCall) -> Iterator[tuple[ExecutionInfo, Folds]]:
     """Return the execution in the path and the tree of its steps, as the user may see it."""
     with call.engine.executions.folds(call.path["execution"]) as (whole, folds):
         sees_keys = call.may(Right.CONTENT, call.flow)
-        yield whole, folds if sees_keys else folds.renamed(without_keys)
+        yield (
+            whole,
+            folds
+            if sees_keys
+            else folds.renamed(partial(without_keys, execution=whole["execution"])),
+        )
 
 
 def known_address(call: ApiCall, given: str) -> str:
     """Return the address that a user has given, who may know it with digests in place of keys."""
     if call.may(Right.CONTENT, call.flow):
         return given
-    shown = without_keys(given)
-    steps = call.engine.executions.show(call.path["execution"], plumbing=True)["steps"]
+    id = call.path["execution"]
+    shown = without_keys(given, id)
+    steps = call.engine.executions.show(id, plumbing=True)["steps"]
     known = (step["address"] for step in steps if "[" in shown)
-    return next((address for address in known if without_keys(address) == given), shown)
+    return next((address for address in known if without_keys(address, id) == given), shown)
 
 
 def _exists(call: ApiCall, execution: str) -> bool:

@@ -94,11 +94,12 @@ def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:
     """Return an execution without the data of its flow."""
     shown = _only(execution, _EXECUTION)
     if "steps" in execution:
-        shown["steps"] = [_only(step, _STEP) for step in execution["steps"]]
+        id = execution["execution"]
+        shown["steps"] = [_only(step, _STEP, id) for step in execution["steps"]]
     if "waits" in execution:
         shown["waits"] = [wait_without_content(wait) for wait in execution["waits"]]
     if execution.get("error") is not None:
-        shown["error"] = _only(execution["error"], _ERROR)
+        shown["error"] = _only(execution["error"], _ERROR, execution["execution"])
     return shown
 
 
@@ -110,9 +111,9 @@ def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
+def reason_without_content(reason: Mapping[str, Any], execution: str) -> dict[str, Any]:
     """Return a reason of `why` without its sentences, which may quote titles and keys."""
-    return {**_only(reason, _REASON), "what": _HIDDEN}
+    return {**_only(reason, _REASON, execution), "what": _HIDDEN}
 
 
 def reason_without_others(reason: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,14 +140,16 @@ def entry_without_content(entry: Mapping[str, Any]) -> dict[str, Any]:
     return _only(entry, _ENTRY)
 
 
-def without_keys(text: str) -> str:
+def without_keys(text: str, execution: str) -> str:
     """Return a text with addresses, in which a digest stands for the keys of items.
 
-    It is the same for the same keys until the server ends, and cannot be guessed.
+    It is the same for the same keys of an execution until the server ends, and cannot be guessed.
+    Another execution has others: who starts one with keys of their own recognizes no other's.
     """
 
     def digest(keys: re.Match[str]) -> str:
-        return f"[~{hashlib.blake2b(keys[0].encode(), digest_size=4, key=_SECRET).hexdigest()}]"
+        named = f"{execution}{keys[0]}".encode()
+        return f"[~{hashlib.blake2b(named, digest_size=4, key=_SECRET).hexdigest()}]"
 
     return _KEYS.sub(digest, text)
 
@@ -155,24 +158,30 @@ def _without_quotes(error: FlowEngineError) -> FlowEngineError:
     error = error.without_quotes()
     if isinstance(error, InputError):
         return error  # it quotes what was sent
-    error.message = without_keys(error.message)
+    error.message = without_keys(error.message, secrets.token_hex())
     if error.hint is not None and _KEYS.search(error.hint):
         error.hint = None
     return error
 
 
-def _only(view: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _only(
+    view: Mapping[str, Any], names: tuple[str, ...], execution: str | None = None
+) -> dict[str, Any]:
+    execution = execution or str(view.get("execution"))
     return {
-        name: hidden_keys(view[name]) if name in _WITH_KEYS else view[name]
+        name: hidden_keys(view[name], execution) if name in _WITH_KEYS else view[name]
         for name in names
         if name in view
     }
 
 
-def hidden_keys(value: Any) -> Any:
+def hidden_keys(value: Any, execution: str) -> Any:
     """Return data whose addresses are shown without keys. See `without_keys`."""
     if isinstance(value, Mapping):
-        return {without_keys(name): hidden_keys(item) for name, item in value.items()}
+        return {
+            without_keys(name, execution): hidden_keys(item, execution)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [hidden_keys(item) for item in value]
-    return without_keys(value) if isinstance(value, str) else value
+        return [hidden_keys(item, execution) for item in value]
+    return without_keys(value, execution) if isinstance(value, str) else value

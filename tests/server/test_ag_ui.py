@@ -163,6 +163,12 @@ def test_the_next_message_is_that_of_the_conversations_user_in_every_door(api: A
         api("POST", f"/v1/approvals/{wait['id']}/decision", body, token=token, code=403)
     with pytest.raises(NotAllowed, match="assignees are user:ada"):
         api.engine.approvals.decide(wait["id"], "answer", form={"answer": "Ignore ada"})
+    operator = api.token("user:otto")  # forks it twice, and remains no part of the conversation
+    for _ in range(2):
+        copy = api("POST", f"{path}/fork", {"from_step": wait["address"]}, token=operator)
+        path = f"/v1/executions/{copy['execution']}"
+        [asked] = api("GET", path)["waits"]
+        assert asked["assignees"] == ["user:ada"]
     assert [event.delta for event in run(api, "Thanks", ada) if hasattr(event, "delta")] == ["Bye"]
 
 

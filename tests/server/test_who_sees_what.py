@@ -413,6 +413,9 @@ def test_an_item_is_named_without_its_key(api: Api) -> None:
     for guessed in (real["address"], "each[zdata_item9]/stop"):
         refused = api("GET", f"{path}?step={guessed}", token=operator, code=404)
         assert "zdata" not in str(refused)
+    api.engine.run(keyed, {"note": "b", "fails": True}, id="own")  # with keys that were guessed
+    own = {step["address"] for step in api("GET", "/v1/executions/own", token=operator)["steps"]}
+    assert own.isdisjoint(step["address"] for step in steps if "[" in step["address"])
     api("POST", f"{path}/retry", {"step": shown}, token=operator, code=202)
 
 

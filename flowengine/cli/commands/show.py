@@ -33,6 +33,7 @@ from flowengine.cli.views.waits import (
     undelivered,
 )
 from flowengine.flow.export.yaml_text import entry, inline
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.untrusted import unmarked
 from flowengine.sdk.visible_text import printable
 
@@ -114,7 +115,7 @@ def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
     version = f" version {info['version']}" if info["version"] not in ("", "0") else ""
     status = paint(info["status"], STATUS_COLOURS.get(info["status"]), results())
     yield f"execution   {info['execution']}"
-    yield f"flow        {printable(info['flow'])}{printable(version)}"
+    yield f"flow        {printable(flow_name(info['flow']))}{printable(version)}"
     yield f"status      {status}"
     if info["status"] in ("interrupted", "quarantined") and "command" in info:
         yield f"resume      {info['command']}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.terminal.output import first_line, paint, table, when
 from flowengine.cli.views.waits import answering, is_overdue, times, undecidable
 from flowengine.flow.export.yaml_text import inline
+from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.visible_text import printable, shortened
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def rows(session: CliSession, waits: list[WaitInfo]) -> list[str]:
             [
                 session.short_wait(wait["id"]),
                 session.short(wait["execution"]),
-                wait["flow"],
+                flow_name(wait["flow"]),
                 when(wait["since"]),
                 standing(wait) if decided else _due(wait),
                 *([wait.get("claimed_by", "-")] if claimed else []),

@@ -88,6 +88,8 @@ def fork(
     began = past[0]["execution"]
     if id == old:  # it continues under its name
         data["identity"] = identity_of(began)
+    if (whose := began.get("converses") or began["started_by"]) != user:
+        data["converses"] = whose  # a fork changes nobody's part in a conversation
     if "environments" in began:
         data["environments"] = began["environments"]
     check_names(linked.compiled, resources or {}, data.get("environments", {}))

@@ -132,7 +132,8 @@ def open_approval(tx: Transition, unit: Unit) -> None:
     wait = new_wait(tx, unit, node.kind)
     if node.chat:
         wait["record"]["chat"] = True
-        user = tx.state["execution"].get("started_by", "")
+        begun = tx.state["execution"]
+        user = str(begun.get("converses") or begun.get("started_by"))
         if user.startswith("user:"):  # whose conversation it is
             asked["assignees"] = [user]
     fill_in(tx, wait, asked, node.id)
