@@ -290,7 +290,7 @@ def _with_roots(schema: Any, numbers: Iterator[int], *, inner: bool = False) -> 
         return [_with_roots(part, numbers, inner=True) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {}
+    made: dict[str, Any] = {}
     for word, value in schema.items():
         if word in _MAPS and isinstance(value, dict):
             named = value.items()
