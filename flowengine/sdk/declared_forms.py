@@ -32,7 +32,7 @@ def integers(schema: Any) -> Convert | None:
         A function from a value that fits the schema to one with integers in it. None if the schema
         declares no integer.
     """
-    return _Conversion(schema, _to_integer).of(schema)
+    return _Conversion(schema, _to_integer, {}).whole()
 
 
 def base64_texts(schema: Any) -> Convert | None:
@@ -45,7 +45,7 @@ def base64_texts(schema: Any) -> Convert | None:
         A function from a value that fits the schema to one with texts in it. Bytes stay where the
         schema declares any value, or other texts as well. None if the schema declares no base64.
     """
-    return _Conversion(schema, _to_base64).of(schema)
+    return _Conversion(schema, _to_base64, {}).whole()
 
 
 def _to_integer(schema: Mapping[str, Any]) -> Convert | None:
@@ -78,20 +78,37 @@ class _Conversion:
     Args:
         root: The whole schema.
         leaf: The conversion of values other than lists and maps.
+        done: Results by definition, which is not applied to them again. Otherwise, the alternatives
+            of a recursive definition would each convert all that is inside, at each level.
     """
 
-    def __init__(self, root: Any, leaf: _Leaf) -> None:
+    def __init__(self, root: Any, leaf: _Leaf, done: dict[tuple[int, str, int], Any]) -> None:
+        self._done = done
         self._root = root
         self._leaf = leaf
         self._named: dict[str, Convert | None] = {}
         """The conversions of definitions that references lead to."""
+
+    def whole(self) -> Convert | None:
+        """Return the conversion by the whole schema, or None if nothing is converted."""
+        convert = self.of(self._root)
+        if convert is None:
+            return None
+
+        def whole(value: Any) -> Any:
+            try:
+                return convert(value)
+            finally:
+                self._done.clear()
+
+        return whole
 
     def of(self, schema: Any) -> Convert | None:
         """Return the conversion by a part of the schema, or None if nothing is converted."""
         if not isinstance(schema, Mapping):
             return None
         if schema is not self._root and "$defs" in schema:
-            return _Conversion(schema, self._leaf).of(schema)
+            return _Conversion(schema, self._leaf, self._done).of(schema)
         alternatives = schema.get("anyOf") or schema.get("oneOf")
         if alternatives:
             return self._of_alternatives(alternatives)
@@ -109,8 +126,22 @@ class _Conversion:
             self._named[name] = lambda value: (
                 value if (known := self._named[name]) is None else known(value)
             )
-            self._named[name] = self.of(definitions[name])
+            if convert := self.of(definitions[name]):
+                self._named[name] = self._once(convert, name)
+            else:
+                self._named[name] = None
         return self._named[name]
+
+    def _once(self, convert: Convert, name: str) -> Convert:
+        def once(value: Any) -> Any:
+            if self._done.get((id(self), name, id(value)), self) is value:
+                return value
+            made = convert(value)
+            if isinstance(made, list | dict):
+                self._done[id(self), name, id(made)] = made
+            return made
+
+        return once
 
     def _of_alternatives(self, alternatives: list[Any]) -> Convert | None:
         converts = [each for schema in alternatives if (each := self.of(schema))]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from json import dumps
-from re import search
+from re import search, split
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -20,7 +21,8 @@ LARGEST = 100_000
 """Maximum of all parts of a schema, each counted with all that it applies to the same value."""
 MOST, MOST_EACH = 3_000_000, 100
 """Maximum number of parts that are applied to a value, and more for each value inside it."""
-_SAME = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas")
+_FOR_KEYS = ("dependentSchemas", "dependencies")
+_SAME = ("not", "if", "then", "else", "allOf", "anyOf", "oneOf", *_FOR_KEYS)
 """Keywords whose schemas apply to the same value."""
 _IN_MAPS = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _IN_LISTS = ("items", "unevaluatedItems", "contains")
@@ -35,6 +37,11 @@ _INNER = {"properties", "patternProperties", "prefixItems", *_SAME, *_IN_MAPS, *
 _BACKTRACKS = r"\(\?<?[=!]|\\[1-9k]"
 _LOOKS = 3
 """`unevaluatedProperties` looks again at what the parts beside it apply, for each property."""
+
+
+_OF_SCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
+"""Where the schemas of schemas are, which the validator knows."""
+_STATES = 1000
 
 
 class TooMuch(ValueError):
@@ -128,7 +135,9 @@ class Expansion:
         self._parts: dict[int, _Part] = {}
         """By the identity of their schemas."""
         self._named: dict[tuple[_Part | None, str], list[_Part]] = {}
-        """By `$id`, and by root and anchor."""
+        """By the end of `$id`, by root and anchor, and by dynamic anchor."""
+        self._lost: dict[_Part, str] = {}
+        """References that lead nowhere. Those in data do no harm."""
         self._known: dict[frozenset[tuple[_Part, int]], _Applied] = {}
         pending: list[tuple[Any, _Part | None]] = [(schema, None)]
         for value, root in pending:
@@ -136,10 +145,21 @@ class Expansion:
                 pending += [(item, root) for item in value]
             elif isinstance(value, dict) and len(self._parts) <= LARGEST:
                 part = self._parts[id(value)] = _Part(value, root)
-                self._named.setdefault((None, str(value.get("$id"))), []).append(part)
+                if part.root is part:
+                    self._named.setdefault((None, _end(value.get("$id", ""))), []).append(part)
                 for word in ("$anchor", "$dynamicAnchor"):
                     self._named.setdefault((part.root, str(value.get(word))), []).append(part)
+                dynamic = f"#{value.get('$dynamicAnchor')}"
+                self._named.setdefault((None, dynamic), []).append(part)
                 pending += [(item, part.root) for item in value.values()]
+        self._of_schemas: dict[str, Any] = {"required": [""] * 30}
+        """Stands for a schema of schemas, each of whose parts applies all, or all that extend it,
+        to each value inside."""
+        own = [part.schema for part in self._named.get((None, "#meta"), [])]
+        self._of_schemas["items"] = {"allOf": own or [self._of_schemas]}
+        self._of_schemas["additionalProperties"] = self._of_schemas["items"]
+        for made in (self._of_schemas, self._of_schemas["items"]):
+            self._parts[id(made)] = _Part(made, None)
         for part in self._parts.values():
             part.same = [*self._same(part)]
         graph = {part: part.same for part in self._parts.values()}
@@ -191,6 +211,24 @@ class Expansion:
                 raise TooMuch(f"applies its parts to it more than {most:,} times")
         return Count(total, held)
 
+    @cached_property
+    def is_light(self) -> bool:
+        """Whether it applies few parts to each value, regardless of the values around it."""
+        states = [self._first]
+        known = {id(self._first)}
+        for applied in states:
+            if 2 * (applied.own + applied.each) > MOST_EACH or applied.textual > 2:
+                return False
+            other = max((key for key in applied.names if isinstance(key, str)), default="") + "_"
+            for key in (*applied.names, other, LARGEST):
+                inner = self._inside(applied, key)
+                if id(inner) not in known:
+                    known.add(id(inner))
+                    states.append(inner)
+            if len(states) > _STATES:
+                return False
+        return True
+
     def _applied(self, times: Counter[_Part]) -> _Applied:
         """Return the parts that apply to one value, from those that apply to it at first."""
         start = frozenset(times.items())
@@ -200,6 +238,8 @@ class Expansion:
         waiting = sorted((-part.place, id(part.schema)) for part in times)
         while waiting:
             part = self._parts[heappop(waiting)[1]]
+            if part in self._lost:
+                raise TooMuch(f"has a reference '{self._lost[part]}' that leads to no part of it")
             count = times[part]
             parts.append((part, count))
             each += part.own * (looks[part] - count)
@@ -242,33 +282,48 @@ class Expansion:
     def _same(self, part: _Part) -> Iterator[_Part]:
         for word in _SAME:
             schemas = part.schema.get(word)
-            if word == "dependentSchemas":
+            if word in _FOR_KEYS:
                 schemas = [*_map(part.schema, word).values()]
             for schema in schemas if isinstance(schemas, list) else [schemas]:
                 yield from self._part(schema)
         for word in ("$ref", "$dynamicRef"):
             if isinstance(part.schema.get(word), str):
-                yield from self._referred(part.schema[word], part.root)
+                found = self._referred(part.schema[word], part.root)
+                yield from found
+                if not found:
+                    self._lost[part] = part.schema[word]
 
     def _part(self, schema: Any) -> list[_Part]:
         return [self._parts[id(schema)]] if isinstance(schema, dict) else []
 
     def _referred(self, reference: str, root: _Part) -> list[_Part]:
-        """Return the parts that a reference may lead to. Outside of the schema there are none."""
+        """Return all parts that a reference may lead to."""
+        if reference.startswith(_OF_SCHEMAS):
+            return self._part(self._of_schemas)
         place, _, name = reference.partition("#")
         name = unquote(name)
-        for start in self._named.get((None, place), []) if place else [root]:
-            if name and not name.startswith("/"):
-                return self._named.get((start, name), [])
-            target: Any = start.schema
-            for step in name.split("/")[1:]:
-                key = step.replace("~1", "/").replace("~0", "~")
-                if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-                    target = target[int(key)]
-                else:
-                    target = target.get(key) if isinstance(target, dict) else None
-            return self._part(target)
-        return []
+        starts = self._named.get((None, _end(place)), []) if place else [root]
+        if not name or name.startswith("/"):
+            return [part for start in starts for part in self._at(start.schema, name)]
+        found = [part for start in starts for part in self._named.get((start, name), [])]
+        return [*dict.fromkeys([*found, *self._named.get((None, f"#{name}"), [])])]
+
+    def _at(self, target: Any, pointer: str) -> list[_Part]:
+        for step in pointer.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            else:
+                target = target.get(key) if isinstance(target, dict) else None
+            if isinstance(target, dict) and isinstance(target.get("$schema"), str):
+                return []  # data, which would be of another dialect as a schema
+        return self._part(target)
+
+
+def _end(address: Any) -> str:
+    """Return the last part of an address, however the address is written."""
+    end = unquote(split("[/?:]", str(address).removesuffix("#"))[-1]).lower()
+    return "" if end in {".", ".."} else end
 
 
 def plain_values_first(value: Any) -> Any:

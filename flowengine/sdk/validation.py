@@ -35,6 +35,17 @@ _DEEP = 200
 _DURATION = r"[+-]?P(?!$)(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?"
 _DATA = frozenset({"default", "enum", "const", "examples"})
 """Keywords whose values are not schemas."""
+_MAPS = frozenset(
+    {
+        "properties",
+        "patternProperties",
+        "$defs",
+        "definitions",
+        "dependentSchemas",
+        "dependencies",
+    }
+)
+"""Keywords whose values are maps of schemas."""
 _SHOWN = 60
 _TOLD = 5
 _LISTED = 30_000
@@ -170,7 +181,9 @@ class Validator:
         import jsonschema_rs
 
         validator = self._validator()
-        value, count = self._counted(value, what)
+        count: Count | None = None
+        if not self._expansion.is_light:
+            value, count = self._counted(value, what)
         try:
             fits = validator.is_valid(value)
         except ValueError:  # bytes, which JSON has as text
@@ -178,6 +191,8 @@ class Validator:
             fits = validator.is_valid(value)
         if fits:
             return []
+        if self._expansion.is_light:
+            value, count = self._counted(value, what)
         if count and count.applied <= most and count.held <= _HELD:
             return list(validator.iter_errors(value))
         if not self._expansion.has_deep_choices:
@@ -263,21 +278,27 @@ class Validator:
             return False
 
 
-def _with_roots(schema: Any, numbers: Iterator[int], key: str = "properties") -> Any:
-    """Return a schema in which references inside a part that has `$defs` lead there.
+def _with_roots(schema: Any, numbers: Iterator[int], *, inner: bool = False) -> Any:
+    """Return a schema of one dialect, whose references inside a part that has `$defs` lead there.
 
     Args:
         schema: The schema, or a part of it.
         numbers: For the ids of these parts.
-        key: The keyword that the part is the value of.
+        inner: Whether it is a part.
     """
     if isinstance(schema, list):
-        return [_with_roots(part, numbers, "") for part in schema]
-    if not isinstance(schema, dict) or key in _DATA:
+        return [_with_roots(part, numbers, inner=True) for part in schema]
+    if not isinstance(schema, dict):
         return schema
-    made = {name: _with_roots(part, numbers, name) for name, part in schema.items()}
-    if key != "properties" and isinstance(schema.get("$defs"), dict):
-        made["$id"] = f"urn:part:{next(numbers)}"
+    made: dict[str, Any] = {}
+    for word, value in schema.items():
+        if word in _MAPS and isinstance(value, dict):
+            named = value.items()
+            made[word] = {name: _with_roots(part, numbers, inner=True) for name, part in named}
+        elif word != "$schema":
+            made[word] = value if word in _DATA else _with_roots(value, numbers, inner=True)
+    if inner and isinstance(schema.get("$defs"), dict):
+        made.setdefault("$id", f"urn:part:{next(numbers)}")
     return made
 
 
