@@ -137,7 +137,7 @@ class Attempts:
         self._replaced = ReplacedAttempts(client)
         self._given: deque[_Given] = deque()
         """Outcomes that the server has possibly not received yet."""
-        self._leaving: asyncio.Task[None] | None = None
+        self.leaving: asyncio.Task[None] | None = None
         """Closes environments that were lost."""
 
     async def keep_alive(self, heartbeat: float, end: Callable[[str], None] | None) -> NoReturn:
@@ -183,8 +183,8 @@ class Attempts:
             given = self._given.popleft()
             if given.at >= before - heartbeat / BEATS:
                 await self._give_again(given)
-        if asked - before > heartbeat and (self._leaving is None or self._leaving.done()):
-            self._leaving = asyncio.create_task(self._leave(heartbeat))
+        if asked - before > heartbeat and (self.leaving is None or self.leaving.done()):
+            self.leaving = asyncio.create_task(self._leave(heartbeat))
 
     async def _leave(self, pause: float) -> None:
         """Close the environments of executions that have lost this place during a silence."""
