@@ -224,7 +224,7 @@ environments:
   box: {kind: files}
 steps:
   - {id: a, python: "boxes:add", effect: idempotent, environments: [box], with: {text: a}}
-  - {id: pause, wait: 8s}
+  - {id: pause, wait: 9s}
   - {id: b, python: "boxes:add", effect: idempotent, environments: [box], with: {text: b}}
 outputs: {b: "${{ steps.b.output }}"}
 """
@@ -234,11 +234,11 @@ def test_a_worker_that_was_stopped_closes_the_environments_that_it_has_lost(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow, address, states = write_flow(tmp_path, LEFT), server("left"), tmp_path / "states"
-    short = ("--heartbeat", "2s")
+    short = ("--heartbeat", "3s")
     monkeypatch.setenv("XDG_STATE_HOME", str(states))
     with RunningWorker(address, *short) as stopped, Engine(address) as engine:
         engine.start(flow, id="left")
-        wait_until(lambda: engine.executions.result("left").due is not None)
+        wait_until(lambda: engine.executions.result("left").due is not None, pause=0.2)
         os.kill(stopped.process.pid, signal.SIGSTOP)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
         with RunningWorker(address, *short):
