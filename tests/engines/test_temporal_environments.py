@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,36 @@ def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
         (tmp_path / "go").touch()
         assert engine.resume("long-box").outputs == {"then": ["held", "then"]}
         assert worker.stop() == 0
+
+
+LEFT = """\
+environments:
+  box: {kind: files}
+steps:
+  - {id: a, python: "boxes:add", effect: idempotent, environments: [box], with: {text: a}}
+  - {id: pause, wait: 9s}
+  - {id: b, python: "boxes:add", effect: idempotent, environments: [box], with: {text: b}}
+outputs: {b: "${{ steps.b.output }}"}
+"""
+
+
+def test_a_worker_that_was_stopped_closes_the_environments_that_it_has_lost(
+    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, address, states = write_flow(tmp_path, LEFT), server("left"), tmp_path / "states"
+    short = ("--heartbeat", "3s")
+    monkeypatch.setenv("XDG_STATE_HOME", str(states))
+    with RunningWorker(address, *short) as stopped, Engine(address) as engine:
+        engine.start(flow, id="left")
+        wait_until(lambda: engine.executions.result("left").due is not None, pause=0.2)
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
+        with RunningWorker(address, *short):
+            [lost] = engine.resume("left").waits
+            decided = engine.approvals.decide(lost["id"], "retry").result
+            assert decided is not None
+            assert decided.outputs == {"b": ["b"]}
+            assert any(states.rglob("entries/*.json"))  # it is still open
+            os.kill(stopped.process.pid, signal.SIGCONT)
+            wait_until(lambda: not any(states.rglob("entries/*.json")))
+        assert stopped.stop() == 0

@@ -355,6 +355,16 @@ class EngineEnvironments:
                 _, resting = self._resting.setdefault(context.id, (context, {}))
                 resting.update(kept)
 
+    def kept_for(self) -> list[str]:
+        """Return the executions for which environments are kept."""
+        return [*self._owners]
+
+    async def lose(self, execution: str) -> None:
+        """Close the environments of an execution that uses others now, but keep their files."""
+        for owner in reversed(self._owners.get(execution, {})):
+            for handle in self._kept.pop(owner, {}).values():
+                self._look_at(execution, await self.manager.async_release(handle))
+
     def close(self) -> None:
         """Close all environments, and warn of lost state of waiting executions."""
         if self._found is not None:

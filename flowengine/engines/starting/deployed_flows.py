@@ -256,7 +256,8 @@ def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> Schedul
         return ScheduledStart(flow, name, time, None, error)
     except Conflict as error:
         bound = host.flows.by_hash(hash).compiled.get("concurrency", {})
-        return ScheduledStart(flow, name, time, None, None if bound["then"] == "skip" else error)
+        is_skipped = bound.get("then") == "skip"
+        return ScheduledStart(flow, name, time, None, None if is_skipped else error)
     return ScheduledStart(flow, name, time, id)
 
 

@@ -137,6 +137,8 @@ class Attempts:
         self._replaced = ReplacedAttempts(client)
         self._given: deque[_Given] = deque()
         """Outcomes that the server has possibly not received yet."""
+        self.leaving: asyncio.Task[None] | None = None
+        """Closes environments that were lost."""
 
     async def keep_alive(self, heartbeat: float, end: Callable[[str], None] | None) -> NoReturn:
         """Send heartbeats, and cut off the attempts whose heartbeats might not reach the server.
@@ -181,6 +183,22 @@ class Attempts:
             given = self._given.popleft()
             if given.at >= before - heartbeat / BEATS:
                 await self._give_again(given)
+        if asked - before > heartbeat and (self.leaving is None or self.leaving.done()):
+            self.leaving = asyncio.create_task(self._leave(heartbeat))
+
+    async def _leave(self, pause: float) -> None:
+        """Close the environments of executions that have lost this place during a silence."""
+        left = self._host.environments.kept_for()
+        while left:
+            for id in [*left]:
+                with suppress(RPCError, StoreError):
+                    place = await asyncio.to_thread(self._store.place_of, id)
+                    if place != self._place.queue:
+                        if self.at_work.has_any(id):
+                            continue
+                        await self._host.environments.lose(id)
+                    left.remove(id)
+            await asyncio.sleep(pause)
 
     async def _goes_on(self, execution: str) -> bool:
         """Return whether an execution is open, so that a lost attempt of it may begin again."""

@@ -106,6 +106,11 @@ class Placing:
         """Release → the names of its environments."""
 
     @property
+    def queue(self) -> str | None:
+        """The task queue of the place. None: there is none now."""
+        return self._queue
+
+    @property
     def busy(self) -> bool:
         """Whether environments are being released."""
         return bool(self._releases)

@@ -100,6 +100,7 @@ READS = (
     "find_wait",
     "get_flow",
     "open_waits",
+    "place",
     "sent",
     "texts",
     "undelivered",
@@ -188,7 +189,7 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("around", "find_wait", "get_flow", "texts"), lambda data: data),
+    **dict.fromkeys(("around", "find_wait", "get_flow", "place", "texts"), lambda data: data),
     "open_waits": lambda data: [_wait(one) for one in data],
     # Earlier versions of a worker do not report whether there are more.
     "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2:] != [False]),

@@ -1219,6 +1219,14 @@ class TemporalStore:
             ),
         )
 
+    def place_of(self, execution: str) -> str | None:
+        """Return the task queue of the place of an execution. None: it has none now."""
+        try:
+            queue: str | None = self._read(execution, "place")
+        except NotFound:
+            return None
+        return queue
+
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
         """Send an update to a workflow. None: it has ended."""
         return self._call(self._update(execution, method, arguments))

@@ -151,6 +151,8 @@ async def work(
                     await _shut_down(workers, attempts.at_work, drain, heartbeat)
             finally:
                 living.cancel()
+                if attempts.leaving is not None:
+                    attempts.leaving.cancel()
                 await attempts.at_work.close()
                 await asyncio.to_thread(host.close)
 

@@ -1216,6 +1216,8 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
             filter, after, most = arguments
             fitting = _page(driver.store.waits(filter, after, most).items, _packed_size)
             answer = driver.store.waits(filter, after, min(most, len(fitting)))
+        elif method == "place":
+            answer = driver.placing.queue
         elif method == "texts":
             answer = driver.texts
         elif method == "around":
