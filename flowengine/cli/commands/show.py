@@ -120,8 +120,8 @@ def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield f"resume      {info['command']}"
     yield f"started     {when(info['started_at'])} by {printable(info['started_by'])}"
     if "ended_at" in info:
-        took = duration(_time(info["ended_at"]) - _time(info["started_at"]))
-        yield f"ended       {when(info['ended_at'])}, after {took}"
+        yield f"ended       {when(info['ended_at'])}"
+        yield f"took        {_took(info)}"
     if "due" in info:
         yield f"next time   {when(info['due'])}"
     yield f"durability  {info['durability']}"
@@ -168,9 +168,6 @@ def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
 def _step(step: StepInfo, width: int) -> str:
     """Return one line about a step."""
     status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), results())
-    took = ""
-    if "ended_at" in step:
-        took = duration(_time(step["ended_at"]) - _time(step["started_at"]))
     error: Any = step.get("error")
     detail = ""
     if error is not None:
@@ -184,7 +181,8 @@ def _step(step: StepInfo, width: int) -> str:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
-    return f"  {printable(step['address']):{width}} {status} {took:8} {printable(detail)}".rstrip()
+    head = f"  {printable(step['address']):{width}} {status}"
+    return f"{head} {_took(step):8} {printable(detail)}".rstrip()
 
 
 def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
@@ -245,10 +243,15 @@ def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name:10}{printable(inline(request[name]))}"
 
 
-def _time(text: str) -> int:
-    from flowengine.kernel.notation.times import parse_time
+def _took(info: ExecutionInfo | StepInfo) -> str:
+    """Return how long attempts ran, or how long a wait lasted. Empty: it has not ended."""
+    from flowengine.kernel.notation.times import parse_duration, parse_time
 
-    return parse_time(text)
+    if "ended_at" not in info:
+        return ""
+    if "took" in info:
+        return duration(parse_duration(info["took"]))
+    return duration(parse_time(info["ended_at"]) - parse_time(info["started_at"]))
 
 
 @command(
