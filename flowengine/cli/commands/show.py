@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import answering_message, text_in, usage_of
@@ -33,6 +33,7 @@ from flowengine.cli.views.waits import (
     undelivered,
 )
 from flowengine.flow.export.yaml_text import entry, inline
+from flowengine.kernel.notation.addresses import place_name
 from flowengine.sdk.untrusted import unmarked
 from flowengine.sdk.visible_text import printable
 
@@ -83,8 +84,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         )
     if info["steps"]:
         yield "steps"
-        width = max(14, *(len(step["address"]) for step in info["steps"]))
-        yield from (_step(step, min(width, 40)) for step in info["steps"])
+        steps = info["steps"] if session.arguments.plumbing else _named(info["steps"])
+        width = max(14, *(len(step["address"]) for step in steps))
+        yield from (_step(step, min(width, 40)) for step in steps)
     usage, _ = usage_of(step.get("output") for step in info["steps"])
     if usage.input_tokens:
         yield f"models      {usage}"
@@ -108,6 +110,17 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield from (f"error       {first}", *more)
     if info["status"] == "failed":
         yield from again_lines(session, info)
+
+
+def _named(steps: Sequence[StepInfo]) -> list[StepInfo]:
+    """Return steps with the addresses of the file, without those that repeat the step around."""
+    known = {step["address"]: step["status"] for step in steps}
+    named: list[StepInfo] = []
+    for step in steps:
+        place = place_name(step["address"])
+        if place == step["address"] or known.get(place) != step["status"]:
+            named.append({**step, "address": place})
+    return named
 
 
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
@@ -274,7 +287,7 @@ def why_command(arguments: Namespace) -> int:
             out_json(reasons)
             return 0
         for reason in reasons:
-            what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
+            what = f"{place_name(reason['address']) or session.short(execution)}: {reason['what']}"
             for line in marked_lines(when(what)):
                 out(line)
             for timer in reason.get("timers", []):
