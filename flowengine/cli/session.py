@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from argparse import Namespace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -49,6 +50,8 @@ class CliSession:
         self, arguments: Namespace, *, make: Flow | str | None = None, named: bool = False
     ) -> None:
         self.arguments = arguments
+        self.began = time.time_ns() // 1_000_000
+        """When the command began (ms)."""
         self.named: set[str] = set()
         self.named_on_host: set[str] = set()
         self._filters = False

@@ -194,6 +194,9 @@ class StepInfo(TypedDict, total=False):
     attempts: int
     started_at: str
     ended_at: str
+    took: str
+    """How long attempts ran in it. Pauses are not counted, nor are attempts whose process died.
+    Concurrent attempts count once. Absent if none ran, or if one step was requested."""
     input: Any
     output: Any
     error: ErrorData | None
@@ -282,6 +285,8 @@ class ExecutionInfo(Again, total=False):
     started_by: str
     started_at: str
     ended_at: str
+    took: str
+    """How long attempts of its steps ran, as for a step."""
     parent: str | None
     forked_from: str | None
     due: str

@@ -126,6 +126,9 @@ class Provider(Generic[_Live]):
     """Whether closing it loses its state. If so, it stays open while an execution waits."""
     runs_programs: ClassVar[bool] = False
     """Whether `run` takes a program with its arguments (`argv`), not only text."""
+    inert: ClassVar[bool] = False
+    """Whether opening it starts no program and reaches no other machine, so that it is opened for
+    the preview of a call before the call is approved."""
     leaves_traces: ClassVar[bool] = True
     """Whether something can remain when this process dies, so that a registry on disk is needed."""
 

@@ -10,13 +10,13 @@ import threading
 from _thread import allocate_lock, get_ident
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from flowengine.sdk.errors import CodeRaised, Timeout, raised
+from flowengine.sdk.errors import CodeRaised, StepError, Timeout, raised
 from flowengine.sdk.exception_text import describe
 from flowengine.util.loops import is_interrupt
 
@@ -410,6 +410,7 @@ async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
 
 # Previews of tool calls: the effect of a call, described by its tool for the approver.
 
+_Given = TypeVar("_Given")
 SECONDS = 2.0
 """Maximum time for a preview, in seconds."""
 LONGEST = 20_000
@@ -418,7 +419,7 @@ LONGEST_NOTE = 300
 
 
 class PreviewContext(NamedTuple):
-    """Data available to a preview. No resource is opened for a call before it runs."""
+    """Data available to a preview. Only inert environments are opened for it."""
 
     workdir: str
     """The working directory of the execution."""
@@ -427,7 +428,8 @@ class PreviewContext(NamedTuple):
     resources: Mapping[str, Any]
     """Objects that the program gave the execution, by name."""
     opened: Mapping[str, Any] = {}
-    """Environments of the call that earlier calls have opened, by the same names."""
+    """Environments of the call that are open, by the same names: those that earlier calls have
+    opened, and inert ones."""
 
 
 class Shown(NamedTuple):
@@ -454,25 +456,32 @@ def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
     return asyncio.run(awaited())
 
 
-async def computed(preview: Callable[[], Any], mask: Callable[[Any], Any]) -> Shown:
+async def computed(
+    preview: Callable[[_Given], Any],
+    given: AbstractAsyncContextManager[_Given],
+    mask: Callable[[Any], Any],
+) -> Shown:
     """Return the information shown to an approver, computed on a thread within the time limit.
 
     Args:
         preview: Returns the preview. It may raise, hang, or return anything.
+        given: Opens what the preview reads, and closes it.
         mask: Replaces secrets.
     """
 
-    def compute() -> tuple[Any, BaseException | None]:
+    def compute(given: _Given) -> tuple[Any, BaseException | None]:
         try:
-            return preview(), None
+            return preview(given), None
         except BaseException as error:  # including exceptions that would end the process
             return None, error
 
     try:
-        async with asyncio.timeout(SECONDS):
-            found, error = await on_thread(compute)
+        async with asyncio.timeout(SECONDS), given as opened:
+            found, error = await on_thread(partial(compute, opened))
     except TimeoutError:
         return Shown(note=f"no preview: it took longer than {SECONDS:g} s")
+    except StepError as failure:  # nothing was opened
+        found, error = None, failure
     return _shown(found, mask) if error is None else _failed(error, mask)
 
 

@@ -19,11 +19,12 @@ from flowengine.errors import FlowEngineError, InputError
 
 _EXECUTION = (
     *("execution", "flow", "version", "status", "labels", "started_by", "started_at", "ended_at"),
+    "took",
     *("parent", "forked_from", "due", "durability", "budgets", "command"),
 )
 _STEP = (
     *("address", "step", "kind", "plumbing", "status", "outcome", "attempts"),
-    *("started_at", "ended_at"),
+    *("started_at", "ended_at", "took"),
 )
 _WAIT = (
     *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),

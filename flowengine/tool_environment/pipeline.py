@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -175,7 +176,9 @@ class CallPipeline:
         tool: Any = call.instance
         if not overrides(tool, "preview"):
             return Shown()
-        return await computed(lambda: call_preview(tool.preview, call.masked), self._parts.mask)
+        return await computed(
+            lambda _: call_preview(tool.preview, call.masked), nullcontext(), self._parts.mask
+        )
 
     def _fault(self, call: AdmittedCall) -> str | None:
         """Return the fault of the final arguments, if any."""

@@ -61,9 +61,7 @@ class _Opened:
         self._resource = resource
 
     def read(self, path: str, limit: int) -> bytes:
-        data: bytes = self._resource.read(path)
-        if len(data) > limit:
-            raise ToolError(f"'{path}' has more than {size_text(limit)}", retryable=False)
+        data: bytes = self._resource.read(path, limit)
         return data
 
     def write(self, path: str, data: bytes) -> None:
@@ -241,7 +239,7 @@ def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | N
         args: Its arguments.
 
     Raises:
-        ToolError: The call would fail, or the directory is not open yet.
+        ToolError: The call would fail, or the directory cannot be opened here.
     """
     if tool not in ("write_file", "edit_file"):
         return None
@@ -258,7 +256,10 @@ def _previewed(context: PreviewContext) -> ReadableFolder:
     if FILES not in context.environments:
         return below(context.workdir)
     if FILES not in context.opened:
-        raise ToolError("the environment of its files is not open yet", retryable=False)
+        raise ToolError(
+            "the environment of its files has to be approved first, or is open elsewhere",
+            retryable=False,
+        )
     return _Opened(context.opened[FILES])
 
 

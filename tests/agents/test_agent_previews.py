@@ -95,16 +95,3 @@ def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exis
         shown = engine.approvals.show(wait["id"])["preview"]
     assert ("-two\n+2" in shown) == exists
     assert ("--- /dev/null" in shown) == (not exists)
-
-
-def test_why_an_edit_in_an_environment_is_not_shown_is_said(tmp_path: Path) -> None:
-    tools = "  write: {std: write_file, approval: ask}\n  add:"
-    work = "environments:\n  work: {kind: files, scope: execution, config: {path: .}}\n"
-    head = HEAD.replace("  add:", tools).replace("tools:\n", f"{work}tools:\n", 1)
-    agent = "first: {instructions: Edit., tools: [write], environments: [work]}"
-    case = Case(tmp_path, flow(agent, head=head), [{"calls": [call("write", path="a", text="b")]}])
-
-    [wait] = case.run().waits
-
-    with case.engine_open() as engine:
-        assert "is not open yet" in engine.approvals.show(wait["id"])["note"]

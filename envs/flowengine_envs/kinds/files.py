@@ -82,11 +82,12 @@ class Folder(Resource):
         self._below = Below(path, f"{self.name} is {path}")
         self._log = request.log
 
-    async def _read(self, path: str) -> bytes:
+    async def _read(self, path: str, limit: int = _LARGEST) -> bytes:
         """Return the content of a file.
 
         Args:
             path: Relative path.
+            limit: Maximum size in bytes, at most 256 MiB.
 
         Returns:
             Its bytes.
@@ -94,9 +95,9 @@ class Folder(Resource):
         Raises:
             PathEscape: The path leads outside the directory.
             NotAFile: The path names a directory, a device or a pipe.
-            ToolError: The file does not exist, or is larger than 256 MiB.
+            ToolError: The file does not exist, or is larger.
         """
-        return await asyncio.to_thread(self._below.read, path, _LARGEST)
+        return await asyncio.to_thread(self._below.read, path, min(limit, _LARGEST))
 
     read = blocking(_read)
     async_read = awaitable(_read)
@@ -198,6 +199,7 @@ class Files(Provider[Folder]):
     """Opens directories."""
 
     kind = "files"
+    inert = True
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""

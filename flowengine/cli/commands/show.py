@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.actions import answering_message, text_in, usage_of
@@ -33,7 +33,7 @@ from flowengine.cli.views.waits import (
     undelivered,
 )
 from flowengine.flow.export.yaml_text import entry, inline
-from flowengine.kernel.notation.addresses import flow_name
+from flowengine.kernel.notation.addresses import flow_name, place_name
 from flowengine.sdk.untrusted import unmarked
 from flowengine.sdk.visible_text import printable
 
@@ -84,8 +84,9 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         )
     if info["steps"]:
         yield "steps"
-        width = max(14, *(len(step["address"]) for step in info["steps"]))
-        yield from (_step(step, min(width, 40)) for step in info["steps"])
+        steps = info["steps"] if session.arguments.plumbing else _named(info["steps"])
+        width = max(14, *(len(step["address"]) for step in steps))
+        yield from (_step(step, min(width, 40)) for step in steps)
     usage, _ = usage_of(step.get("output") for step in info["steps"])
     if usage.input_tokens:
         yield f"models      {usage}"
@@ -111,6 +112,17 @@ def _lines(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield from again_lines(session, info)
 
 
+def _named(steps: Sequence[StepInfo]) -> list[StepInfo]:
+    """Return steps with the addresses of the file, without those that repeat the step around."""
+    known = {step["address"]: step["status"] for step in steps}
+    named: list[StepInfo] = []
+    for step in steps:
+        place = place_name(step["address"])
+        if place == step["address"] or known.get(place) != step["status"]:
+            named.append({**step, "address": place})
+    return named
+
+
 def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
     version = f" version {info['version']}" if info["version"] not in ("", "0") else ""
     status = paint(info["status"], STATUS_COLOURS.get(info["status"]), results())
@@ -121,8 +133,8 @@ def _head(session: CliSession, info: ExecutionInfo) -> Iterator[str]:
         yield f"resume      {info['command']}"
     yield f"started     {when(info['started_at'])} by {printable(info['started_by'])}"
     if "ended_at" in info:
-        took = duration(_time(info["ended_at"]) - _time(info["started_at"]))
-        yield f"ended       {when(info['ended_at'])}, after {took}"
+        yield f"ended       {when(info['ended_at'])}"
+        yield f"took        {_took(info)}"
     if "due" in info:
         yield f"next time   {when(info['due'])}"
     yield f"durability  {info['durability']}"
@@ -169,9 +181,6 @@ def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
 def _step(step: StepInfo, width: int) -> str:
     """Return one line about a step."""
     status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), results())
-    took = ""
-    if "ended_at" in step:
-        took = duration(_time(step["ended_at"]) - _time(step["started_at"]))
     error: Any = step.get("error")
     detail = ""
     if error is not None:
@@ -185,7 +194,8 @@ def _step(step: StepInfo, width: int) -> str:
         detail = first_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
-    return f"  {printable(step['address']):{width}} {status} {took:8} {printable(detail)}".rstrip()
+    head = f"  {printable(step['address']):{width}} {status}"
+    return f"{head} {_took(step):8} {printable(detail)}".rstrip()
 
 
 def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
@@ -246,10 +256,15 @@ def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name:10}{printable(inline(request[name]))}"
 
 
-def _time(text: str) -> int:
-    from flowengine.kernel.notation.times import parse_time
+def _took(info: ExecutionInfo | StepInfo) -> str:
+    """Return how long attempts ran, or how long a wait lasted. Empty: it has not ended."""
+    from flowengine.kernel.notation.times import parse_duration, parse_time
 
-    return parse_time(text)
+    if "ended_at" not in info:
+        return ""
+    if "took" in info:
+        return duration(parse_duration(info["took"]))
+    return duration(parse_time(info["ended_at"]) - parse_time(info["started_at"]))
 
 
 @command(
@@ -272,7 +287,7 @@ def why_command(arguments: Namespace) -> int:
             out_json(reasons)
             return 0
         for reason in reasons:
-            what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
+            what = f"{place_name(reason['address']) or session.short(execution)}: {reason['what']}"
             for line in marked_lines(when(what)):
                 out(line)
             for timer in reason.get("timers", []):

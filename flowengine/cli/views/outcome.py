@@ -79,7 +79,8 @@ def _show_end(session: CliSession, result: ExecutionResult) -> None:
         err(paint(result.status, STATUS_COLOURS.get(result.status)))
     elif not session.arguments.quiet:
         record = session.engine.store.execution(result.execution)
-        took = duration((record.ended_at or record.created_at) - record.created_at)
+        begun = max(record.created_at, session.began)  # the time between commands is no work
+        took = duration((record.ended_at or begun) - begun)
         err(f"{paint(result.status, STATUS_COLOURS.get(result.status))} in {took}")
     if result.error is not None:
         _show_error(session, result)

@@ -121,6 +121,10 @@ class TaskRunner:
             return call_preview(import_function(named["function"], named["folder"]), args)
         return registry.kind(spec["kind"]).preview(spec.get("task", {}), args, context)
 
+    def references(self, step: int) -> Mapping[str, Plain]:
+        """Return the sources of the secrets of a step's flow."""
+        return self._task(step).secrets.references
+
     def mask(self, step: int, value: Plain) -> Plain:
         """Return a value with the secrets of a step's flow masked."""
         return self._task(step).secrets.mask(value)

@@ -9,7 +9,8 @@ be awaited.
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -297,6 +298,49 @@ class EngineEnvironments:
             self._look_at(execution, await self.manager.async_release(handle))
             if handle.scope == STEP:
                 await self.manager.async_release_scope(STEP, handle.owner_id)
+
+    @asynccontextmanager
+    async def lent(
+        self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain], *, opens: bool
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Provide the environments of a waiting call to its preview, and release them.
+
+        Inert environments are opened. Others are provided if they are open.
+
+        Args:
+            context: The execution.
+            run: The attempt that the call would make.
+            secrets: Sources of the flow's secrets.
+            opens: Whether the attempt will be made in this process.
+
+        Raises:
+            EnvironmentFailure: An environment cannot be opened.
+            SecretMissing: A required secret is missing.
+        """
+        from flowengine import registry
+
+        found, opening = {}, {}
+        for name, use in run.environments.items():
+            if opens and registry.provider(use["spec"]["kind"]).inert:
+                opening[name] = use
+                continue
+            spec = self._requests.named(context, run, use)
+            for handle in self._kept.get((spec["scope"], spec["owner_id"]), {}).values():
+                if handle.resource_key == spec["resource_key"]:
+                    found[name] = handle.resource
+        handles: list[Handle] = []
+        try:
+            if opening:
+                handles = await self._ensure(context, run._replace(environments=opening), secrets)
+            for name, handle in zip(opening, handles, strict=True):
+                found[name] = handle.resource
+                if handle.scope in {EXECUTION, REGION}:  # their files are removed with it
+                    owner: tuple[Scope, str] = (handle.scope, handle.owner_id)
+                    self._owners.setdefault(context.id, {})[owner] = None
+            yield found
+        finally:
+            lent = [Opened(handle, fresh=False, kept=False, opening=None) for handle in handles]
+            await self.give_back(context.id, lent)
 
     async def end_region(self, context: ExecutionContext, region: int) -> None:
         """Release the environments of a region that has ended, before any replacement is opened."""

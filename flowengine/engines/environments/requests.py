@@ -138,7 +138,7 @@ class EnvironmentRequests:
         secrets: Mapping[str, Plain],
     ) -> dict[str, Any] | str:
         """Return the request to the manager: a spec, or the id of a known spec."""
-        spec = self._named(context, run, given)
+        spec = self.named(context, run, given)
         owner, name = (spec["scope"], spec["owner_id"]), spec["resource_key"]
         known = self._ids.get(owner, {}).get(name)
         if known is not None and known[:2] == (given, context.started_by):
@@ -163,7 +163,7 @@ class EnvironmentRequests:
         self._ids.setdefault(owner, {})[name] = (given, context.started_by, id)
         return id
 
-    def _named(
+    def named(
         self, context: ExecutionContext, run: Run, given: Mapping[str, Plain]
     ) -> dict[str, Any]:
         """Return a spec with its name and owner for an attempt."""

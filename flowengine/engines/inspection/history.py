@@ -16,7 +16,12 @@ from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import step_with_values
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values, Watch
 from flowengine.engines.inspection.requests import RequestLog, asks_models
-from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
+from flowengine.engines.inspection.steps import (
+    ActivationLog,
+    add_times,
+    stop_with,
+    wait_with_what_is_inside,
+)
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages import view as undelivered
@@ -26,7 +31,7 @@ from flowengine.errors import Hint, NotFound
 from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.notation.times import format_duration, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -180,6 +185,7 @@ def _view(
     """Return the result of `show`."""
     last, execution = shown.last, record.id
     wait_with_what_is_inside(steps)
+    took = add_times(steps).get("took", format_duration(0)) if step is None else None
     if step is not None:
         steps = [info for info in steps if info["address"] == step]
         if not steps:
@@ -202,6 +208,7 @@ def _view(
         **(again(host, record) if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
+        **({} if took is None else {"took": took}),
         "inputs": {} if last is None else last.state["inputs"],
         "steps": steps,
         "waits": [

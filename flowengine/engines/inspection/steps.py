@@ -12,7 +12,7 @@ from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.notation.times import format_duration, format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Log
 
+_SIGNS = re.compile(r"[/\[@]")
+"""The ends of the addresses of steps around one."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 _STOPPED = {"interrupted": "interrupted", "quarantined": "interrupted", "waiting": "waiting"}
 """Status of an execution without a process → that of its steps that were running."""
@@ -347,6 +349,31 @@ def _log_info(log: Log) -> LogInfo:
         ],
         "left_out": log.get("left_out", 0),
     }
+
+
+def add_times(steps: Iterable[StepInfo]) -> StepInfo:
+    """Add how long attempts ran to steps with all their attempts. Return it for all of them."""
+    all_steps: StepInfo = {"address": "", "tries": []}
+    known = {"": all_steps, **{step["address"]: step for step in steps}}
+    around = {
+        address: {"", *(address[: sign.start()] for sign in _SIGNS.finditer(address))} - {address}
+        for address in known
+    }
+    wholes = {whole for those in around.values() for whole in those}
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for address, step in known.items():
+        for each in step["tries"] if address not in wholes else ():
+            if "ended_at" in each and each["status"] != "interrupted":  # its end is unknown
+                span = parse_time(each["started_at"]), parse_time(each["ended_at"])
+                for whole in (*around[address], address):
+                    spans[whole].append(span)
+    for address in known.keys() & spans.keys():
+        took = end = 0
+        for start, stop in sorted(spans[address]):
+            took += max(0, stop - max(start, end))
+            end = max(end, stop)
+        known[address]["took"] = format_duration(took)
+    return all_steps
 
 
 def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:

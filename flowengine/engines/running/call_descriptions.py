@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,10 @@ from flowengine.engines.executions.calls import (
     tool_of,
 )
 from flowengine.errors import NotFound
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.view import View
+from flowengine.kernel.waiting.permissions import waiting_run
 from flowengine.sdk import StepKind
 from flowengine.sdk.user_code import PreviewContext, Shown, computed
 
@@ -209,7 +213,9 @@ def _compared(before: str, after: str) -> str:
 # question is opened first and does not wait for the preview.
 
 
-async def previewed(host: Host, execution: Execution, wait: int, step: int) -> Shown:
+async def previewed(
+    host: Host, execution: Execution, wait: int, step: int, *, opens: bool = True
+) -> Shown:
     """Return the preview to show with a question about a call.
 
     Args:
@@ -217,6 +223,8 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
         execution: The execution that opened the question.
         wait: Number of the question.
         step: The calling step.
+        opens: Whether the call will be made in this process, so that its environments may be
+            opened here.
 
     Returns:
         The preview, or a note why it is missing. Empty if the tool has no preview.
@@ -228,11 +236,22 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
         return Shown(record.get("preview"), record.get("note"))
     subject = record.get("subject")
     args = copy(subject) if isinstance(subject, dict) else {}
-    spec = execution.linked.compiled["steps"][step]
-    names = [*environments_of(spec)]
-    found = host.environments.opened
-    resources = {name: found(execution.id, environment_name(spec, name)) for name in names}
-    opened = {name: resource for name, resource in resources.items() if resource is not None}
-    context = PreviewContext(execution.context.workdir, names, execution.context.resources, opened)
-    runner = execution.linked.runner
-    return await computed(lambda: runner.preview(step, args, context), partial(runner.mask, step))
+    names = [*environments_of(execution.linked.compiled["steps"][step])]
+    runner, workdir = execution.linked.runner, execution.context.workdir
+    lent: Any = nullcontext({})
+    if names:
+        state = execution.state
+        unit = state["units"][next(iter(state["waits"][wait]["units"]))]
+        try:
+            run = waiting_run(View(execution.linked.graph, state), unit)
+        except (StepFailure, EvaluationError):  # reported when the call is made
+            run = None
+        if run is not None:
+            secrets = runner.references(step)
+            lent = host.environments.lent(execution.context, run, secrets, opens=opens)
+
+    def preview(opened: Mapping[str, Any]) -> object:
+        context = PreviewContext(workdir, names, execution.context.resources, opened)
+        return runner.preview(step, args, context)
+
+    return await computed(preview, lent, partial(runner.mask, step))

@@ -503,7 +503,7 @@ class Attempts:
                 events.append(dict(event))
             if await asyncio.to_thread(host.store.grants, execution.context.flow):
                 return [events, True, texts.kept]
-        shown = (await previewed(host, execution, wait, step))._asdict()
+        shown = (await previewed(host, execution, wait, step, opens=False))._asdict()
         said = {name: text for name, text in shown.items() if text is not None}
         if said:
             events.append({"type": "described", "wait": wait, **said})

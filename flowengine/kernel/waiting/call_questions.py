@@ -22,7 +22,7 @@ from flowengine.kernel.limits import call_counts
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
 from flowengine.kernel.transition import Transition, require
-from flowengine.kernel.view import RESPOND, call_names, edited
+from flowengine.kernel.view import RESPOND, View, call_names, edited
 from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
@@ -81,7 +81,7 @@ def about_of(wait: Wait) -> About:
 # Answers
 
 
-def answer_about(tx: Transition, about: About) -> Any:
+def answer_about(tx: View, about: About) -> Any:
     """Return the answer, the number of the question while it is open, or None if there was none."""
     owner, digest = about
     return tx.state.get("answers", {}).get(owner, {}).get(digest)
@@ -392,7 +392,7 @@ def approved(tx: Transition, wait: Wait, decision: dict[str, Any]) -> dict[str, 
     return kept | {key: record[key] for key in ("source", "found") if key in record}
 
 
-def arguments(tx: Transition, unit: Unit, names: Names) -> Plain:
+def arguments(tx: View, unit: Unit, names: Names) -> Plain:
     """Return the arguments of a unit's call: the approved ones, or those that its step declares."""
     node = tx.node(tx.act_of(unit))
     assert node.args is not None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import Consult
+from flowengine.kernel.commands import Consult, Run
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import EvaluationError, Plain, SecretText
@@ -25,7 +25,7 @@ from flowengine.kernel.limits.locks import park, unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.view import RESPOND
+from flowengine.kernel.view import RESPOND, View
 from flowengine.kernel.waiting import call_questions, grants, input_questions
 from flowengine.kernel.waiting.approvals import answer, fill_in, notify
 from flowengine.kernel.waiting.call_questions import (
@@ -53,7 +53,7 @@ MOST = 20
 _SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
 
 
-def needs(tx: Transition, unit: Unit) -> Iterator[NeededPermission]:
+def needs(tx: View, unit: Unit) -> Iterator[NeededPermission]:
     """Yield the permissions that a unit needs for its environments.
 
     Raises:
@@ -74,7 +74,39 @@ def needs(tx: Transition, unit: Unit) -> Iterator[NeededPermission]:
         pending.extend(use["spec"].get("mounts", {}).values())
         if "approval" in use and use["approval"].get("when", True):
             about = _about(tx, unit, use)
-            yield NeededPermission(about, partial(_ask, tx, unit, use, about))
+            # Only a transition asks.
+            yield NeededPermission(about, partial(_ask, tx, unit, use, about))  # type: ignore[arg-type]
+
+
+def waiting_run(view: View, unit: Unit) -> Run | None:
+    """Return the attempt that a waiting call would make now, with its environments only.
+
+    Args:
+        view: The execution.
+        unit: The unit of a step with environments.
+
+    Returns:
+        The attempt. None: one of its environments may only be opened after an approval.
+
+    Raises:
+        StepFailure: A use of an environment is not valid.
+        EvaluationError: An expression has no value.
+    """
+    act = view.act_of(unit)
+    node = view.node(act)
+    assert node.input is not None
+    answers = [answer_about(view, need.about) for need in needs(view, unit)]
+    if not all(isinstance(answer, dict) and answer["approved"] for answer in answers):
+        return None
+    names = Names(view, act, unit)
+    if node.args is not None:
+        names.extra = {"args": call_questions.arguments(view, unit, names)}
+    given: Any = evaluate(names, node.input)
+    environments = with_answers(view, unit, given["environments"])
+    address, around = view.address(unit), regions(view, unit)
+    return Run(
+        unit["id"], unit["attempt"], act["step"], address, None, None, None, around, environments
+    )
 
 
 def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wait:
@@ -100,7 +132,7 @@ def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wai
     return wait
 
 
-def _about(tx: Transition, unit: Unit, use: dict[str, Plain]) -> About:
+def _about(tx: View, unit: Unit, use: dict[str, Plain]) -> About:
     """Return the topic of a question about a use: the owner of the environment, and its digest."""
     digest = _digest([use["scope"], use["spec"]])
     if use["scope"] == "step":
@@ -139,7 +171,7 @@ def _summary(value: Plain) -> Plain:
     return value
 
 
-def with_answers(tx: Transition, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
+def with_answers(tx: View, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
     """Return the environments of a unit, with the answers in place of the questions.
 
     Args:
@@ -149,7 +181,7 @@ def with_answers(tx: Transition, unit: Unit, environments: dict[str, Plain]) -> 
     return {name: _with_answer(tx, unit, use) for name, use in environments.items()}
 
 
-def _with_answer(tx: Transition, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
+def _with_answer(tx: View, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
     given = None
     if "approval" in use and use["approval"].get("when", True):
         given = answer_about(tx, _about(tx, unit, use))
