@@ -497,7 +497,7 @@ def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
 
 
 def _fix_threads() -> None:
-    """Let threads call tools through the program's loop, and have loops of their own."""
+    """Let threads call tools through the program's loop, and have their own loops."""
 
     def submitted(program: _Program, original: Any, coro: Any, loop: Any) -> Any:
         future = original(coro, loop)

@@ -139,7 +139,7 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
 LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
 _OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
-"""The text of an object that has no text of its own."""
+"""The text of an object without its own text."""
 TEXT_FILE = "result.txt"
 """Name of a file with a value that is text. Others have JSON."""
 _LARGEST_VALUE = 64 * 1024

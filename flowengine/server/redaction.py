@@ -145,7 +145,7 @@ def without_keys(text: str, execution: str) -> str:
     """Return a text with addresses, in which a digest stands for the keys of items.
 
     It is the same for the same keys of an execution until the server ends, and cannot be guessed.
-    Another execution has others: who starts one with keys of their own recognizes no other's.
+    Another execution has others: a user who starts one with chosen keys recognizes no other's.
     """
 
     def digest(keys: re.Match[str]) -> str:

@@ -89,7 +89,7 @@ def fork(
     if id == old:  # it continues under its name
         data["identity"] = identity_of(began)
     if (whose := began.get("converses") or began["started_by"]) != user:
-        data["converses"] = whose  # a fork changes nobody's part in a conversation
+        data["converses"] = whose  # a fork changes no user's part in a conversation
     if "environments" in began:
         data["environments"] = began["environments"]
     check_names(linked.compiled, resources or {}, data.get("environments", {}))

@@ -109,7 +109,7 @@ def _google(lines: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _without_type(lines: list[str]) -> str:
-    """Return a description in one line, without a type on a line of its own before it."""
+    """Return a description in one line, without a type on its own line before it."""
     lines = [line for line in lines if line.strip()]
     return _joined(lines[len(lines) > 1 and _ONLY_A_TYPE.fullmatch(lines[0].strip()) is not None :])
 
