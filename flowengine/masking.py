@@ -84,13 +84,22 @@ class _Known(NamedTuple):
     @property
     def reach(self) -> int:
         """The bytes that the longest value may have."""
-        return _reach(max(self.anchors.values()))
+        return _reach(self.longest)
+
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest form, or 0 if no value is known."""
+        return max(self.anchors.values(), default=0)
 
     def _places(self, data: bytes) -> list[tuple[int, int]]:
         """Return the parts of bytes that may have values: reading all of them takes long."""
         places = []
-        finds = [(partial(data.find, anchor), length) for anchor, length in self.anchors.items()]
-        for find, length in (*finds, (partial(_coded, data), max(self.anchors.values()))):
+        finds: list[tuple[Callable[[int], int], int]] = [
+            (partial(data.find, anchor), length) for anchor, length in self.anchors.items()
+        ]
+        if finds:
+            finds.append((partial(_coded, data), self.longest))
+        for find, length in finds:
             reach = _reach(length)
             at = find(0)
             while at >= 0:

@@ -72,7 +72,7 @@ RANDOM_FLOWS = 100
 SEEDS = 1000
 """Numbers from which the flows of a case are drawn. The checker accepts about one of two, and of
 those with races about one of three."""
-TIMES = {"at", "sent", "started_at", "ended_at", "due", "since", "asked", "ready"}
+TIMES = {"at", "took", "sent", "started_at", "ended_at", "due", "since", "asked", "ready"}
 
 
 def without_times(value: Any) -> Any:

@@ -22,7 +22,7 @@ DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
     *("open_executions", "updates", "load", "leave", "acting_as", "environments", "store"),
     *("settings", "want_replies", "arriving_replies", "keep_histories", "want"),
-    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of"),
+    *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "guarded"),
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
     *("folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),

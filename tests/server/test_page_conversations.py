@@ -168,7 +168,7 @@ def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_pat
     assert "<script>alert" not in step
     [info] = api.engine.executions.show(id, step="ask/first#5")["steps"]
     assert "request" in info
-    assert "request" not in without_content({"steps": [info]})["steps"][0]
+    assert "request" not in without_content({"execution": id, "steps": [info]})["steps"][0]
 
 
 def test_an_edited_call_is_shown_as_it_was_made(api: Api, tmp_path: Path) -> None:
