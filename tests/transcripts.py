@@ -250,7 +250,9 @@ def play(page: Path, waits: dict[str, str], run: Callable[[str], str] = both_str
                 command = command.replace(shown, real)  # noqa: PLW2901
             printed = run(command)
             waits |= zip(WAIT.findall(expected), WAIT.findall(printed), strict=True)
-            assert plain(printed, waits) == plain(expected, waits), f"{page.stem}: {command}"
+            here, there = plain(expected, waits), plain(printed, waits)
+            differing = unified_diff(here, there, "page", "played", n=1, lineterm="")
+            assert here == there, "\n".join([f"{page.stem}: {command}", *differing])
 
 
 def plain(text: str, waits: dict[str, str]) -> list[str]:
@@ -262,7 +264,7 @@ def plain(text: str, waits: dict[str, str]) -> list[str]:
         text = re.sub(rf"\b({shown}|{real})\b", "WAIT", text)
     text = text.replace(current_user(), "user:ana")  # the user who runs the tests
     text = re.sub(r"\b01[0-9a-z]{6,24}\b", "EXECUTION", text)
-    text = re.sub(r"\b[0-9a-f]{12}\b", "HASH", text)
+    text = re.sub(r"\b[0-9a-f]{12}([0-9a-f]{14})?\b", "HASH", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"(\d+[dhm] )*\b[\d.]+[ms]?s\b|(\d+m \d+s)", "DURATION", text)
     return sorted(" ".join(line.split()) for line in text.splitlines())

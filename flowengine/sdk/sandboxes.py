@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import PathEscape
 from flowengine.sdk.processes import ProcessIdentity
 
@@ -134,7 +135,7 @@ class Spec(NamedTuple):
     @property
     def place(self) -> str:
         """Scope and owner, as shown to users."""
-        return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
+        return f"{self.scope} {shown_owner(self.owner_id)}".rstrip()
 
 
 class Tracer(Protocol):

@@ -74,6 +74,7 @@ def error(text: str) -> ErrorData:
 
 SHAPES: dict[str, Any] = {
     **dict.fromkeys(("since", "due", "at", "started_at", "ended_at"), lambda text: TIME),
+    "took": lambda text: "1s",
     **dict.fromkeys(("wakes", "about"), lambda text: text),
     "execution": lambda text: ID,
     # These keep their line breaks.

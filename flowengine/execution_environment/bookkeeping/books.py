@@ -17,6 +17,7 @@ from flowengine.execution_environment.clock import TimerClock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
 from flowengine.execution_environment.observation import PREFIX, Event, EventPublisher, Name
 from flowengine.execution_environment.specs.spec import EnvironmentSpec, check_spec
+from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import EnvironmentClosed
 
 
@@ -451,7 +452,7 @@ def check_names(together: Iterable[EnvironmentSpec]) -> None:
                     Fault(
                         "resource_key",
                         f"two different specs of {spec.scope} "
-                        f"'{spec.owner_id}' have this name: {other.id} "
+                        f"'{shown_owner(spec.owner_id)}' have this name: {other.id} "
                         f"({other.kind}) and {spec.id} ({spec.kind})",
                     )
                 ],
