@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.kernel.notation.times import parse_time
+from flowengine.util import loops
 from tests.cli.conftest import CommandLine, also_served, steady
 
 READY = """\
@@ -144,13 +145,13 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
 def test_an_interrupt_while_the_event_loop_is_made_is_told_in_one_line(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = asyncio.new_event_loop
+    make = loops.new_event_loop
 
     def interrupted() -> asyncio.AbstractEventLoop:
         os.kill(os.getpid(), signal.SIGINT)
         return make()
 
-    monkeypatch.setattr(asyncio.events, "new_event_loop", interrupted)
+    monkeypatch.setattr(loops, "new_event_loop", interrupted)
     text = "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60}, {id: b, run: sleep 60}]\n"
     err = flowengine("run", flowengine.write("slow.yaml", text), code=130).err
     gc.collect()  # Python would warn of a coroutine that was never awaited, and of half a loop
