@@ -352,7 +352,10 @@ def _log_info(log: Log) -> LogInfo:
 
 
 def add_times(steps: Iterable[StepInfo]) -> StepInfo:
-    """Add how long attempts ran to steps with all their attempts. Return it for all of them."""
+    """Add how long attempts ran to steps with all their attempts. Return it for all of them.
+
+    An attempt that was withdrawn may end after the step for which it ran.
+    """
     all_steps: StepInfo = {"address": "", "tries": []}
     known = {"": all_steps, **{step["address"]: step for step in steps}}
     around = {
@@ -368,11 +371,16 @@ def add_times(steps: Iterable[StepInfo]) -> StepInfo:
                 for whole in (*around[address], address):
                     spans[whole].append(span)
     for address in known.keys() & spans.keys():
-        took = end = 0
+        step, took, end = known[address], 0, 0
+        last = (
+            parse_time(step["ended_at"])
+            if "ended_at" in step
+            else max(stop for _, stop in spans[address])
+        )
         for start, stop in sorted(spans[address]):
-            took += max(0, stop - max(start, end))
+            took += max(0, min(stop, last) - max(start, end))
             end = max(end, stop)
-        known[address]["took"] = format_duration(took)
+        step["took"] = format_duration(took)
     return all_steps
 
 
