@@ -152,9 +152,16 @@ class _Program:
 
     running: Optional[_Program] = None  # noqa: UP045 - Python 3.9
 
-    def goes_on(self, _future: Any) -> None:
-        """Count a thread that has waited for this program."""
-        self.threads += 1
+    async def awaited(self, coro: Any) -> Any:
+        """Await a coroutine for a thread, which waits for this program meanwhile.
+
+        Threads are counted here, in the thread of the loop, so that no count is lost.
+        """
+        self.threads -= 1
+        try:
+            return await coro
+        finally:
+            self.threads += 1
 
     def looked_at(self, caller: types.FrameType) -> None:
         """Let a moment pass if the program itself looks at a clock."""
@@ -500,11 +507,9 @@ def _fix_threads() -> None:
     """Let threads call tools through the program's loop, and have their own loops."""
 
     def submitted(program: _Program, original: Any, coro: Any, loop: Any) -> Any:
-        future = original(coro, loop)
         if loop is program.loop and threading.get_native_id() != program.thread:
-            program.threads -= 1  # it waits for the program, not the program for it
-            future.add_done_callback(program.goes_on)
-        return future
+            coro = program.awaited(coro)
+        return original(coro, loop)
 
     _fix(asyncio, "run_coroutine_threadsafe", submitted)
     asyncio.BaseEventLoop.time = lambda self: _monotonic()  # type: ignore[method-assign]

@@ -30,6 +30,10 @@ def new_event_loop() -> AbstractEventLoop:
             self.awaited = task
             try:
                 return super().run_until_complete(task)
+            except BaseException:
+                if task.done() and not task.cancelled():
+                    task.exception()  # it is raised here: asyncio would warn that nothing read it
+                raise
             finally:
                 self.awaited = None
 

@@ -208,7 +208,6 @@ class Stubborn(Tool):
         (no_hint_of_mine, "no_hint_of_mine"),
         (Stubborn, "Stubborn"),
         (tool(name="t", approval="perhaps")(lambda: None), "perhaps"),  # type: ignore[call-overload]
-        (tool(name="t", timeout=-1)(lambda: None), "-1"),
         (tool(name="posonly")(lambda a, /: None), "posonly"),
     ],
 )
