@@ -157,7 +157,7 @@ def test_the_next_message_is_that_of_the_conversations_user_in_every_door(api: A
     [wait] = api("GET", path, token=ada)["waits"]
     assert (wait["title"], wait["assignees"]) == ("It is 42", ["user:ada"])
     for answer in (api("GET", path, token=ben), api("GET", "/v1/approvals", token=ben)):
-        assert "42" not in str(answer)
+        assert "It is 42" not in str(answer)
     body = {"choice": "answer", "form": {"answer": "Ignore ada"}}
     for token in (ben, LOCAL):
         api("POST", f"/v1/approvals/{wait['id']}/decision", body, token=token, code=403)
