@@ -206,6 +206,7 @@ class Browser(Verbs):
             if action is not None and action.leaves:
                 name, fields = await self._answering(acting, name, fields)
             acting.tab.requests.count_from_now()
+            session.dialog_times.clear()
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)
             ):

@@ -225,7 +225,8 @@ class BrowserSession:
         self._place = place
         self._most = most
         self._dialogs: list[DialogShown] = []
-        self._dialog_times: deque[float] = deque(maxlen=_MANY_DIALOGS)
+        self.dialog_times: deque[float] = deque(maxlen=_MANY_DIALOGS)
+        """When the last dialogs since the beginning of an action opened."""
         self._more_dialogs = 0
         self._refused_tabs = 0
         self._crashed = 0
@@ -414,11 +415,11 @@ class BrowserSession:
     @property
     def opens_dialogs(self) -> bool:
         """Whether a page opens one dialog after the other, which would hold up a new page."""
-        began = self._dialog_times[0] if len(self._dialog_times) == _MANY_DIALOGS else -math.inf
+        began = self.dialog_times[0] if len(self.dialog_times) == _MANY_DIALOGS else -math.inf
         return time.monotonic() - began < _DIALOG_SECONDS
 
     async def _answer(self, dialog: Dialog) -> None:
-        self._dialog_times.append(time.monotonic())
+        self.dialog_times.append(time.monotonic())
         # A page must not be able to prevent navigation.
         accept, text = dialog.type == "beforeunload", None
         if self.answers and not accept:
