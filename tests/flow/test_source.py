@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def test_a_scalar_means_what_the_core_schema_says(written: str, meant: Any) -> N
         ("[a?b, a:b, c#d]", ["a?b", "a:b", "c#d"]),
         ("a: [\n\tb]", "2:1 a tab in the indentation"),
         ('a: "b\n\tc"', "2:1 a tab in the indentation"),
+        ("a: b\n\tc", "2:1 a tab in the indentation"),
+        ("- a\n \tb", ["a b"]),
         ("a:\n  - {b: 1,\n  c: 2}", "3:1 this line is not indented enough"),
         ("a: 'b\nc'", "2:1 this line is not indented enough"),
         ("-\t- a", "1:2 not YAML: found character that cannot start any token"),
@@ -222,6 +225,12 @@ def test_a_file_of_more_than_a_mebibyte_is_refused() -> None:
 
     assert messages(source) == ["1:1 the file is larger than 1 MiB"]
     assert read_bytes(b"#" * MAX_BYTES, "f.yaml").problems[0].message == "the file is empty"
+
+
+def test_the_places_of_many_mistakes_in_one_line_take_time_in_proportion_to_it() -> None:
+    began = time.process_time()
+    assert len(read_text("a: {" + "b: c, " * 60_000 + "}").problems) == 59_999
+    assert time.process_time() - began < 15  # it was minutes
 
 
 @each_row("text", ["", "\n", "# nothing\n"])

@@ -217,14 +217,14 @@ class Composer:
             is_list = isinstance(event, yaml.SequenceStartEvent)
             node = self._sequence(start, depth) if is_list else self._mapping(start, depth)
         self._indent, self._brackets = around, brackets
-        if not brackets and (node.style in {"'", '"'} or getattr(event, "flow_style", False)):
+        if not brackets and (node.style in {"", "'", '"'} or getattr(event, "flow_style", False)):
             self._check_lines(node, around)
         if event.anchor:
             self._anchors[event.anchor] = node
         return node
 
     def _check_lines(self, node: SourceNode, indent: int) -> None:
-        """Refuse lines of a value in brackets or quotes that do not belong to the block around."""
+        """Refuse lines of a value, except block texts, that do not belong to the block around it."""
         for match in LINE.finditer(self.text, node.start, node.end):
             if len(match[1]) <= indent:
                 what = (

@@ -124,8 +124,9 @@ class Source:
         """Return the position of the characters from index `start` to before `end` of the file."""
         line = bisect_right(self._starts, start)
         column = start - self._starts[line - 1] + 1
-        room = len(self.line_text(line)) - column + 1
-        return Position(line, column, max(1, min(end - start, room)), self.name)
+        end = min([end, *self._starts[line : line + 1]])
+        length = len(self.text[start:end].rstrip("\r\n"))
+        return Position(line, column, max(1, length), self.name)
 
     def refuse(self, start: int, end: int, message: str, hint: str | None) -> None:
         """Record that the characters from index `start` to before `end` are not valid YAML."""
