@@ -212,6 +212,12 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
             {"to": "Who.", "n": "How many."},
         ),
         ("Send.\n\nArgs:\n    **to** (str, optional): who", "Send.", {"to": "who"}),
+        ("Args:\n    to: who gets\n    it\n    to: or not", "", {"to": "who gets it or not"}),
+        (
+            "Params\n------\nto: who gets it\nn : {'1', '2'}\nall : Never\n    twice.",
+            "",
+            {"to": "who gets it", "n": "{'1', '2'}", "all": "twice."},
+        ),
         (
             "Send.\n\nArgs:\n    See the manual: all of it.",
             "Send.\n\nArgs:\n    See the manual: all of it.",

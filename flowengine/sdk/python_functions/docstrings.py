@@ -18,7 +18,7 @@ _BEFORE, _AFTER = r"(?:[-*+•]\s+)?[*`]*", r"[*`]*"
 _ENTRY = re.compile(
     rf"([ \t]+){_BEFORE}(\w+){_AFTER}\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?(?::(?:\s+(.*)|$)|$)"
 )
-_NAMES = re.compile(rf"{_BEFORE}(\w+{_AFTER}(?:\s*,\s*{_BEFORE}\w+{_AFTER})*)\s*(?::.*)?")
+_NAMES = re.compile(rf"{_BEFORE}(\w+{_AFTER}(?:\s*,\s*{_BEFORE}\w+{_AFTER})*)\s*(?::(.*))?")
 _TYPES = (
     "str|int|float|bool|bytes|list|dict|tuple|set|string|integer|number|boolean|array|object|date"
     r"|datetime|Any|None|Path|Decimal|UUID|optional|[\w.]+\[.*\]|[a-z]\w*\.\w+"
@@ -74,7 +74,7 @@ def _cleaned(docstring: str) -> list[str]:
     `cleandoc` ignores the first line. If that line is a heading, it mistakes the indentation of the
     section for that of the function.
     """
-    lines = cleandoc(docstring).splitlines()
+    lines = cleandoc(docstring).split("\n")
     if len(lines) > 1 and _GOOGLE.fullmatch(lines[0]) and not lines[1][:1].isspace():
         lines[1:] = [f"    {line}" if line else "" for line in lines[1:]]
     return lines
@@ -96,11 +96,13 @@ def _google(lines: list[str]) -> tuple[dict[str, str], list[str]]:
     sections: dict[str, list[str]] = {}
     left: list[str] = []
     indent = name = ""
-    for line in lines:
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
         entry = _ENTRY.match(line)
+        if entry and ":" not in line and not following.startswith(f"{entry[1]} "):
+            entry = None  # a word of the text before
         if entry and (not indent or len(entry[1]) <= len(indent)):
             indent, name = entry[1], entry[2]
-            sections[name] = [entry[3] or ""]
+            sections.setdefault(name, []).append(entry[3] or "")
         elif name:
             sections[name].append(line)
         elif line:
@@ -123,12 +125,13 @@ def _numpy(lines: list[str]) -> tuple[dict[str, str], list[str]]:
         entry = _NAMES.fullmatch(line) if line and not line[0].isspace() else None
         if entry:
             names = re.findall(r"\w+", entry[1])
-            sections |= {name: [] for name in names}
+            sections |= {name: [entry[2] or ""] for name in names}
         elif not names and line:
             left.append(line)
         for name in names if not entry else ():
             sections[name].append(line)
-    return {name: _without_type(lines_of) for name, lines_of in sections.items()}, left
+    described = {name: _without_type(of[1:]) or _joined(of[:1]) for name, of in sections.items()}
+    return described, left
 
 
 def _joined(lines: list[str]) -> str:
