@@ -28,6 +28,7 @@ COMPARED = 512 * 1024
 LINE = 300
 """Maximum characters shown of a matching line."""
 
+_LINE_END = re.compile(r"(?:\r\n|\r|\n)")
 _DIGEST_ALONE = re.compile("[0-9a-f]{64}")
 TAB = "\t"
 """Separates line numbers from lines in files shown to models."""
@@ -208,26 +209,27 @@ def _edited(
             "encoding without variants, such as utf-16-be",
             retryable=False,
         )
-    if old not in text:  # models write only one kind of line ends
-        old = _with_returns(old)
-    around = old if "\n" in old else text
-    if around.count("\r\n") * 2 > around.count("\n"):
-        new = _with_returns(new)
-    times = text.count(old)
-    if times == 0:
+    # Models write only one kind of line ends.
+    wanted = re.compile(_LINE_END.pattern.join(map(re.escape, _LINE_END.split(old))))
+    found = [*wanted.finditer(text)]
+    if not found:
         hint = "read the file, and give the text exactly as it stands there"
         if _NUMBERED.match(old):
             hint += ", without the line numbers"
         raise ToolError(f"'old' is not in '{path}': {hint}", retryable=False)
-    if times > 1 and not all:
+    if len(found) > 1 and not all:
         hint = "include more of the surrounding text, or set all: true"
-        raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
-    line = len(lines_of(text[: text.index(old) + 1]))
-    return _Edit(text, text.replace(old, new), line, times)
+        raise ToolError(f"'old' is in '{path}' {len(found)} times: {hint}", retryable=False)
+    lines, usual = _LINE_END.split(new), _usual_end(text)
+    after = wanted.sub(lambda match: _usual_end(match[0], usual).join(lines), text)
+    line = len(lines_of(text[: found[0].start() + 1]))
+    return _Edit(text, after, line, len(found))
 
 
-def _with_returns(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+def _usual_end(*texts: str) -> str:
+    """Return the most frequent line end in the first text that has any."""
+    ends = next(filter(None, map(_LINE_END.findall, texts)), ["\n"])
+    return max(sorted({*ends}), key=ends.count)
 
 
 def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | None:

@@ -75,6 +75,12 @@ def test_an_edit_keeps_line_ends_and_a_byte_order_mark(bench: Bench) -> None:
     path.write_bytes(b"a\nb\r\nc\r\n")
     tool(bench, "edit_file", path="dos.txt", old="a\n", new="1\n2\n")
     assert path.read_bytes() == b"1\n2\nb\r\nc\r\n"
+    tool(bench, "edit_file", path="dos.txt", old="\nc", new="")
+    tool(bench, "edit_file", path="dos.txt", old="2\r\nb\n", new="d\r\ne\r\nb\r\n")
+    assert path.read_bytes() == b"1\nd\ne\nb\n"
+    path.write_bytes(b"a\rb\r")
+    tool(bench, "edit_file", path="dos.txt", old="a\nb", new="a\nc\nb")
+    assert path.read_bytes() == b"a\rc\rb\r"
 
 
 def test_a_file_is_edited_in_its_encoding(bench: Bench) -> None:
