@@ -11,7 +11,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -138,7 +138,7 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
 
 LIMIT = 10_000
 """Maximum characters of a result shown to the model."""
-_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
+_OBJECT = re.compile(r"<(?:[^<>]|<\w+>){0,200} at 0x[0-9a-fA-F]+>?")
 """The text of an object without its own text."""
 TEXT_FILE = "result.txt"
 """Name of a file with a value that is text. Others have JSON."""
@@ -251,9 +251,10 @@ def _as_data(value: Any) -> Any:
         text = str(value)
     except Exception as error:  # such as of a value that is nested too deeply
         return f"{type(value).__name__} without a text: {type(error).__name__}"
-    if match := _OBJECT.search(text):
+    if (match := _OBJECT.search(text)) or isinstance(value, Iterator):
+        what = match[0] if match else text
         raise ToolError(
-            f"the tool was called, but its result contains {match[0]}, which is no data: it has to "
+            f"the tool was called, but its result contains {what}, which is no data: it has to "
             "return text, numbers, lists or maps",
             retryable=False,
         )

@@ -12,6 +12,7 @@ from flowengine.runner import MetaChain
 from tests.agents.flows import HEAD, Case, call, flow, without_marks
 
 TOOLS = """
+import itertools
 from typing import Any
 
 class Silent:
@@ -41,6 +42,8 @@ RESULTS = {
     "silent": Silent,
     "keys": lambda: {(1, 2): 3},
     "iterator": lambda: {"a": [iter("ab")]},
+    "generator": lambda: [(letter for letter in "ab")],
+    "count": itertools.count,
     "object": object,
     "long": lambda: ["é" * 2_500_000],
 }
@@ -62,6 +65,8 @@ SHOWN = {
     "silent": '"Silent without a text: KeyError"',
     "keys": "{(1, 2): 3}",
     "iterator": "Error: ToolError: the tool was called, but its result contains <str",
+    "generator": "Error: ToolError: the tool was called, but its result contains <generator object",
+    "count": "Error: ToolError: the tool was called, but its result contains count(0)",
     "object": "Error: ToolError: the tool was called, but its result contains <object",
     "long": '["ééé',
 }
