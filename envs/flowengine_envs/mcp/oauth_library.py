@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -98,6 +99,8 @@ def library_of(
     from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
     from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
 
+    # Its log has whole responses, with tokens. Its errors are reported without them.
+    logging.getLogger(OAuthClientProvider.__module__).setLevel(logging.CRITICAL)
     settings, storage = login.settings, _LoginStorage(login, secret, redirect)
     if settings.get("grant") == MACHINE:
         return ClientCredentialsOAuthProvider(

@@ -478,7 +478,7 @@ def test_a_secret_is_not_sent_to_the_server_of_an_earlier_login(
 
 @pytest.mark.parametrize("token", ["two\nlines", "", "é"])
 def test_a_token_that_cannot_be_sent_is_refused_when_it_arrives(
-    server: NotesServer, folder: Path, token: str
+    server: NotesServer, folder: Path, token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.rule(token=f"SECRET-{token}" if token else "")
     waiting = run(server)
@@ -487,6 +487,7 @@ def test_a_token_that_cannot_be_sent_is_refused_when_it_arrives(
         log_in(waiting)
 
     assert read_login(LoginKey(ANA, f"{server.url}/mcp")).token is None
+    assert "mcp.client.auth" not in caplog.text  # it quotes responses of the token endpoint
     for path in folder.rglob("*"):
         assert not path.is_file() or b"SECRET" not in path.read_bytes()
 
