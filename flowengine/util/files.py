@@ -181,6 +181,9 @@ def _clear(name: str, top: int) -> list[str]:
             try:
                 os.unlink(inner, dir_fd=folder)
             except IsADirectoryError:
+                with suppress(OSError):  # most are empty, and to move one costs more
+                    os.rmdir(inner, dir_fd=folder)
+                    continue
                 os.close(_open(inner, folder))
                 new = f".{os.urandom(8).hex()}"
                 os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)

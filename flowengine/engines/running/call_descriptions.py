@@ -213,6 +213,21 @@ def _compared(before: str, after: str) -> str:
 # question is opened first and does not wait for the preview.
 
 
+def run_of_call(execution: Execution, wait: int) -> Run | None:
+    """Return the attempt that a call with environments would make, if it can be known now.
+
+    Args:
+        execution: The execution.
+        wait: Number of the question about the call.
+    """
+    state = execution.state
+    unit = state["units"][next(iter(state["waits"][wait]["units"]))]
+    try:
+        return waiting_run(View(execution.linked.graph, state), unit)
+    except (StepFailure, EvaluationError):  # reported when the call is made
+        return None
+
+
 async def previewed(
     host: Host, execution: Execution, wait: int, step: int, *, opens: bool = True
 ) -> Shown:
@@ -240,12 +255,7 @@ async def previewed(
     runner, workdir = execution.linked.runner, execution.context.workdir
     lent: Any = nullcontext({})
     if names:
-        state = execution.state
-        unit = state["units"][next(iter(state["waits"][wait]["units"]))]
-        try:
-            run = waiting_run(View(execution.linked.graph, state), unit)
-        except (StepFailure, EvaluationError):  # reported when the call is made
-            run = None
+        run = run_of_call(execution, wait)
         if run is not None:
             secrets = runner.references(step)
             lent = host.environments.lent(execution.context, run, secrets, opens=opens)

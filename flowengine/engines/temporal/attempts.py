@@ -467,7 +467,9 @@ class Attempts:
         return is_call(flow.compiled["steps"][run.step]) and policies.there()
 
     @activity.defn(name=DESCRIBE)
-    async def describe(self, wait: int, step: int, required: bool, stage: str) -> list[Any]:
+    async def describe(
+        self, wait: int, step: int, required: bool, stage: str, opens: bool
+    ) -> list[Any]:
         """Answer a question about a call by rules or grants, or describe it to its approvers.
 
         Args:
@@ -475,6 +477,7 @@ class Attempts:
             step: The calling step.
             required: Whether a human must approve each call.
             stage: `begin`: rules may answer. `grants`: the tool is described, and grants may.
+            opens: Whether this worker may open its environments: it is at their place, if any.
 
         Returns:
             Events that describe the call, whether there are grants that may answer, and without an
@@ -503,7 +506,7 @@ class Attempts:
                 events.append(dict(event))
             if await asyncio.to_thread(host.store.grants, execution.context.flow):
                 return [events, True, texts.kept]
-        shown = (await previewed(host, execution, wait, step, opens=False))._asdict()
+        shown = (await previewed(host, execution, wait, step, opens=opens))._asdict()
         said = {name: text for name, text in shown.items() if text is not None}
         if said:
             events.append({"type": "described", "wait": wait, **said})

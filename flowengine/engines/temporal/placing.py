@@ -167,6 +167,25 @@ class Placing:
         self._used = True
         return self._queue
 
+    async def queue_of(self, run: Run) -> tuple[bool, str | None]:
+        """Return whether the environments of a call can be opened before it is made, and where.
+
+        Nothing is lost by that: the files of another place are neither moved nor given up.
+
+        Returns:
+            Whether they can, and the task queue of their place. None: all workers can open them.
+        """
+        wanted = dict(self._environments_of(run))
+        if not wanted or self._moved:
+            return not wanted, None
+        while releases := self._releases_of(wanted):
+            await asyncio.wait(releases)
+        async with self._choosing:
+            await self._choose()
+        opens = all(self._queue_of(owned) == self._queue for owned in wanted)
+        self._used = self._used or opens
+        return opens, self._queue if opens else None
+
     async def _choose(self) -> None:
         if self._queue is None:
             self._queue = await workflow.execute_local_activity(PLACE, start_to_close_timeout=_SOON)

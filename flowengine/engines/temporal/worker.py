@@ -257,6 +257,7 @@ def _workers(
         task_queue=place.queue,
         activities=[
             attempts.attempt,
+            attempts.describe,
             attempts.pack,
             attempts.release,
             attempts.unpack,

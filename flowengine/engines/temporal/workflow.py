@@ -26,10 +26,12 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow._context import _Runtime
 
+from flowengine.engines.executions.calls import environments_of
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.reducers import Unreduced, has_reducers
 from flowengine.engines.executions.subjects import address_of
+from flowengine.engines.running.call_descriptions import run_of_call
 from flowengine.engines.running.carrying import Carrier, Notice, with_warning
 from flowengine.engines.temporal.heartbeat import DEFAULT, TAKEN
 from flowengine.engines.temporal.listing import (
@@ -786,13 +788,28 @@ class WorkflowDriver(Carrier):
 
         Those see the completed question.
         """
-        events, grants, more = await workflow.execute_activity(
+        run, opens, queue = None, False, None
+        if environments_of(self.execution.linked.compiled["steps"][asked.step]):
+            run = run_of_call(self.execution, asked.wait)
+        if run is not None:
+            opens, queue = await self.placing.queue_of(run)
+        describe = partial(
+            workflow.execute_activity,
             DESCRIBE,
-            args=[asked.wait, asked.step, asked.required, stage],
             retry_policy=_SOME_TIMES,
             start_to_close_timeout=_LONGEST_DESCRIPTION,
             summary="description of a call",
         )
+        given = [asked.wait, asked.step, asked.required, stage]
+        patience = None if queue is None else self.placing.patience
+        try:
+            events, grants, more = await describe(
+                args=[*given, opens], task_queue=queue, schedule_to_start_timeout=patience
+            )
+        except ActivityError as error:
+            if not never_began(error):
+                raise
+            events, grants, more = await describe(args=[*given, False])
         if asked.wait not in self.execution.waits:
             return False
         add(self.texts, more)

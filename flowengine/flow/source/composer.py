@@ -224,7 +224,7 @@ class Composer:
         return node
 
     def _check_lines(self, node: SourceNode, indent: int) -> None:
-        """Refuse lines of a value, except block texts, that do not belong to the block around it."""
+        """Refuse lines of a value, but a block text, that do not belong to the block around it."""
         for match in LINE.finditer(self.text, node.start, node.end):
             if len(match[1]) <= indent:
                 what = (
