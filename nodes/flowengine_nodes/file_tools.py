@@ -228,7 +228,7 @@ def _edited(
 
 def _usual_end(*texts: str) -> str:
     """Return the most frequent line end in the first text that has any."""
-    ends = next(filter(None, map(_LINE_END.findall, texts)), ["\n"])
+    ends: list[str] = next(filter(None, map(_LINE_END.findall, texts)), ["\n"])
     return max(sorted({*ends}), key=ends.count)
 
 
