@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from math import inf
 from os import PathLike
 from typing import Any
 
 from flowengine.errors import InputError, UsageError
-from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.notation.times import LONGEST, parse_duration
 
 LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
 """A label that a worker offers and a step may need."""
@@ -196,12 +195,13 @@ def seconds_of(value: Any, what: str) -> float | None:
     Raises:
         UsageError: It is neither.
     """
-    seconds = value
+    seconds: Any = value
     if isinstance(value, str):
         with suppress(ValueError):
             seconds = parse_duration(value) / 1000
     if seconds is None:
         return None
-    if isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < inf:
+    is_number = isinstance(seconds, int | float) and type(seconds) is not bool
+    if is_number and 0 < seconds <= LONGEST / 1000:
         return seconds
     raise UsageError(f"{what} is {value!r}", hint="give seconds above 0, or text such as '500ms'")
