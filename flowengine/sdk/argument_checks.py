@@ -195,13 +195,13 @@ def seconds_of(value: Any, what: str) -> float | None:
     Raises:
         UsageError: It is neither.
     """
-    seconds: Any = value
+    seconds = value
     if isinstance(value, str):
         with suppress(ValueError):
             seconds = parse_duration(value) / 1000
     if seconds is None:
         return None
-    is_number = isinstance(seconds, int | float) and type(seconds) is not bool
-    if is_number and 0 < seconds <= LONGEST / 1000:
+    most = LONGEST / 1000
+    if isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds <= most:
         return seconds
     raise UsageError(f"{what} is {value!r}", hint="give seconds above 0, or text such as '500ms'")
