@@ -170,6 +170,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
         def check() -> set[str]:
             whole: Any = fresh.executions.show(id, tries=True)
             expected = Folds.of(whole["steps"])
+            del whole["took"]  # only where all attempts are read
             for engine in (keeper, fresh):
                 with engine.executions.folds(id) as (info, folds):
                     assert info == {**whole, "steps": []}

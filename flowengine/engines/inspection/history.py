@@ -144,15 +144,17 @@ def folds(
         histories: The executions that were shown last.
 
     Returns:
-        See `ExecutionInfo`. `steps` is empty.
+        See `ExecutionInfo`, without `took`. `steps` is empty.
     """
     record = host.store.execution(execution)
     if _has_plumbing(host, record):
         info = show(host, execution, None, histories, tries=True)
+        info.pop("took", None)
         yield {**info, "steps": []}, Folds.of(info["steps"])  # the view depends on all steps
         return
     with _opened(host, record, histories, "none") as replayed:
         info = _view(host, record, replayed, [], None, plumbing=False, tries=False)
+        info.pop("took", None)  # it takes all attempts
         yield info, replayed.folds(info["status"])
 
 
