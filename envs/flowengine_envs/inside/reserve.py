@@ -21,7 +21,7 @@ class Reserve:
 
     Args:
         busy: Returns whether a call runs.
-        stop: Notes in the running calls why they end.
+        stop: Ends the running calls.
         own: Returns the processes that no call has started.
     """
 
@@ -39,6 +39,8 @@ class Reserve:
         self._space: Optional[FreeSpace] = None  # noqa: UP045
         self._watching = False
         self._looked = 0.0
+        self._ending = False
+        """Whether calls were already ended, so that whatever still writes is killed."""
         self._ended_left = False
 
     def hold(self, places: Sequence[Workspace]) -> None:
@@ -47,7 +49,13 @@ class Reserve:
 
     def begins(self) -> None:
         """Watch from now on, for as long as anything runs."""
-        if self._space is not None and not self._watching:
+        if self._space is None:
+            return
+        if self._ending and not self._busy():
+            self._ended_left = self._ended_left or self._left()
+            self._kill()
+            self._ending = False
+        if not self._watching:
             self._watching = True
             self._space.begins()
             self._loop.after(GLANCE, self._glance)
@@ -66,11 +74,19 @@ class Reserve:
             if not self._watching:
                 return
         if is_short:
-            self._ended_left = self._ended_left or not busy
-            self._stop()  # before it is killed, so that its result says why
-            killing.kill_below(os.getpid(), spare=set(self._own()))
             self._space.begins()
+            if busy:
+                self._stop()
+            if not busy or self._ending:
+                self._ended_left = self._ended_left or not busy
+                self._kill()
+        self._ending = busy and (is_short or self._ending)
         self._loop.after(GLANCE, self._glance)
+
+    def _kill(self) -> None:
+        assert self._space is not None
+        killing.kill_below(os.getpid(), spare=set(self._own()))
+        self._space.begins()
 
     def _left(self) -> bool:
         """Return whether any process left by a call runs."""

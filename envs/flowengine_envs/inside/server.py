@@ -362,7 +362,7 @@ class SupervisorServer:
         return bool(self._commands) or worker or self._terminals.busy
 
     def _stop_full(self) -> None:
-        """Note in the running calls that they end because the disk is almost full."""
+        """End the running calls, because the disk is almost full."""
         for command in self._commands.values():
             command.stop("disk")
         if self._worker is not None:

@@ -1,6 +1,6 @@
 """The free space of file systems, of which programs in sandboxes must leave a reserve.
 
-Reading it costs nothing, however many files there are. It does not tell who wrote.
+Reading it costs nothing, however many files there are. It does not show who wrote.
 """
 
 from __future__ import annotations

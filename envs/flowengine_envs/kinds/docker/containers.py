@@ -295,7 +295,7 @@ class Containers(InWorkspace):
     async def _until_full(self) -> None:
         """Wait until the program has used up the reserve of free space."""
         space = FreeSpace([self._files.fd, self._own.fd])
-        while not space.is_short():  # noqa: ASYNC110 - nothing tells of it
+        while not space.is_short():  # noqa: ASYNC110 - it triggers no event
             await asyncio.sleep(GLANCE)
 
     def _captured(self, name: str, streams: OutputStreams) -> Captured:
