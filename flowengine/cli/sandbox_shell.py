@@ -127,7 +127,7 @@ _MUCH = 4_000_000
 _MESSAGES = {
     "timeout": "the command was stopped: it timed out",
     "cancelled": "the command was stopped",
-    "disk": "the command was stopped: the disk of the sandbox is full",
+    "disk": "the command was stopped: the disk is almost full",
     "lost": "the shell has ended",
 }
 

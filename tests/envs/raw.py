@@ -66,7 +66,6 @@ class Raw:
             "home": str(self.home),
             "own_processes": False,
             "output": str(self.workspace / "output"),
-            "quota": None,
             "forwards": [],
             "mounts": [],
             "files": {},

@@ -185,14 +185,6 @@ def test_memory_is_limited_and_the_cause_told(docker: Containers) -> None:
     )
 
 
-def test_a_full_workspace_is_told(tmp_path: Path) -> None:
-    with opened(DockerProvider(), Docker, tmp_path, limits={"disk": "4MiB"}) as docker:
-        result = docker.run(["sh", "-c", "while :; do head -c 1M /dev/urandom >> big; done"])
-
-    assert result.stopped == "disk"
-    assert "its quota (limits.disk) is 4 MiB" in result.stderr
-
-
 def test_much_output_is_cut_and_kept_in_a_file(docker: Containers) -> None:
     size = 5_000_000
     result = docker.run(["sh", "-c", f"echo begin; head -c {size} /dev/zero; echo end"])

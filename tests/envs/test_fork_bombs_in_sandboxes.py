@@ -115,20 +115,6 @@ def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
 
 
 @pytest.mark.wherever
-def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
-    sandbox: type[Sandbox], tmp_path: Path
-) -> None:
-    """The kernel lists a process's mappings only while the process does not change its memory."""
-    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "64MiB"}) as bash:
-        result = bash.run(["python3", "-c", LEAVING], timeout=2)
-
-        assert result.timed_out
-        assert result.duration < SOON
-        after = bash.run("echo usable")
-    assert after.stdout == "usable\n", after
-
-
-@pytest.mark.wherever
 @pytest.mark.parametrize("code", [FORK, STUBBORN], ids=["fork", "stubborn"])
 def test_code_that_forks_is_ended_by_its_timeout(boxed_python: PythonSandbox, code: str) -> None:
     boxed_python.run("x = 41")

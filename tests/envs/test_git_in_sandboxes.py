@@ -124,13 +124,3 @@ def test_the_home_folder_lasts_as_long_as_the_workspace(
         assert bash.get(f"{bash.home}/.rc") == b"kept\n"
     with opened(BashProvider(), sandbox, inside) as bash:
         assert bash.run("cat ~/.rc; ls -A").stdout == "kept\n"
-
-
-def test_what_is_in_the_home_folder_counts(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "20MB"}) as bash:
-        fill = "for i in 1 2 3; do head -c 9000000 /dev/zero > ~/$i; done; sleep 60"
-
-        result = bash.run(fill, timeout=50)
-
-        assert result.stopped == "disk"
-        assert "limits.disk" in result.stderr

@@ -55,7 +55,7 @@ BREACHES = {
     "processes": (FORKS, ("limits.processes is 24",)),
     "disk": (
         "while True:\n    open('big', 'ab').write(bytes(1 << 20))",
-        ("limits.disk) is 8 MiB", "File too large"),
+        ("limits.disk is 8 MiB",),
     ),
 }
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
         told = bash.run("exec head -c 5M /dev/zero > big").stderr
 
     assert result.exit_code == 0
-    assert "limits.disk is 4 MiB" in told or "(limits.disk) is 4 MiB" in told
+    assert "limits.disk is 4 MiB" in told
 
 
 @pytest.mark.endurance
@@ -231,19 +231,6 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
         assert group.refused_processes() == 3
 
 
-@pytest.mark.endurance
-def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
-    sandbox: type[Sandbox], tmp_path: Path
-) -> None:
-    """A size measured while the previous files still exist must not end this command."""
-    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "1MiB"}) as bash:
-        bash.run("true")  # starts the measurement of the size, four times a second
-        for _ in range(3):
-            bash.run("for n in 1 2 3; do head -c 500K /dev/zero > big$n; done")
-
-            assert bash.run("sleep 0.5; rm big*; echo cleared").stdout == "cleared\n"
-
-
 FILL = "open('big', 'wb').write(bytes(8 << 20))"
 STEPS = {
     "bash": ("sleep 60", "python3 -c 'bytearray(400 << 20)'", f'python3 -c "{FILL}"'),
@@ -331,7 +318,7 @@ def test_only_errors_of_a_full_file_count_as_the_disk_limit(tmp_path: Path) -> N
     assert [result.limit for result in (*own, handled)] == [None] * 4
     assert [result.error.type for result in own] == ["LimitExceeded", "OSError", "OSError"]
     assert (wrapped.limit, wrapped.error.type) == ("disk", "LimitExceeded")
-    assert "ValueError: not saved" in wrapped.error.message or "quota" in wrapped.error.message
+    assert "ValueError: not saved" in wrapped.error.message
     assert "limits.disk" in wrapped.error.message
 
 

@@ -165,16 +165,11 @@ def test_where_abstract_sockets_are_not_kept_apart_root_is_refused_and_others_ar
     assert "abstract sockets of this machine, as its user" in caplog.text
 
 
-def test_scratch_space_and_workspace_are_limited(tmp_path: Path) -> None:
+def test_scratch_space_is_limited(tmp_path: Path) -> None:
     with opened(BashProvider(), Namespace, tmp_path, limits={"disk": "8MiB"}) as bash:
         scratch = bash.run("head -c 20M /dev/zero > /tmp/full; stat -c %s /tmp/full")
         assert scratch.exit_code == 0
         assert int(scratch.stdout) <= 8 * 1024 * 1024
-        endless = "n=0; while :; do head -c 1M /dev/zero > f$n; n=$((n + 1)); sleep 0.02; done"
-        full = bash.run(endless, timeout=20)
-        assert full.stopped == "disk"
-        assert "its quota (limits.disk) is 8 MiB" in full.stderr
-        bash.run("rm -f f*")
         assert bash.run("echo ok").stdout == "ok\n"
 
 

@@ -48,7 +48,7 @@ class BrowserProvider(Provider["Browser"]):
         holds: dict[Axis, str] = {
             "time": "an action is given up, and a page that does not answer is closed"
         }
-        # No supervisor watches the files. A browser's downloads have their own limit.
+        # Its profile consists of many files. A browser's downloads have their own limit.
         return sandbox.without("disk").also(holds)
 
     async def probe(self, spec: Spec) -> None:

@@ -15,7 +15,7 @@ Modules used by both sides are in `link` and `workspaces`.
 | `system` | Linux system calls that Python does not provide |
 | `commands` | runs one program to its end, and captures its output |
 | `file_requests` | requests for files |
-| `quota` | the disk quota |
+| `reserve` | the reserve of free space |
 | `forwarding` | forwards connections to the allowed places |
 | `worker` | the supervisor's side of the process that runs Python code |
 | `python_worker` | that process |

@@ -175,7 +175,7 @@ class Capture:
                 written = os.write(self._file, part)
                 self._in_file += written
                 part = part[written:]
-        except OSError:  # Disk full or over quota. The result reports how much is missing.
+        except OSError:  # The disk is full, or the file. The result reports how much is missing.
             os.close(self._file)
             self._file = None
 
@@ -272,7 +272,7 @@ class RunningCommand:
         self._program.signal_all(number)
 
     def stop(self, why: str) -> None:
-        """Terminate it, and kill it after the grace period or if it continues to fill the disk.
+        """Terminate it, and kill it after the grace period.
 
         Args:
             why: The reason for the result: `timeout`, `cancelled`, `disk` or another word.
@@ -283,8 +283,6 @@ class RunningCommand:
             self._stopped = why
             self._program.signal_all(signal.SIGTERM)
             self._loop.after(self._task.grace, self._program.kill)
-        elif why == "disk":
-            self._program.kill()
 
     def pause(self) -> None:
         """Pause reading output."""

@@ -3,7 +3,7 @@
 It starts like a supervisor (`bootstrap`) and then reads its options, a part of JSON. The rest of
 standard input belongs to the program, as do the other streams.
 
-It forwards connections, enforces the quota of the sandbox's directories, and reaps orphans. It ends
+It forwards connections, ends the program when the disk is almost full, and reaps orphans. It ends
 when the program ends. It forwards SIGTERM to the program. On SIGINT it kills the program with its
 descendants.
 """
@@ -25,9 +25,10 @@ from flowengine_envs.inside import system
 from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.killing import kill_everything
 from flowengine_envs.inside.loop import EventLoop
-from flowengine_envs.inside.quota import Quota
+from flowengine_envs.inside.reserve import Reserve
 from flowengine_envs.link import parts
 from flowengine_envs.workspaces.files import Workspace
+from flowengine_envs.workspaces.free_space import SHORT
 
 _NOT_STARTED = 127
 """The exit code that shells use for a missing program."""
@@ -38,7 +39,7 @@ def main(number: int) -> None:
 
     Args:
         number: Descriptor of the options: `argv`, `env`, `cwd`, `limits` of each process,
-            `forwards` of the sandbox, `quota` of `folders`, `mounts` (path → device and inode), and
+            `forwards` of the sandbox, its `folders`, `mounts` (path → device and inode), and
             `unreadable`, whether to hide this process's memory from the program.
     """
     data = parts.read(partial(os.read, number))
@@ -56,9 +57,8 @@ def main(number: int) -> None:
         resource.setrlimit(limit, (most, most))
     loop = EventLoop()
     Forwarding(loop, options["forwards"])
-    quota = Quota(loop, lambda: True, _stop_full, tuple)
-    if options["quota"] is not None:
-        quota.hold([Workspace(path) for path in options["folders"]], options["quota"])
+    reserve = Reserve(loop, lambda: True, _stop_full, tuple)
+    reserve.hold([Workspace(path) for path in options["folders"]])
     source, sink = os.pipe()
     for fd in (source, sink):
         os.set_blocking(fd, False)
@@ -70,7 +70,7 @@ def main(number: int) -> None:
     with open(os.devnull, "r+b", buffering=0) as null:  # The streams belong only to the program.
         os.dup2(null.fileno(), 0)
         os.dup2(null.fileno(), 1)
-    quota.begins()
+    reserve.begins()
 
     def reap() -> None:
         with suppress(BlockingIOError):
@@ -117,8 +117,8 @@ def _pass_on(program: int, number: int) -> None:
 
 
 def _stop_full() -> None:
-    """End everything, because the directories are full."""
-    print("it was ended: the disk is full (limits.disk)", file=sys.stderr, flush=True)  # noqa: T201
+    """End everything, because the disk is almost full."""
+    print(f"it was ended: {SHORT}", file=sys.stderr, flush=True)  # noqa: T201
     _end()
 
 

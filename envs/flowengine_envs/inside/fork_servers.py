@@ -167,7 +167,7 @@ def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None], gate: in
         if os.read(gate, len(_GO)) != _GO:
             os._exit(1)  # The server has ended, so the keeper does not know this process.
         os.close(gate)
-        system.become_readable()  # Its open files count towards the quota.
+        system.become_readable()  # Debuggers of the user's code need it.
         run()
         status = 0
     except SystemExit as error:

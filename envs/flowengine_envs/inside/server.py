@@ -47,7 +47,7 @@ from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.killed_first import KilledFirst
 from flowengine_envs.inside.loop import EventLoop, Outbox
 from flowengine_envs.inside.programs import Children, ProgramStarter
-from flowengine_envs.inside.quota import Quota
+from flowengine_envs.inside.reserve import Reserve
 from flowengine_envs.inside.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.inside.terminal.requests import TerminalRequests
 from flowengine_envs.inside.worker import Job, PythonWorker, WorkerPlan
@@ -65,7 +65,7 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
 def deny() -> None:
-    """Deny it to this process and its child processes, if the kernel supports that.
+    """Deny to reserve space without writing it, here and in child processes, if the kernel can.
 
     The kernel requires `no_new_privs`, which is not set outside a sandbox.
     """
@@ -166,9 +166,7 @@ class SupervisorServer:
         self._output = ""
         self._commands: dict[int, RunningCommand] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
-        self._quota = Quota(
-            self._loop, self._is_busy, self._stop_full, self._own, killed_first.fork
-        )
+        self._reserve = Reserve(self._loop, self._is_busy, self._stop_full, self._own)
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -181,7 +179,7 @@ class SupervisorServer:
             "cancel": self._cancel,
         }
         self._terminals = TerminalRequests(
-            self._programs, self._say, self._quota.begins, lambda: self._outbox.full
+            self._programs, self._say, self._reserve.begins, lambda: self._outbox.full
         )
         self._requests.update(self._terminals.requests)
         self._files = FileRequests(self._outbox, self._say)
@@ -255,7 +253,7 @@ class SupervisorServer:
 
     def _say(self, id: Optional[int], header: dict[str, Any], payload: bytes = b"") -> None:  # noqa: UP045
         if header.get("done") and "streams" in header:
-            header = {**header, "left_full": self._quota.took_left()}
+            header = {**header, "left_full": self._reserve.took_left()}
         self._outbox.write(self._sealer.seal({"id": id, **header}, payload))
         if self._outbox.full and not self._paused:
             self._paused = True
@@ -295,7 +293,7 @@ class SupervisorServer:
         home = Workspace(header["home"])
         self._files.places = [self._workspace, home]
         self._output = header["output"]
-        self._quota.hold([self._workspace, home], header["quota"])
+        self._reserve.hold([self._workspace, home])
         deny()
         Forwarding(self._loop, header["forwards"])
         mounts = {path: _identity(path) for path in header["mounts"] if os.path.exists(path)}
@@ -316,7 +314,7 @@ class SupervisorServer:
             header["preload"],
         )
         output = OutputLimits(header["kept"], header["file"], self._output)
-        self._quota.begins()
+        self._reserve.begins()
         self._commands[id] = RunningCommand(
             self._programs, task, output, f"run-{id}", partial(self._say_of_command, id)
         )
@@ -341,7 +339,7 @@ class SupervisorServer:
         if len(header["code"]) > _LARGEST_CODE:
             raise _Fault("bad_request", f"code of over {_LARGEST_CODE} characters")
         say: Say = partial(self._say, id)
-        self._quota.begins()
+        self._reserve.begins()
         worker.submit(
             Job(
                 id,
@@ -364,7 +362,7 @@ class SupervisorServer:
         return bool(self._commands) or worker or self._terminals.busy
 
     def _stop_full(self) -> None:
-        """End the running calls, because the workspace is full."""
+        """End the running calls, because the disk is almost full."""
         for command in self._commands.values():
             command.stop("disk")
         if self._worker is not None:

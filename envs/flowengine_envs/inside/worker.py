@@ -262,16 +262,11 @@ class _Call:
         return any(capture.open for capture in self.captures.values())
 
     def stop(self, why: str) -> None:
-        """Interrupt it repeatedly, and kill the process after the grace period.
-
-        A stopped call that continues to fill the disk is killed at once.
-        """
+        """Interrupt it repeatedly, and kill the process after the grace period."""
         if self._stopped is None:
             self._stopped = why
             self._timers.append(self._loop.after(self.job.grace, self._process.kill))
             self._interrupt()
-        elif why == "disk":
-            self._process.kill()
 
     def _interrupt(self) -> None:
         program = self._process.program

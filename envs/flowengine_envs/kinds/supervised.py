@@ -368,7 +368,6 @@ def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[s
         "home": sandbox.home,
         "output": f"{sandbox.home}/{OWN}/output",
         "own_processes": sandbox.own_processes,
-        "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
         "mounts": [*folders],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
@@ -410,7 +409,6 @@ async def start_program(
     env: Mapping[str, str],
     cwd: str | None = None,
     limits: Mapping[str, int],
-    quota: int | None = None,
     mounts: Mapping[str, Any] | None = None,
 ) -> Program:
     """Start a program below a first process that forwards its connections out of the sandbox.
@@ -422,7 +420,6 @@ async def start_program(
             them.
         cwd: Its working directory in the sandbox. Default: the workspace.
         limits: Limits for each process, by resource name.
-        quota: Bytes that workspace and home directory may use together. None: unlimited.
         mounts: Path in the sandbox → device and inode number that its directory must have.
 
     Returns:
@@ -435,7 +432,6 @@ async def start_program(
         "limits": dict(limits),
         "forwards": [*sandbox.forwards],
         "folders": [sandbox.workdir, sandbox.home],
-        "quota": quota,
         "mounts": dict(mounts or {}),
         "unreadable": sandbox.capabilities().isolation != "none",
     }

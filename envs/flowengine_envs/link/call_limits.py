@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import LimitExceeded, Plain, ValidationError
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.link import plain
-from flowengine_envs.workspaces import disk_usage
+from flowengine_envs.workspaces.free_space import SHORT
 
 if TYPE_CHECKING:
     from flowengine.sdk.environments import Sandbox
@@ -24,7 +24,8 @@ PROCESSES = 512
 TAKEN_OUT = 1024**3
 """Bytes of files that a step may keep from a workspace, if the spec sets no `limits.disk`."""
 DISK = 10 * 1024**3
-"""Bytes that a workspace may use, if the spec sets no limit."""
+"""Bytes that a file may have, if the spec sets no limit."""
+DISK_HELD = "size of each file (RLIMIT_FSIZE), and programs end below a reserve of free space"
 TIMEOUT = 30.0
 """Seconds of a call, if the spec and the caller set no timeout."""
 UNBOUNDED = float("inf")
@@ -83,12 +84,8 @@ class CallLimits:
 
     @property
     def file(self) -> int:
-        """Maximum bytes of a stream in a file, if it exceeds the kept part.
-
-        A quarter of the workspace's limit, so that the output of one call cannot fill the
-        workspace.
-        """
-        return min(FILE, self.disk // 4)
+        """Maximum bytes of a stream in a file, if it exceeds the kept part."""
+        return min(FILE, self.disk)
 
     @property
     def taken_out(self) -> tuple[int, str]:
@@ -188,7 +185,7 @@ class CallLimits:
             stopped: Why the call was stopped.
             timeout: Seconds that its caller requested, if it was stopped for its time.
             file: Whether the file size limit was reached.
-            left_full: Whether processes left by earlier calls were ended because of disk usage.
+            left_full: Whether processes left by earlier calls were ended because of the disk.
         """
         lines = {
             self.out_of_memory: killed,
@@ -215,17 +212,15 @@ class CallLimits:
 
     @property
     def disk(self) -> int:
-        """Bytes that the workspace may use."""
+        """Bytes that a file may have."""
         return self._limits.disk or DISK
 
     def disk_full(self) -> str:
-        """Return a message that the disk limit was reached."""
-        most = disk_usage.most_entries(self.disk)
-        quota = f"(limits.disk) is {size_text(self.disk)} and {most} files"
-        return f"the workspace is full: its quota {quota}"
+        """Return a message that the reserve of free space was reached."""
+        return SHORT
 
     def left_disk_full(self) -> str:
-        """Return a message that processes left by earlier calls were ended for disk usage."""
+        """Return a message that processes left by earlier calls were ended for the disk."""
         return f"{self.disk_full()}: processes left by earlier calls were ended"
 
     def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:

@@ -22,7 +22,6 @@ from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
 from flowengine.sdk.processes import Family
 from flowengine_envs.kinds.supervised import SEARCH, start_program
-from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import ProgramDownload, download_of
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests, too_large
 from flowengine_envs.sandboxes.mounts import identities
@@ -95,7 +94,6 @@ class SandboxedServer:
             env=env,
             cwd=self._folder,
             limits=sandbox.resource_limits(),
-            quota=request.limits.disk or DISK,
             mounts=ids,
         )
 

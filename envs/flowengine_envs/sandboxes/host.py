@@ -14,6 +14,7 @@ from typing import ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
 from flowengine.sdk.processes import make_scratch, remove_scratch
+from flowengine_envs.link.call_limits import DISK_HELD
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, ProcessSandbox, defaults, has, held_by_group
 
@@ -54,7 +55,7 @@ class HostSandbox(ProcessSandbox):
         """Return the guarantees for programs that run as the user: limits, variables and files."""
         holds: dict[Axis, str] = {
             "variables": "only declared ones are passed on",
-            "disk": "size of each file (RLIMIT_FSIZE), and the workspace is watched",
+            "disk": DISK_HELD,
             **held_by_group(),
         }
         return Capabilities("none", holds, defaults(holds))

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
-from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
 from flowengine_envs.network.egress import INSIDE, AllowedDestination, Egress, destinations
 from flowengine_envs.sandboxes import kernel_resources, processes, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
@@ -89,7 +89,7 @@ class Namespace(OwnNetwork, ProcessSandbox):
             "network": "own network namespace, with named destinations reached through the engine",
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only declared ones",
-            "disk": "size of /tmp and of each file (RLIMIT_FSIZE), and the workspace is watched",
+            "disk": f"size of /tmp, {DISK_HELD}",
             **({"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}),
             **_processes_held(),
             **held_by_group(),

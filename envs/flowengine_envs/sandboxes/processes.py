@@ -14,7 +14,7 @@ from typing import Any
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import VARIABLE, Axis, Leftover, Program, Request, Sandbox
 from flowengine.sdk.processes import MARK, Family
-from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.call_limits import DISK, MEMORY, PROCESSES
 from flowengine_envs.link.words import ENTRANCES
 from flowengine_envs.sandboxes import cgroups
 
@@ -198,11 +198,9 @@ class ProcessSandbox(Sandbox):
     def resource_limits(self) -> Mapping[str, int]:
         """Return the limits that the system enforces per process."""
         limits = self.request.limits
-        held = {"CORE": 0}
+        held = {"CORE": 0, "FSIZE": limits.disk or DISK}
         if "memory" not in held_by_group():
             held["DATA"] = limits.memory or MEMORY
-        if limits.disk is not None:
-            held["FSIZE"] = limits.disk
         return held
 
     def memory_kills(self) -> int:

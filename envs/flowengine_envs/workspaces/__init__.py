@@ -1,4 +1,4 @@
-"""Workspaces: their files, their disk usage, and the files that other programs obey.
+"""Workspaces: their files, the free space around them, and the files that other programs obey.
 
-`files` and `disk_usage` are also sent into sandboxes, so they need only the standard library.
+`files` and `free_space` are also sent into sandboxes, so they need only the standard library.
 """

@@ -162,18 +162,6 @@ def test_a_server_that_meets_a_limit_is_lost_and_the_limit_is_told(sandboxed: Sa
     with pytest.raises(EnvironmentLost, match=r"limits\.memory"):
         greedy.call_tool("hold", {"blocks": 1000})
 
-    full = sandboxed("namespace", limits={"disk": "8MiB"}, resource_key="full")
-
-    def fill() -> None:
-        until = time.monotonic() + 60
-        for number in range(4):
-            full.call_tool("fill", {"path": f"f{number}", "blocks": 4})
-        while time.monotonic() < until:
-            full.call_tool("count")
-
-    with pytest.raises(EnvironmentLost, match=r"limits\.disk"):
-        fill()
-
 
 def test_each_of_several_servers_has_a_sandbox_of_its_own(sandboxed: Sandboxed) -> None:
     servers = {name: {"command": COMMAND} for name in ("one", "two")}

@@ -123,17 +123,13 @@ class Ending:
             self._shell.signal(signal.SIGINT)
 
     def stop(self, running: StartedCommand, why: str) -> None:
-        """End a command by SIGINT, SIGTERM and SIGKILL, at once if it continues to fill the disk.
+        """End a command by SIGINT, SIGTERM and SIGKILL.
 
         Args:
             running: The command.
             why: Its status: `timeout`, `cancelled`, `disk`.
         """
-        if running.phase >= Phase.ASKED:
-            return
-        if running.stopped is not None:
-            if why == "disk" and running.phase is Phase.HANDED:
-                self._kill(running)
+        if running.phase >= Phase.ASKED or running.stopped is not None:
             return
         running.stopped = why
         running.look_anew()

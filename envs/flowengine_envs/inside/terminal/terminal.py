@@ -161,9 +161,13 @@ class Terminal:
 
     @property
     def own(self) -> set[int]:
-        """The processes of tmux, and the shells up to the one at its prompt."""
+        """The processes of tmux, and the shells up to the one at its prompt.
+
+        While it runs a command, which may be a loop, that one is the command's.
+        """
         client = self._tmux.program.pid
-        return {*self._shell.with_parents(), *([] if client is None else [client])}
+        shells = self._shell.with_parents()[1 if self.busy else 0 :]
+        return {*shells, *([] if client is None else [client])}
 
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Answer when the running command has ended or waits for input, as `run` does.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from flowengine_envs.kinds.results import (
     OnOutput,
     OutputStreams,
     limit_met,
+    names_refused_size,
 )
 from flowengine_envs.kinds.workspace import InWorkspace
 from flowengine_envs.sandboxes.docker import sandbox
@@ -32,8 +32,8 @@ from flowengine_envs.sandboxes.docker.building import wanted
 from flowengine_envs.sandboxes.docker.gate import Gate
 from flowengine_envs.sandboxes.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.workspaces import files
-from flowengine_envs.workspaces.disk_usage import GLANCE, Pace, measure
 from flowengine_envs.workspaces.files import LISTED, Draft, PathRefused, Workspace
+from flowengine_envs.workspaces.free_space import GLANCE, FreeSpace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 from flowengine_envs.workspaces.own_folder import OWN
 
@@ -130,8 +130,6 @@ class Captured:
             self._most = self._in_file
 
 
-_LOOK = 0.25
-"""Seconds between two checks of the workspace's size."""
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
 """Text with which programs report that a process could not be started."""
@@ -209,14 +207,13 @@ class Containers(InWorkspace):
         variables = {"LANG": "C.UTF-8", **self.declared, **proxy, **(env or {})}
         box = self._box(argv, variables, image)
         before = await asyncio.to_thread(self._state)
-        quota = await asyncio.to_thread(self._quota)
         self._running[box] = None
         began = time.monotonic()
         streams = OutputStreams(on_output)
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
-            code, limit, note = await self._finish(box, captures, stdin or b"", seconds, quota)
+            code, limit, note = await self._finish(box, captures, stdin or b"", seconds)
         except ProgramMissing as error:
             code, limit, note = 127, None, f"{error.message}\n"
         finally:
@@ -225,6 +222,9 @@ class Containers(InWorkspace):
             self.call_limits.spend(time.monotonic() - began)
         captured = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
         stdout, stderr = (streams.text(name, captured[name]) for name in ("stdout", "stderr"))
+        stopped = {"time": "timeout", "disk": "disk"}.get(limit or "")
+        if limit is None and code and names_refused_size(code, stderr):
+            limit, note = "disk", f"{self.call_limits.file_too_large()}\n"
         after = await asyncio.to_thread(self._state)
         return ContainerResult(
             exit_code=code,
@@ -235,7 +235,7 @@ class Containers(InWorkspace):
             truncated=any(captured.values()),
             duration=time.monotonic() - began,
             image=box.image,
-            stopped={"time": "timeout", "disk": "disk"}.get(limit or ""),
+            stopped=stopped,
             limit=limit,
             stdout_file=captured["stdout"].get("file"),
             stderr_file=captured["stderr"].get("file"),
@@ -262,14 +262,13 @@ class Containers(InWorkspace):
         captures: Sequence[Captured],
         stdin: bytes,
         seconds: float | None,
-        quota: tuple[Pace, float],
     ) -> tuple[int, LimitMet | None, str]:
         """Return the exit code, the limit that caused the failure, and a line about it."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
         )
-        full = asyncio.ensure_future(self._until_full(*quota))
+        full = asyncio.ensure_future(self._until_full())
         try:
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
@@ -293,26 +292,11 @@ class Containers(InWorkspace):
             return f"{self.call_limits.out_of_memory()}\n"
         return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
 
-    def _quota(self) -> tuple[Pace, float]:
-        """Return when to check the workspace, and how full it already is."""
-        pace = Pace(self._files.fd, self.call_limits.disk)
-        return pace, self._taken(pace)
-
-    def _taken(self, pace: Pace) -> float:
-        """Return the share of its quota that the workspace uses."""
-        pace.begins()
-        began = time.thread_time()
-        usage = measure([self._files.fd, self._own.fd], self.call_limits.disk)
-        pace.ends(usage, time.thread_time() - began)
-        return usage.part_of(self.call_limits.disk)
-
-    async def _until_full(self, pace: Pace, before: float) -> None:
-        """Wait until the workspace exceeds its quota and has grown since the call began."""
-        quota = max(1.0, before if before < math.inf else 0.0)
-        while True:
+    async def _until_full(self) -> None:
+        """Wait until the program has used up the reserve of free space."""
+        space = FreeSpace([self._files.fd, self._own.fd])
+        while not space.is_short():  # noqa: ASYNC110 - it triggers no event
             await asyncio.sleep(GLANCE)
-            if pace.is_due(_LOOK) and await asyncio.to_thread(self._taken, pace) > quota:
-                return
 
     def _captured(self, name: str, streams: OutputStreams) -> Captured:
         path = f"{self.own}/output/{name}-{os.urandom(4).hex()}.txt"

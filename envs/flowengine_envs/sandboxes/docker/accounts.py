@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Spec
 from flowengine.sdk.processes import make_scratch, remove_scratch
-from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.call_limits import DISK, MEMORY, PROCESSES
 from flowengine_envs.network.egress import destinations
 from flowengine_envs.sandboxes.docker.image import description
 from flowengine_envs.sandboxes.processes import cpus
@@ -222,6 +222,7 @@ def rights(
     # Files in memory must leave room: when memory is full, the kernel kills the programs.
     scratch = min(limits.disk or SCRATCH, memory // 4)
     lasting = any(inside == HOME for inside, _, _ in mounts)
+    size = limits.disk or DISK
     owner = f"uid={user()},gid={group()}"
     home = {} if lasting else {HOME: f"size={scratch},mode=0700,exec,{owner}"}
     gpus = getattr(request.config, "gpus", None)
@@ -240,7 +241,10 @@ def rights(
         "memswap_limit": memory,
         "pids_limit": (limits.processes or PROCESSES) + own_processes,
         **_processors(limits.cpus),
-        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "ulimits": [
+            Ulimit(name="core", soft=0, hard=0),
+            Ulimit(name="fsize", soft=size, hard=size),
+        ],
         "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
     }
 

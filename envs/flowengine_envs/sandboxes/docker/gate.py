@@ -52,7 +52,6 @@ class Gate(Docker):
                 home=_FOLDER,
                 output=_FOLDER,
                 own_processes=True,
-                quota=None,
                 files={},
                 forwards=self.forwards,
                 mounts=[],

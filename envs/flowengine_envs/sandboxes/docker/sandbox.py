@@ -30,7 +30,7 @@ from flowengine.sdk.environments import (
     Request,
     Spec,
 )
-from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.call_limits import DISK_HELD, MEMORY, PROCESSES
 from flowengine_envs.link.words import RESERVE
 from flowengine_envs.network.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
@@ -153,7 +153,7 @@ class Docker(OwnNetwork):
                 "cpus": "cgroup of the container",
                 "memory": "cgroup of the container",
                 "processes": "cgroup of the container",
-                "disk": "size of /tmp and of the home directory, and the workspace is watched",
+                "disk": f"size of /tmp and of the home directory, {DISK_HELD}",
             },
             {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()},
         )
