@@ -81,6 +81,7 @@ def answers(case: Case, number: int) -> list[str]:
     return [one["content"] for one in case.sent(number) if one["role"] == "tool"]
 
 
+# Shows E27, M21
 def test_tools_get_them_by_name_by_type_or_all_and_no_model_sees_them(tmp_path: Path) -> None:
     agent = (
         "first: {instructions: Do., tools: [by_name, by_type, every, other], environments: [db]}"
@@ -100,6 +101,7 @@ def test_tools_get_them_by_name_by_type_or_all_and_no_model_sees_them(tmp_path: 
     assert offered["by_name"]["required"] == ["word"]
 
 
+# Shows E27
 def test_a_model_cannot_give_one(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [by_name], environments: [db]}"
     wrong = call("by_name", word="oak", db="/etc/passwd")
@@ -157,6 +159,7 @@ def test_a_tool_that_names_its_environment_keeps_it(tmp_path: Path, tool: str) -
     assert {*specs} == {own}
 
 
+# Shows E80
 def test_a_command_without_a_place_is_refused(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [who, by_name], environments: [db]}"
 

@@ -44,6 +44,7 @@ third: {instructions: You are third.}
 """
 
 
+# Shows M5, M9
 def test_a_handoff_switches_model_instructions_and_tools(tmp_path: Path) -> None:
     script = [{"calls": [call("transfer_to_second", "c1")]}, {"text": "3"}]
     case = Case(tmp_path, flow(TWO), script)
@@ -85,6 +86,7 @@ def test_a_tool_may_be_named_as_handoffs_are_but_not_as_one_of_its_agent(
 
 
 @pytest.mark.parametrize("bare", [True, False])
+# Shows M10
 def test_a_tool_hands_over_by_what_it_returns(tmp_path: Path, bare: bool) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     script = [{"calls": [call("boom", to="second", bare=bare)]}, {"text": "3"}]
@@ -96,6 +98,7 @@ def test_a_tool_hands_over_by_what_it_returns(tmp_path: Path, bare: bool) -> Non
 
 
 @pytest.mark.parametrize("declared", [True, False])
+# Shows M11
 def test_of_two_handoffs_in_a_reply_the_first_wins(tmp_path: Path, declared: bool) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     to: list[tuple[str, dict[str, str]]] = [("transfer_to_second", {}), ("transfer_to_third", {})]
@@ -116,6 +119,7 @@ def test_of_two_handoffs_in_a_reply_the_first_wins(tmp_path: Path, declared: boo
     assert answers[3]["content"] == "Error: not taken, as second is active now."
 
 
+# Shows M14
 def test_a_handoff_to_nobody_is_told(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     case = Case(tmp_path, flow(TWO), [{"calls": [call("boom", to="x")]}, {"text": "so"}])
@@ -127,6 +131,7 @@ def test_a_handoff_to_nobody_is_told(tmp_path: Path) -> None:
     )
 
 
+# Shows M12
 def test_handoffs_in_a_circle_are_bounded(tmp_path: Path) -> None:
     script = [
         {"calls": [call(f"transfer_to_{to}")]}
@@ -142,6 +147,7 @@ def test_handoffs_in_a_circle_are_bounded(tmp_path: Path) -> None:
     )
 
 
+# Shows M13
 def test_a_run_is_a_walk_in_the_compiled_graph(tmp_path: Path) -> None:
     calls = [call("add", a=1, b=2), call("boom", to="third"), call("transfer_to_second")]
     script = [{"calls": calls}, {"calls": [call("add", a=1, b=2)]}, {"text": "so"}]

@@ -1,3 +1,4 @@
+# Shows M88
 """`Agent`, `Result`, `Response`: defaults and validation."""
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def twin() -> Any:
     return add
 
 
+# Shows M1
 def test_an_agent_has_its_defaults() -> None:
     agent = Agent()
 
@@ -92,6 +94,7 @@ def test_tools_are_what_use_tools_takes_and_functions_is_another_name_of_them() 
         Agent(tools=[agent])
 
 
+# Shows M2
 def test_responses_and_results_share_nothing() -> None:
     assert (Response().messages, Response().agent, Response().context_variables) == ([], None, {})
     assert (Result().value, Result().agent, Result().context_variables) == ("", None, {})
@@ -106,6 +109,7 @@ def test_responses_and_results_share_nothing() -> None:
     assert Agent().functions == []
 
 
+# Shows M1
 def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
     def told(ctx: dict[str, Any]) -> str:
         return f"n is {ctx['n']}"
@@ -128,6 +132,7 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
         ({"checks": [{"before": lambda a: a}]}, "agent 'A': a lambda has no name"),
     ],
 )
+# Shows M89
 def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
     fields: dict[str, Any], told: str
 ) -> None:
@@ -334,6 +339,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @each_row("message", WRONG)
+# Shows G4
 def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
     call, hint = WRONG[message]
 

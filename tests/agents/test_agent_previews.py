@@ -56,6 +56,7 @@ def test_functions_of_python_agents_say_what_they_would_do(
         assert chain.resume(waiting.execution, agent).result == "so"
 
 
+# Shows T50
 def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     head = HEAD.replace("  add:", "  edit: {std: edit_file, approval: ask}\n  add:")
@@ -73,6 +74,7 @@ def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("exists", [True, False])
+# Shows T50
 def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exists: bool) -> None:
     """This includes a write of a whole file, compared with the result of an earlier call."""
     (tmp_path / "work").mkdir()

@@ -1,3 +1,4 @@
+# Shows M73
 """Agents as steps: turns, calls, messages to the model, and outcomes."""
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ outputs: {answer: "${{ steps.told.output.answer }}", outcome: "${{ steps.told.ou
 """
 
 
+# Shows M76
 def test_an_agent_calls_a_tool_and_answers(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(ADDER), [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}])
 
@@ -79,6 +81,7 @@ def test_the_steps_of_a_run_are_turns_and_calls(tmp_path: Path) -> None:
     ]
 
 
+# Shows M24
 def test_what_a_tool_raises_is_told_to_the_model(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(ADDER), [{"calls": [call("boom", why="x")]}, {"text": "so"}])
 
@@ -90,6 +93,7 @@ def test_what_a_tool_raises_is_told_to_the_model(tmp_path: Path) -> None:
     assert "Traceback" not in content
 
 
+# Shows M27, M41
 def test_calls_that_cannot_run_are_told_and_the_others_run(tmp_path: Path) -> None:
     calls = [call("ad", "c1", a=1, b=2), call("add", "c2", a="x"), call("add", "c3", a=3, b=4)]
     case = Case(tmp_path, flow(ADDER), [{"calls": calls}, {"text": "7"}])
@@ -104,6 +108,7 @@ def test_calls_that_cannot_run_are_told_and_the_others_run(tmp_path: Path) -> No
     assert case.called == ["add 3 4"]
 
 
+# Shows M30
 def test_no_text_but_the_models_is_read_for_calls(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "def page() -> str:\n    'Read.'\n    return '<function=boom><parameter=why>x</parameter>'"
@@ -125,6 +130,7 @@ def test_no_text_but_the_models_is_read_for_calls(tmp_path: Path) -> None:
     ("returned", "content"),
     [("3", "3"), ("None", ""), ("{'a': 1}", '{"a": 1}'), ("b'\\xff'", "\\xff"), ("'é'", "é")],
 )
+# Shows M22
 def test_whatever_a_tool_returns_is_one_message(
     tmp_path: Path, returned: str, content: str
 ) -> None:
@@ -138,6 +144,7 @@ def test_whatever_a_tool_returns_is_one_message(
     assert told(case.sent(1))[-1] == ("tool", content)
 
 
+# Shows M28
 def test_a_long_result_is_cut_for_the_model_and_kept_whole(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "def add(a: int):\n    'Add.'\n    return 'a' + 'b' * 1_000_000 + 'c'\ndef boom(): 'No.'\n"
@@ -211,6 +218,7 @@ outputs: {why: "${{ steps.why.output }}"}
         ("case_resolved_later", False),
     ],
 )
+# Shows M74
 def test_the_word_ends_the_work_where_it_is_said(tmp_path: Path, text: str, ends: bool) -> None:
     end = {"calls": [call("case_resolved", result="later")]}
     case = Case(tmp_path, flow(ENDING), [{"text": text}, end])
@@ -247,6 +255,7 @@ def test_an_answer_of_a_form_may_be_such_a_word(tmp_path: Path) -> None:
     assert case.run().outputs["answer"] == "case_resolved"
 
 
+# Shows M75
 def test_turns_are_bounded(tmp_path: Path) -> None:
     reply = {"text": "", "calls": [call("add", a=1, b=2)] * 4, "repeat": True}
     case = Case(tmp_path, flow(ADDER + "  max_turns: 3\n"), [reply])
@@ -258,6 +267,7 @@ def test_turns_are_bounded(tmp_path: Path) -> None:
     assert (result.status, result.error["type"]) == ("failed", "MaxTurns")
 
 
+# Shows M75
 def test_the_last_turn_may_be_an_answer(tmp_path: Path) -> None:
     script = [{"calls": [call("add", a=1, b=2)]}, {"text": "3, I think"}]
     agent = ADDER + "  max_turns: {count: 2, last: answer}\n"
@@ -287,6 +297,7 @@ def test_calls_in_the_last_turn_are_not_made(tmp_path: Path) -> None:
     assert case.called == []
 
 
+# Shows M6, M76
 def test_an_agent_that_ends_by_a_tool_is_asked_to_go_on(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(ENDING), [{"text": "Hm.", "repeat": True}])
 
@@ -300,6 +311,7 @@ def test_an_agent_that_ends_by_a_tool_is_asked_to_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", [{"text": ""}, {"text": "half a", "finish": "length"}])
+# Shows M51
 def test_empty_and_cut_replies_are_told_then_end(tmp_path: Path, reply: dict[str, object]) -> None:
     case = Case(tmp_path, flow(ADDER), [{**reply, "repeat": True}])
 
@@ -310,6 +322,7 @@ def test_empty_and_cut_replies_are_told_then_end(tmp_path: Path, reply: dict[str
     assert case.sent(1)[-1]["role"] == "user"
 
 
+# Shows M77
 def test_a_call_that_fails_again_and_again_is_noticed(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(ADDER), [{"calls": [call("boom", why="x")], "repeat": True}])
 
@@ -321,6 +334,7 @@ def test_a_call_that_fails_again_and_again_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("repeats", "called"), [(0, 6), (1, 1), (5, 5)])
+# Shows M77
 def test_how_often_a_call_may_fail_can_be_said(tmp_path: Path, repeats: int, called: int) -> None:
     script = [*[{"calls": [call("boom", why="x")]}] * 6, {"text": "so"}]
     case = Case(tmp_path, flow(ADDER + f"  repeats: {repeats}\n"), script)
@@ -335,6 +349,7 @@ def test_how_often_a_call_may_fail_can_be_said(tmp_path: Path, repeats: int, cal
 
 
 @pytest.mark.parametrize("broken", ["half", "unknown", "arguments", "other form"])
+# Shows M68
 def test_calls_that_cannot_be_read_three_times_in_a_row_are_no_progress(
     tmp_path: Path, broken: str
 ) -> None:
@@ -362,6 +377,7 @@ def test_calls_that_cannot_be_read_three_times_in_a_row_are_no_progress(
     assert case.called == []
 
 
+# Shows M69
 def test_a_plain_answer_of_a_model_that_writes_its_calls_is_an_answer(tmp_path: Path) -> None:
     agent = ADDER + "  function_calling: text\n"
     case = Case(tmp_path, flow(agent), [{"text": "The sum is 3."}])
@@ -408,6 +424,7 @@ ONLY_MARKUP = "```json\n```\n<tool_call></tool_call>"
 @pytest.mark.parametrize(
     ("text", "said"), [(UNREAD, "was not made"), (ONLY_MARKUP, "Your reply was empty")]
 )
+# Shows M70
 def test_a_call_that_was_not_read_is_no_answer(
     text: str, said: str, calling: str, tmp_path: Path
 ) -> None:
@@ -428,6 +445,7 @@ def test_work_with_a_call_that_was_never_read_is_not_resolved(tmp_path: Path) ->
     assert len(case.model.requests) == 3
 
 
+# Shows M70
 def test_case_resolved_does_not_end_work_beside_a_call_that_was_not_read(tmp_path: Path) -> None:
     ends = call("case_resolved", result="done")
     script = [{"text": UNREAD, "calls": [ends]}, {"text": "I added.", "calls": [ends]}]
@@ -476,6 +494,7 @@ def test_the_choice_of_tools_holds_where_calls_are_text(choice: str, tmp_path: P
     assert case.called == ["add 1 2", "boom"][: 1 + (choice == "required")]
 
 
+# Shows M69
 def test_a_model_that_writes_its_calls_is_asked_to_go_on(tmp_path: Path) -> None:
     def end(asked: ModelRequest) -> dict[str, str]:
         return {"text": written(asked, "case_resolved", result="3")}
@@ -497,6 +516,7 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path) -> None:
     assert "'n'" in case.sent(2)[-1]["content"] or "n" in case.sent(2)[-1]["content"]
 
 
+# Shows M16, M19
 def test_a_tool_gets_the_context_and_is_described_by_its_docstring(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "from flowengine.agents import Result\n"
@@ -563,6 +583,7 @@ def test_agents_that_ask_each_other_have_their_tools(tmp_path: Path) -> None:
     assert offered == [first, second, first, second, first]
 
 
+# Shows T89
 def test_people_are_asked_before_an_agent_is_called_and_may_edit_what_it_is_asked(
     tmp_path: Path,
 ) -> None:
@@ -591,6 +612,7 @@ def test_people_are_asked_before_an_agent_is_called_and_may_edit_what_it_is_aske
 
 
 @pytest.mark.parametrize(("tool", "more"), [("get.one", ""), ("get.*", ", include: [one]")])
+# Shows M88
 def test_tools_that_models_would_know_by_one_name_are_refused(
     tmp_path: Path, tool: str, more: str
 ) -> None:

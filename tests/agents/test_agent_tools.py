@@ -53,6 +53,7 @@ def counting(folder: Path, script: list[object]) -> Case:
     return Case(folder, flow(AGENT, STEPS, COUNTING), script)
 
 
+# Shows M16, M19, M20
 def test_context_is_given_to_tools_that_ask_for_it_and_changed_by_results(tmp_path: Path) -> None:
     case = counting(
         tmp_path,
@@ -70,6 +71,7 @@ def test_context_is_given_to_tools_that_ask_for_it_and_changed_by_results(tmp_pa
     assert "context_variables" not in offered["get"].get("properties", {})
 
 
+# Shows M19, M20
 def test_changes_of_one_reply_are_merged_in_call_order(tmp_path: Path) -> None:
     script = [
         {"calls": [call("put", k=1), call("put", k=2)]},
@@ -83,6 +85,7 @@ def test_changes_of_one_reply_are_merged_in_call_order(tmp_path: Path) -> None:
     assert case.sent(2)[-1]["content"] == "2 ada"
 
 
+# Shows M18
 def test_a_model_cannot_give_the_context(tmp_path: Path) -> None:
     wrong = call("get", context_variables={"k": 9})
     case = counting(tmp_path, [{"calls": [wrong]}, {"text": "so"}])
@@ -92,6 +95,7 @@ def test_a_model_cannot_give_the_context(tmp_path: Path) -> None:
     assert "9" not in case.sent(1)[-1]["content"].partition("\n")[0]
 
 
+# Shows M21
 def test_only_plain_data_is_kept_in_the_context(tmp_path: Path) -> None:
     script = [{"calls": [call("put", k=1, live=True)]}, {"calls": [call("get")]}, {"text": "so"}]
     case = counting(tmp_path, script)
@@ -101,6 +105,7 @@ def test_only_plain_data_is_kept_in_the_context(tmp_path: Path) -> None:
     assert case.sent(2)[-1]["content"] == "None ada"
 
 
+# Shows M29
 def test_an_image_is_a_message_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "from flowengine.agents import Result\n"
@@ -120,6 +125,7 @@ def test_an_image_is_a_message_of_its_own(tmp_path: Path) -> None:
     assert f"artifact:{sha256(bytes([0x89]) + b'PNG').hexdigest()}" in journal
 
 
+# Shows M25
 def test_a_tool_that_overruns_its_timeout_is_told(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "import asyncio\nasync def add(a: int):\n    'Add.'\n    await asyncio.Event().wait()\n"
@@ -134,6 +140,7 @@ def test_a_tool_that_overruns_its_timeout_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", ["SystemExit(3)", "asyncio.CancelledError()"])
+# Shows M25
 def test_a_tool_that_ends_itself_is_told(tmp_path: Path, error: str) -> None:
     (tmp_path / "tools.py").write_text(
         f"import asyncio\ndef add(a: int):\n    'Add.'\n    raise {error}\ndef boom(): 'No.'\n"
@@ -169,6 +176,7 @@ def boom(): 'No.'
     [(", parallel: true", "", 2), ("", "", 1),
      (", parallel: true", ", parallel_tool_calls: false", 1)],
 )  # fmt: skip
+# Shows M23
 def test_calls_run_together_where_their_tools_may(
     tmp_path: Path, tool: str, agent: str, together: int
 ) -> None:

@@ -27,6 +27,7 @@ def waiting(folder: Path, head: str, *script: Any) -> tuple[Case, list[Any]]:
     return case, list(result.waits)
 
 
+# Shows T38, T102
 def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_path: Path) -> None:
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
     assert [wait["address"] for wait in waits] == [f"ask/first.calls[{n}]/add" for n in (1, 2, 3)]
@@ -64,6 +65,7 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
         ("[{deny: '*', when: '${{ args.a > 1 }}'}]", 0, ["add 1 1"], "2"),
     ],
 )
+# Shows T46
 def test_rules_hold_for_the_calls_of_agents_and_may_name_these(
     tmp_path: Path, policies: str, waits: int, called: list[str], said: str
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_rule_that_names_an_agent_is_not_about_calls_of_the_flow(tmp_path: Pat
         assert engine.run(tmp_path / "flow.yaml").status == "succeeded"
 
 
+# Shows T101
 def test_a_model_cannot_give_what_the_flow_binds(tmp_path: Path) -> None:
     bound = ASKING.replace("approval: {edit: true}", "bind: {b: 7}, approval: ask")
     case, waits = waiting(tmp_path, bound, {"calls": [call("add", "c1", a=1)]})
@@ -118,6 +121,7 @@ def test_rules_of_the_host_hold_for_the_calls_of_agents(
         assert "Refused: 'add' was not called:" in case.sent(1)[-1]["content"]
 
 
+# Shows T30, T37
 def test_the_model_is_told_what_a_person_changed_said_or_gave(tmp_path: Path) -> None:
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
     with case.engine_open() as engine:

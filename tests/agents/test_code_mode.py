@@ -1,3 +1,4 @@
+# Shows G13
 """Programs that call the tools of an agent (docs/agents.md, `code`)."""
 
 from __future__ import annotations

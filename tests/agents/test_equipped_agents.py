@@ -1,3 +1,4 @@
+# Shows E26, G15
 """Environments, ready-made tools and MCP servers of agents that are Python objects.
 
 No test here calls the environment manager: helpers and specs are sufficient for a program.
@@ -92,6 +93,7 @@ def agent(**more: Any) -> Agent:
         (lambda one: one.enable_nodejs(), "run_javascript", {"code": "return process.pid"}),
     ],
 )
+# Shows E80
 def test_each_helper_alone_adds_its_tool_which_runs_in_a_sandbox(
     enable: Callable[[Agent], Agent], name: str, arguments: dict[str, Any]
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_database_is_queried_as_its_mode_says() -> None:
     assert "readonly" in found[1] or "ToolError" in found[1]
 
 
+# Shows E80
 def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None:
     code = call("run_python", code="import os\nos.getppid(), os.getpid()")
     with Engine("store") as engine:
@@ -158,6 +161,7 @@ def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None
     assert [one.provider for one in events if one.event.endswith(".ready")] == ["host"]
 
 
+# Shows E27, M21
 def test_functions_get_environments_by_name_by_class_or_all() -> None:
     def by_name(db, word: str) -> str:  # type: ignore[no-untyped-def]
         "Keep."
@@ -189,6 +193,7 @@ def test_functions_get_environments_by_name_by_class_or_all() -> None:
     assert shown == {"by_name": ["word"], "by_class": [], "every": [], "none": ["a"]}
 
 
+# Shows E27
 def test_a_tool_declares_its_environment_beside_its_function(toy: Toy) -> None:
     @tool(resources={"box": {"kind": "toy"}})
     def echo(box: Any, text: str) -> str:
@@ -250,6 +255,7 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
 
 
 @pytest.mark.endurance
+# Shows E16
 def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
     @tool
     def echo(box: Any) -> str:
@@ -315,6 +321,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.endurance
+# Shows E49
 def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(address: str) -> None:
     over_http: dict[str, Any] = {"url": address}
     model, found = run(
@@ -374,6 +381,7 @@ def test_what_a_server_shall_offer_is_said_once() -> None:
         agent().use_mcp({"box": {"url": "http://x", "include": ["a"]}}, include=["b"])
 
 
+# Shows E78
 def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_ADA", "s3cr3t-value")
     with serving() as service:

@@ -1,3 +1,4 @@
+# Shows M39
 """Schemas from Python signatures: exact, complete, and equal from source and from objects."""
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def properties(function: Any) -> dict[str, Any]:
     return found
 
 
+# Shows M31
 def test_a_function_is_a_tool_with_its_defaults() -> None:
     def f(a: str, b: int = 3) -> str:
         """Join them."""
@@ -63,6 +65,7 @@ def test_a_function_is_a_tool_with_its_defaults() -> None:
     }
 
 
+# Shows M32
 def test_what_the_engine_gives_is_no_argument() -> None:
     def f(n: int, box: Box, maybe: Box | None, context_variables: Any, web: Any) -> None: ...
 
@@ -71,6 +74,7 @@ def test_what_the_engine_gives_is_no_argument() -> None:
     assert list(found["properties"]) == found["required"] == ["n"]
 
 
+# Shows M33
 def test_scalars_and_containers_have_their_types() -> None:
     assert {name: one["type"] for name, one in properties(functions.scalars).items()} == {
         "a": "string",
@@ -94,6 +98,7 @@ def test_scalars_and_containers_have_their_types() -> None:
     }
 
 
+# Shows M35
 def test_choices_and_unions_are_exact() -> None:
     found = properties(functions.choices)
 
@@ -129,6 +134,7 @@ def test_choices_and_unions_are_exact() -> None:
         ),
     ],
 )
+# Shows M36
 def test_classes_nest_and_every_reference_leads_somewhere(
     function: Any, value: Any, wrong: Any
 ) -> None:
@@ -170,6 +176,7 @@ def test_bounds_patterns_and_formats_are_kept() -> None:
     }
 
 
+# Shows M37
 def test_methods_partials_objects_and_decorated_functions_work() -> None:
     counter = functions.Counter()
     partial = functools.partial(functions.defaults, "x", d=2.0)
@@ -186,6 +193,7 @@ def test_methods_partials_objects_and_decorated_functions_work() -> None:
 @each_row(
     "function", [functions.google, functions.numpy, functions.rest_style, functions.annotated]
 )
+# Shows M38
 def test_four_spellings_describe_the_parameters_alike(function: Any) -> None:
     found = function_to_json(function)["function"]
 
@@ -262,6 +270,7 @@ _long.__name__ = "a" * 65
         (_unknown, "'Nowhere' of parameter 'a' of _unknown is not known"),
     ],
 )
+# Shows M88
 def test_what_a_model_cannot_call_is_refused(function: Any, told: str) -> None:
     with pytest.raises(UsageError) as raised:
         function_to_json(function)
@@ -280,6 +289,7 @@ READ = [
 
 
 @each_row("name", READ)
+# Shows M37
 def test_source_and_program_say_the_same(name: str) -> None:
     static = derive(f"tests.agents.functions:{name}", str(ROOT))
     live = read_function(getattr(functions, name))

@@ -1,3 +1,4 @@
+# Shows G10
 """Handoffs with arguments, and with a filter of what the next agent sees (G10)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G6
 """Hooks around the turns and calls of agents (G6), which also choose the tools of a turn (G7)."""
 
 from __future__ import annotations
@@ -285,6 +286,7 @@ def test_a_handoff_is_a_call_that_it_may_refuse(tmp_path: Path) -> None:
         ("begin = {2: {'colour': 1}}", "NotResolved", [["add", "boom"]]),
     ],
 )
+# Shows G7
 def test_before_a_turn_it_may_choose_the_tools_answer_or_refuse(
     places: Any, says: str, agent_outputs: str, offered: list[list[str]]
 ) -> None:
@@ -297,6 +299,7 @@ def test_before_a_turn_it_may_choose_the_tools_answer_or_refuse(
     assert [one.offered(number) for number in range(len(one.model.requests))] == offered
 
 
+# Shows G7
 def test_before_a_turn_it_may_choose_the_model_and_say_something(tmp_path: Path) -> None:
     says = (
         "begin = {1: {'tool_choice': 'required'}, "
@@ -438,6 +441,7 @@ class Deps:
     region: str
 
 
+# Shows G3
 def test_in_python_it_is_a_function_that_takes_the_object_of_the_run(tmp_path: Path) -> None:
     seen = []
 

@@ -100,6 +100,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+# Shows M3, M6
 def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) -> None:
     agent = Agent(name="Adder", functions=[add])
 
@@ -115,6 +116,7 @@ def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) ->
     }  # fmt: skip
 
 
+# Shows M4
 def test_what_the_caller_gave_is_not_changed_and_runs_share_nothing(bench: Bench) -> None:
     def note(context_variables: dict[str, Any]) -> Result:
         context_variables["list"].append("mutated")
@@ -133,6 +135,7 @@ def test_what_the_caller_gave_is_not_changed_and_runs_share_nothing(bench: Bench
     assert again.context_variables == {}
 
 
+# Shows M5, M19
 def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
     def instructions(context: dict[str, Any]) -> str:
         return f"n is {context['n']}"
@@ -150,6 +153,7 @@ def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
         assert systems == [bench.sent(number)[0]] == [{"role": "system", "content": text}]
 
 
+# Shows M8
 def test_calls_are_left_alone_on_request(bench: Bench) -> None:
     def never() -> None:
         raise SystemExit
@@ -196,6 +200,7 @@ HANDING = [
 ]
 
 
+# Shows M9, M10, M19, M78
 def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     first, _ = agents()
     found = bench.run(first, HANDING)
@@ -212,6 +217,7 @@ def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     assert handed == [("First Agent", "Second"), ("Second", "First Agent")]
 
 
+# Shows M13
 def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
     first, second = agents()
     chain = MetaChain(logger=bench.logger)
@@ -237,6 +243,7 @@ def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
         assert leads(f"{source}.calls", target)
 
 
+# Shows M14
 def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
     def away(name: str) -> Agent:
         return Agent(name=name)
@@ -251,6 +258,7 @@ def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
     assert found.agent is other
 
 
+# Shows M15
 def test_the_same_script_gives_the_same_response_on_an_event_loop(bench: Bench) -> None:
     agent = Agent(name="A", functions=[add])
     script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}]
@@ -274,6 +282,7 @@ class Handle:
     __str__ = __repr__
 
 
+# Shows M4, M16, M17, M21
 def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -304,6 +313,7 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
         assert "SECRET-HANDLE" not in text
 
 
+# Shows M21
 def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_path: Path) -> None:
     """M21: they are found by parameter name, and are never stored."""
 
@@ -359,6 +369,7 @@ def test_an_object_that_no_agent_lists_is_refused_before_the_run(bench: Bench) -
     bench.run(listed, [{"text": "so"}], runtime_resources={"line": object()})
 
 
+# Shows M20, M23
 def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench: Bench) -> None:
     second_done = asyncio.Event()
 
@@ -386,6 +397,7 @@ def _divides(n: int) -> float:
     return 1 / n
 
 
+# Shows M51, M77
 def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
     found = bench.run(Agent(name="A"), [{"text": ""}] * 4)
     assert found.termination == "no_progress"
@@ -399,6 +411,7 @@ def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
     ("case", "argument", "result"),
     [("case_resolved", "result", "It is 3."), ("case_not_resolved", "reason", "")],
 )
+# Shows M73
 def test_agents_that_have_case_tools_end_by_either(
     bench: Bench, case: str, argument: str, result: str
 ) -> None:
@@ -449,6 +462,7 @@ def over(): return Result(value="go", agent=other, context_variables={"n": 1})
     assert (found.agent.name, found.context_variables) == ("Other", {"n": 1})
 
 
+# Shows M49
 def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
     script = [
@@ -473,6 +487,7 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
     assert found.usage["input_tokens"] == 20
 
 
+# Shows M52, M78
 def test_tokens_and_cost_are_summed(bench: Bench) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}
     script = [
@@ -489,6 +504,7 @@ def test_tokens_and_cost_are_summed(bench: Bench) -> None:
     assert counted == [10, 10]
 
 
+# Shows M47
 def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
     script = [{"raise": "ModelError", "message": "no such model", "retryable": False}]
 
@@ -519,6 +535,7 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ),
     ],
 )
+# Shows M89
 def test_runs_are_checked_before_anything_is_sent(
     bench: Bench, given: dict[str, Any], told: str
 ) -> None:
@@ -550,6 +567,7 @@ def test_options_that_do_not_exist_are_told_with_those_that_do(
         MetaChain(engine).resume("x", Agent(name="A"), **options)
 
 
+# Shows M88
 def test_instructions_that_raise_fail_the_run_before_a_model_is_asked(bench: Bench) -> None:
     def broken(context: dict[str, Any]) -> str:
         raise KeyError("n")
@@ -569,6 +587,7 @@ def test_two_agents_of_one_name_are_refused(bench: Bench) -> None:
         bench.run(Agent(name="A", functions=[to_other]), [])
 
 
+# Shows M47
 def test_a_failed_run_goes_on_at_the_call_of_the_model(bench: Bench, tmp_path: Path) -> None:
     ran = []
 
@@ -640,6 +659,7 @@ def stop() -> str:
 
 
 @pytest.mark.endurance
+# Shows M87
 def test_a_run_whose_process_died_goes_on_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,6 +708,7 @@ def test_calls_of_a_model_are_run_as_in_a_run(bench: Bench) -> None:
     assert found.context_variables == {"n": 2}
 
 
+# Shows M86
 def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path: Path) -> None:
     paid = []
 
@@ -713,6 +734,7 @@ def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path:
         MetaChain(logger=bench.logger).run(agent, ASK)
 
 
+# Shows M86
 def test_while_a_run_waits_its_response_has_what_has_been_done(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -920,6 +942,7 @@ def all_even(numbers: list[int]) -> list[int]:
         (Even, "It is 4.", 'must be a map, not "It is 4."', {"n": 4}, Even(n=4)),
     ],
 )  # fmt: skip
+# Shows G1
 def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
     returns: Any, wrong: Any, reason: str, right: Any, result: Any, bench: Bench
 ) -> None:
@@ -971,6 +994,7 @@ def test_what_has_no_schema_cannot_be_returned() -> None:
         Agent(name="A", returns=socket.socket)
 
 
+# Shows M25
 def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
     @tool(timeout=0.2, approval="none", supports_parallel_execution=True)
     async def slow() -> None:
@@ -1005,6 +1029,7 @@ def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> N
     assert bench.sent(1)[-1]["content"] == "${{ z }}"
 
 
+# Shows M23
 def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
     seen = threading.Event()
 
@@ -1027,6 +1052,7 @@ def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
     assert bench.sent(1)[-1]["content"] == "true"
 
 
+# Shows M26
 def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> None:
     ran, begun = [], asyncio.Event()
 
@@ -1095,6 +1121,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.endurance
+# Shows M87
 def test_the_command_line_goes_on_with_functions_that_have_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1165,6 +1192,7 @@ def test_what_a_user_asks_may_be_a_text(bench: Bench) -> None:
     assert found.history[0] == {"role": "user", "content": "2 + 2?"}
 
 
+# Shows M12
 def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None:
     billing = Agent(name="Billing desk", description="Knows prices.")
     triage = Agent(name="Triage", tools=[add], handoffs=[billing])

@@ -1,3 +1,4 @@
+# Shows G10
 """The exact request of each turn, made again from the journal (G10)."""
 
 from __future__ import annotations

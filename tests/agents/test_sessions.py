@@ -1,3 +1,4 @@
+# Shows G5
 """Sessions: runs that continue one conversation, which is one execution."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G12
 """Agents in several processes that share a budget (G12).
 
 The oracle is a model server, which only counts what it has answered.

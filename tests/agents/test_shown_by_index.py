@@ -1,3 +1,4 @@
+# Shows F34
 """Agents' work is shown from an index beside the snapshots, exactly like from a replay."""
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def logs(shown: Any) -> list[tuple[str, str]]:
     ]
 
 
+# Shows V51
 def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tools.py").write_text(LOGGING)
     case = Case(tmp_path, flow(AGENT), SCRIPT)

@@ -1,3 +1,4 @@
+# Shows G5
 """Sessions of a store: read, seeded, branched, trimmed, ended, deleted, and used by many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows M82, M85
 """`MetaChain.stream`: each reply in parts as it arrives, then the response."""
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) ->
     assert [part.response for part in parts[:-1]] == [None] * (len(parts) - 1)
 
 
+# Shows G4
 def test_calls_their_results_and_handoffs_are_parts_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -401,6 +403,7 @@ def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) ->
 
 
 @pytest.mark.endurance
+# Shows M84
 def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
     def pieces(text: str) -> Answer:
         return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))

@@ -1,3 +1,4 @@
+# Shows F7
 """Flows built in Python: every style yields the same graph and behavior as a file."""
 
 from __future__ import annotations
@@ -612,6 +613,7 @@ def one_more(memory: Any, n: int) -> int:
     return found
 
 
+# Shows E27
 def test_a_tool_declares_the_environments_that_its_function_gets() -> None:
     """E27: by the name of a parameter, which is hidden from callers."""
     flow = Flow("it")

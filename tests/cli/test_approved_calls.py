@@ -65,6 +65,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+# Shows T49
 def test_hostile_arguments_are_shown_harmless_and_inside_their_line(
     pay: CommandLine, text: str
 ) -> None:

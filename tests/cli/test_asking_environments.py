@@ -35,6 +35,7 @@ def words(flowengine: CommandLine) -> CommandLine:
 
 
 @pytest.mark.endurance
+# Shows E70
 def test_without_a_terminal_nothing_is_read_and_the_execution_waits(words: CommandLine) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"y\n" * 1000)
@@ -66,6 +67,7 @@ def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal, words: CommandLin
     assert (words.folder / "words.db").exists()
 
 
+# Shows E82
 def test_a_worker_on_a_terminal_asks_nobody(words: CommandLine) -> None:
     words.write(
         "words.yaml", FLOW.replace("steps:", "steps:\n  - {id: go, approval: {title: Go?}}")

@@ -1,3 +1,4 @@
+# Shows S82, S83
 """`flowengine chat`: messages, streamed replies, approvals in between, resumption."""
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def chat_in_process(folder: Path, said: str, *words: str) -> Done:
 
 
 @pytest.mark.endurance
+# Shows F5
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
     first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
@@ -599,6 +601,7 @@ def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: 
 
 
 @pytest.mark.endurance
+# Shows S85
 def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
     with serving() as web:
         on_the_web(tmp_path, web)

@@ -1,3 +1,4 @@
+# Shows E104
 """`flowengine envs`: open and leftover environments, and the abilities of this machine (E104)."""
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def processes(id: str) -> list[int]:
     return [pid for pid, mark in marked(VARIABLE).items() if mark.startswith(f"{id}@")]
 
 
+# Shows E89
 def test_two_kinds_in_three_states_are_listed_and_shown(
     mine: EnvironmentManager, left: str, flowengine: CommandLine
 ) -> None:
@@ -268,6 +270,7 @@ def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
 
 
 @also_served
+# Shows E91
 def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "it.yaml",
@@ -291,6 +294,7 @@ def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> 
 
 @pytest.mark.endurance
 @also_served
+# Shows V56
 def test_an_open_one_is_looked_into(
     folder: Path, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F5, P4
 """Pictures of compiled graphs are complete and without overlaps. `graph.md` shows some."""
 
 from __future__ import annotations

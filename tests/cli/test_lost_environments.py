@@ -115,6 +115,7 @@ def stall(flowengine: CommandLine, wait: str) -> str:
     return execution
 
 
+# Shows E99
 def test_a_docker_daemon_that_is_gone_when_it_goes_on(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_docker_daemon_that_is_gone_when_it_goes_on(
 
 
 @pytest.mark.endurance
+# Shows E99
 def test_a_server_that_is_gone_when_it_goes_on(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +173,7 @@ steps:
 
 
 @pytest.mark.endurance
+# Shows E96b
 def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
     """E97: the environment is reopened with its workspace, and reports that it is new."""
     flow = flowengine.write("it.yaml", KILLED)

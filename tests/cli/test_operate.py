@@ -1,3 +1,4 @@
+# Shows F5
 """Inspecting and operating executions: list, show, why, events, signal, cancel, retry, fork."""
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
 
 
 @pytest.mark.endurance
+# Shows F32
 def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandLine) -> None:
     """A cancellation waits for that process."""
     flow = flowengine.write(

@@ -1,3 +1,4 @@
+# Shows V30, V38
 """Commands against a server: the same words, with the answers that the store gives."""
 
 from __future__ import annotations
@@ -297,6 +298,7 @@ def test_an_approval_is_decided_and_the_worker_goes_on(served: Served) -> None:
     assert served("--json", "show", id).json()["outputs"] == {"paid": 70}
 
 
+# Shows V33
 def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.7 of Ada")
     (tmp_path / "taking.yaml").write_text(TAKING)

@@ -1,3 +1,4 @@
+# Shows M26
 """An agent is stopped during a tool call: previous work is kept, and it can be resumed."""
 
 from __future__ import annotations

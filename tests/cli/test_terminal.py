@@ -127,6 +127,7 @@ def refund_at_terminal(tmp_path: Path, refund: Path, terminals: list[Terminal]) 
     return terminals[0]
 
 
+# Shows F3
 def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     refund_at_terminal: Terminal, flowengine: CommandLine
 ) -> None:
@@ -407,6 +408,7 @@ def test_what_a_crash_left_uncertain_is_asked_on_resume(
     assert terminals[0].end(0).endswith("got: {id: 7}\n")
 
 
+# Shows F2
 def test_what_runs_is_shown_live_with_its_time_and_then_taken_away(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
 ) -> None:
@@ -449,6 +451,7 @@ def test_colours_can_be_turned_off(
     assert "\x1b[" not in terminals[0].seen
 
 
+# Shows F2
 def test_a_run_into_a_pipe_has_no_control_codes(flowengine: CommandLine) -> None:
     flow = flowengine.write("slow.yaml", SLOW)
     for name in ("fine", "bad"):

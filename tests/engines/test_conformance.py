@@ -1,3 +1,4 @@
+# Shows F79
 """The engines of this project pass the suite for engines (F79)."""
 
 from __future__ import annotations

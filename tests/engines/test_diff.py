@@ -1,3 +1,4 @@
+# Shows V52
 """Comparison of two executions: what it costs, and attempts that were cut off (F76)."""
 
 from __future__ import annotations

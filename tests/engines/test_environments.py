@@ -31,6 +31,7 @@ def meet(toy):
 """
 
 
+# Shows S53
 def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
     """Both are open at the same time, and each returns its own data."""
     Path("flow.yaml").write_text(

@@ -161,6 +161,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
 
 
 @pytest.mark.endurance
+# Shows T45
 def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     write()
     with Engine("store") as engine:

@@ -1,3 +1,4 @@
+# Shows V51, V58
 """The tree of steps, against its definition."""
 
 from __future__ import annotations

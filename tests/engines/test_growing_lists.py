@@ -1,3 +1,4 @@
+# Shows F34
 """Append-only lists are stored once, next to the snapshots, and restored unchanged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V51, V58
 """Executions that are shown again and again: only their new events are read."""
 
 from __future__ import annotations
@@ -310,6 +311,7 @@ def run_many(engine: Engine) -> str:
 
 
 @pytest.mark.endurance
+# Shows V52
 def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> None:
     """Forwards, backwards and in leaps, also through retries that go back."""
     Path("go").touch()
@@ -337,6 +339,7 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
             assert keeper.executions.show(one) == fresh.executions.show(one)
 
 
+# Shows V52
 def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: Path) -> None:
     with Engine("store") as keeper, Engine("store") as fresh:
         keeper.keep_histories()

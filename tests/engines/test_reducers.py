@@ -103,6 +103,7 @@ def test_an_approval_goes_on_with_what_was_shown_whatever_became_of_the_module(
         assert engine.executions.show("it")["outputs"] == result.outputs
 
 
+# Shows F25
 def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
     store: Path, tmp_path: Path, write: Write
 ) -> None:

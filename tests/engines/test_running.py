@@ -1,3 +1,4 @@
+# Shows F6
 """Running flows in this process: sync and async, timers, cancellation, concurrency (F1, F6)."""
 
 from __future__ import annotations

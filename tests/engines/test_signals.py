@@ -49,6 +49,7 @@ def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
         assert due(engine) == []
 
 
+# Shows F33
 def test_clock_that_jumps_back_does_not_turn_history_round(tmp_path: Path) -> None:
     clock = Clock(0)
     with Engine(tmp_path / "store", clock=clock) as engine:

@@ -1,3 +1,4 @@
+# Shows V51
 """Long executions that no process has shown: their steps are in an index, not replayed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows D1, D4, D5, D7, D12, F60, V51
 """Executions in Temporal: same flows, commands and histories as with a store in a folder."""
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def shown(engine: Engine, id: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.endurance(sample=1)
+# Shows D9, V61
 def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +332,7 @@ def test_an_execution_whose_key_is_gone_hides_no_others(
             engine.executions.show("with-A")
 
 
+# Shows D3
 def test_what_a_lost_worker_leaves_follows_the_effect(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -910,6 +913,7 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows V13
 def test_of_two_first_messages_one_starts_the_execution(
     block: int, store: str, tmp_path: Path
 ) -> None:
@@ -1034,6 +1038,7 @@ REPLIES = """\
 """
 
 
+# Shows G5
 def test_agents_in_python_run_at_workers(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1147,6 +1152,7 @@ outputs: {printed: "${{ steps.a.output.stdout }}"}
 """
 
 
+# Shows D9
 def test_secrets_stay_references(store: str, tmp_path: Path) -> None:
     """A worker resolves them, and nothing of them is in a history."""
     (tmp_path / "key").write_text("hidden-value")
@@ -1255,6 +1261,7 @@ def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) ->
     assert told[:2] == told[2:]
 
 
+# Shows D13
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     with Engine(store) as engine:
@@ -1265,6 +1272,7 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
         assert engine.executions.result("cancelled").status == "cancelled"
 
 
+# Shows D11
 def test_temporals_own_page_names_flows_and_steps(
     temporal: Temporal, store: str, tmp_path: Path
 ) -> None:
@@ -1313,6 +1321,7 @@ outputs: {size: "${{ size(steps.a.output) }}", file: "${{ steps.b.output.stdout_
 """
 
 
+# Shows D6
 def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, LARGE)
     with Engine(store) as engine:
@@ -1474,6 +1483,7 @@ def random_flows(
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows D2, D3
 def test_random_flows_do_the_same_as_in_a_folder(
     block: int, tenth: int | None, store: str, tmp_path: Path
 ) -> None:
@@ -1492,6 +1502,7 @@ def test_random_flows_do_the_same_as_in_a_folder(
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows D2
 def test_random_flows_with_races_end_and_a_folder_reads_the_same(
     block: int, tenth: int | None, store: str, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows D1
 """Rules of a host, grants and approvals of calls in Temporal, the same as with a store in a folder.
 
 The worker has policies, and no object store.

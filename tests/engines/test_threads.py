@@ -1,3 +1,4 @@
+# Shows F32
 """One engine in several threads: the driving thread keeps an execution, others send to it."""
 
 from __future__ import annotations

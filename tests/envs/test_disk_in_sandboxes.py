@@ -1,3 +1,4 @@
+# Shows S34
 """The quota of a workspace holds even if programs try to hide their disk usage (S37)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E104, V61
 """Metrics of environments match the list, and nothing is loaded if they are off (E104)."""
 
 from __future__ import annotations

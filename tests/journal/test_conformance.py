@@ -1,3 +1,4 @@
+# Shows F79, T45, V54, V61
 """All stores of this project pass the suite that is shipped for third-party stores."""
 
 from __future__ import annotations

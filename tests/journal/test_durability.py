@@ -1,3 +1,4 @@
+# Shows F30, F80
 """Durability of commits: the promise of each of the three levels (F80), and real kills (F30)."""
 
 from __future__ import annotations

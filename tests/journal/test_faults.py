@@ -1,3 +1,4 @@
+# Shows F33
 """Faults of disks, folders, files and other processes: error messages, and data that survives.
 
 The faults are real where possible (F33): limits on file sizes, a full database, a read-only folder,

@@ -1,3 +1,4 @@
+# Shows F35
 """The cost of a page is independent of the list's length (F35). See `benchmarks/` for figures."""
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[SqliteStore, Sqlit
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("filter", WAIT_FILTERS, ids=str)
+# Shows V54
 def test_a_page_of_waits_costs_the_same_in_a_long_list(
     filter: WaitFilter, stores: tuple[SqliteStore, SqliteStore]
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F8
 """Start-up cost, measured by imports, since timing would make the tests flaky."""
 
 from __future__ import annotations

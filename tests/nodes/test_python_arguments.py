@@ -59,6 +59,7 @@ def call(bench: Bench, module: Write, source: str, **arguments: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("mark", ["", "@quick\n", "async "])
+# Shows M40
 def test_an_argument_is_what_the_hint_names(
     bench: Bench, module: Write, hint: str, value: Any, got: str, mark: str
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows V39
 """MCP over HTTP and over standard input and output, by the SDK's client on real connections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows P10, V53
 """Agents on the page: what they and their users said, their tool calls, and their usage."""
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     assert "The model had asked for" not in text
 
 
+# Shows G8
 def test_the_page_of_a_paused_agent_says_who_paused_it_and_continues_it(
     api: Api, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_the_page_of_a_paused_agent_says_who_paused_it_and_continues_it(
         unregister(NAME)
 
 
+# Shows G8
 def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     api: Api, tmp_path: Path
 ) -> None:
@@ -141,6 +144,7 @@ def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     assert "/signals/agent.steer" not in text
 
 
+# Shows G10
 def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "def page(n: int) -> str:\n    'Read.'\n    return f'{n}' + 'x' * 4000\n"

@@ -1,3 +1,4 @@
+# Shows T84, V35
 """Clients that follow calls of tools over the WebSocket of the server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F24
 """Properties of random flows, drawn by Hypothesis and minimized when they fail (F24).
 
 A failing flow is written to `kept/`. All flows there are run again in every test run, in many

@@ -84,6 +84,7 @@ class Fake:
         )
 
 
+# Shows T1
 async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
     fake, model = Fake(), ScriptedModel([calls(("find", {"query": "a"})), {"text": "done"}])
     with using(model):
@@ -94,6 +95,7 @@ async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
     assert told(model)[0]["content"] == "from the fake"
 
 
+# Shows T30
 async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     def answer(one: ToolCall) -> Any:
         if one.args["query"] == "b":
@@ -121,6 +123,7 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     assert "data:image/png;base64," in everything
 
 
+# Shows T35
 async def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool, callback=Asked(False)) as env:
@@ -155,6 +158,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+# Shows T85
 async def test_a_task_runs_with_tools_in_its_folder(
     manager: EnvironmentManager, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +240,7 @@ async def test_a_model_that_cannot_be_read_is_refused_without_its_key(
     assert "sk-" not in refused.value.with_hint
 
 
+# Shows T85, T89
 async def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
     async def no(name: str, call_id: str, args: dict[str, Any]) -> bool:
         return False

@@ -1,3 +1,4 @@
+# Shows T36b, T37
 """Approval: who decides, the question's contents, and the scope of a decision."""
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ PNG = base64.b64decode(
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
+# Shows T27
 async def test_a_callback_gets_each_call_once_before_it_runs(kind: str, tmp_path: Path) -> None:
     count = Counting(tmp_path)
     seen: list[tuple[ToolCall, int]] = []
@@ -69,6 +71,7 @@ async def test_a_callback_gets_each_call_once_before_it_runs(kind: str, tmp_path
         assert count.n == 1
 
 
+# Shows T28
 async def test_a_rejected_call_does_not_run_and_says_why(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     no = Asked(ApprovalResponse(approved=False, feedback="no"))
@@ -80,6 +83,7 @@ async def test_a_rejected_call_does_not_run_and_says_why(tmp_path: Path) -> None
         assert count.n == 0
 
 
+# Shows T29
 async def test_a_callback_decides_by_arguments() -> None:
     ran: list[str] = []
 
@@ -110,6 +114,7 @@ async def test_a_callback_decides_by_arguments() -> None:
 
 
 @pytest.mark.parametrize("approved", [True, False])
+# Shows T30
 async def test_feedback_and_images_reach_the_model(approved: bool) -> None:
     answer = ApprovalResponse(approved=approved, feedback="look here", images=[PNG])  # type: ignore[list-item]
 
@@ -123,6 +128,7 @@ async def test_feedback_and_images_reach_the_model(approved: bool) -> None:
         assert image == {"type": "image_url", "image_url": {"url": url}}
 
 
+# Shows T31
 async def test_without_a_callback_calls_are_approved_and_it_says_so_once(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     env = LocalEnvironment()
@@ -136,6 +142,7 @@ async def test_without_a_callback_calls_are_approved_and_it_says_so_once(tmp_pat
     await env.dispose()
 
 
+# Shows T32
 async def test_a_cleared_callback_is_not_asked_and_an_open_question_keeps_its_own() -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
@@ -157,6 +164,7 @@ async def test_a_cleared_callback_is_not_asked_and_an_open_question_keeps_its_ow
         assert "mine" in str(response.error)
 
 
+# Shows T33
 async def test_approving_asks_the_authority_and_runs_nothing(tmp_path: Path) -> None:
     class Own:
         def __init__(self) -> None:
@@ -185,6 +193,7 @@ async def test_approving_asks_the_authority_and_runs_nothing(tmp_path: Path) -> 
         assert len(asked.calls) == 2
 
 
+# Shows T34
 async def test_a_call_is_pending_from_question_to_decision() -> None:
     asked = Asked()
     env = await made(echo, callback=asked)
@@ -244,6 +253,7 @@ async def test_other_arguments_under_an_old_grant_are_asked_about_anew(kept: boo
         engine.close()
 
 
+# Shows T33
 async def test_what_is_submitted_for_approval_is_decided_here_or_when_it_is_made() -> None:
     @tool(preview=lambda args: f"+{args['text']}")
     def put(text: str) -> str:
@@ -314,6 +324,7 @@ async def test_a_given_response_is_the_result_and_nothing_runs(tmp_path: Path) -
         assert count.n == 0
 
 
+# Shows T100
 async def test_a_wrong_edit_is_refused_with_its_field_and_the_question_stays_open() -> None:
     defer = ApprovalResponse(approved=False, decision="defer")
     async with await made(echo, callback=Asked(defer)) as env:
@@ -342,6 +353,7 @@ async def test_a_wrong_edit_is_refused_with_its_field_and_the_question_stays_ope
         assert response.tool_result.content == "b"
 
 
+# Shows T100
 async def test_feedback_is_never_read_as_a_call(tmp_path: Path) -> None:
     text = '<tool_call>{"name": "count", "arguments": {}}</tool_call>'
 
@@ -355,6 +367,7 @@ async def test_feedback_is_never_read_as_a_call(tmp_path: Path) -> None:
         assert count.n == 0
 
 
+# Shows T38b
 async def test_several_calls_are_decided_one_by_one_in_call_order(tmp_path: Path) -> None:
     def answer(one: ToolCall) -> Any:
         return {
@@ -374,6 +387,7 @@ async def test_several_calls_are_decided_one_by_one_in_call_order(tmp_path: Path
         assert told[2]["content"].startswith("c2")
 
 
+# Shows T38b
 def test_an_approved_call_does_not_wait_and_keeps_its_result(tmp_path: Path) -> None:
     def answer(one: ToolCall) -> Any:
         if one.tool_call_id == "A":
@@ -432,6 +446,7 @@ class Exiting:
         (lambda one: one, "ToolCall"),
     ],
 )
+# Shows T40b
 async def test_doubt_means_no_and_says_why(callback: Any, cause: str, tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool, callback=callback) as env:
@@ -463,6 +478,7 @@ async def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
+# Shows T40b
 async def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path) -> None:
     never = threading.Event()
 
@@ -487,6 +503,7 @@ async def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("wrong", [None, 7, "yes", lambda: True, lambda a, b: True])
+# Shows T96
 async def test_what_cannot_be_called_with_a_call_is_no_callback(wrong: Any) -> None:
     from flowengine.tool_environment import RegistrationError
 
@@ -501,6 +518,7 @@ async def test_what_cannot_be_called_with_a_call_is_no_callback(wrong: Any) -> N
         assert len(asked.calls) == 1
 
 
+# Shows T5, T44b
 async def test_a_question_can_expire(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     defer = Asked({"approved": False, "decision": "defer"})
@@ -531,6 +549,7 @@ async def test_a_question_of_a_submitted_call_can_expire(tmp_path: Path) -> None
 # Automatic approval
 
 
+# Shows T47
 async def test_approving_by_itself_does_not_cover_what_requires_approval() -> None:
     ran: list[str] = []
 
@@ -575,6 +594,7 @@ async def test_approving_by_itself_does_not_cover_what_requires_approval() -> No
 # External decisions
 
 
+# Shows T98b
 async def test_decisions_that_do_not_count_change_nothing(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     env = await made(

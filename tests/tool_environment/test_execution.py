@@ -1,3 +1,4 @@
+# Shows T58, T60b
 """Execution of tools: resources that they may use, and handling of their results."""
 
 # ruff: noqa: ASYNC240 - the tests are alone on their loop
@@ -41,6 +42,7 @@ from tests.tool_environment.world import (
 )
 
 
+# Shows T51
 async def test_the_six_steps_of_an_execution_in_order() -> None:
     order: list[str] = []
 
@@ -84,6 +86,7 @@ async def test_the_six_steps_of_an_execution_in_order() -> None:
     assert [each for each in order if each in kept] == kept
 
 
+# Shows T52
 async def test_the_context_has_what_a_tool_may_use() -> None:
     seen: dict[str, Any] = {}
 
@@ -103,6 +106,7 @@ async def test_the_context_has_what_a_tool_may_use() -> None:
     assert callable(seen["context"].report)
 
 
+# Shows T53
 async def test_a_raising_tool_is_an_error_without_a_traceback() -> None:
     @tool
     def broken() -> None:
@@ -185,6 +189,7 @@ def raises_unprintable() -> None:
         raises_unprintable,
     ],
 )
+# Shows T53
 async def test_no_tool_ends_the_host(ending: Any) -> None:
     async with await made(ending, echo) as env:
         response = await env.execute_tool(call(ending.__name__))
@@ -192,6 +197,7 @@ async def test_no_tool_ends_the_host(ending: Any) -> None:
         assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
+# Shows T55b
 async def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
     clock = FakeClock()
     go_on = asyncio.Event()
@@ -221,6 +227,7 @@ async def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
         assert response.ran == "yes"
 
 
+# Shows T56
 async def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
     order: list[str] = []
 
@@ -264,6 +271,7 @@ async def test_execution_callbacks_are_called_around_each_call_that_runs() -> No
         ]
 
 
+# Shows T56
 async def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
     async def start(one: ToolCall) -> None:
         await asyncio.Event().wait()
@@ -421,6 +429,7 @@ async def test_progress_reaches_the_client_in_order_before_the_result() -> None:
 # Secrets
 
 
+# Shows T61b
 async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     canary = "c4n4ry-57a1n"
     monkeypatch.setenv("TOKEN", canary)
@@ -460,6 +469,7 @@ async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.Mon
     assert canary not in str(told)
 
 
+# Shows T61b
 async def test_an_edit_of_masked_arguments_keeps_the_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -574,6 +584,7 @@ async def test_a_resource_that_cannot_be_had_is_an_error_and_nothing_ran(
 # Commands
 
 
+# Shows T57
 async def test_a_command_without_a_shell_environment_names_the_missing_spec() -> None:
     async with await made() as env:
         response = await env.execute_tool(call("execute_command", command="ls -la"))
@@ -584,6 +595,7 @@ async def test_a_command_without_a_shell_environment_names_the_missing_spec() ->
 
 
 @pytest.mark.parametrize("kind", ["bash", "shell"])
+# Shows T57
 async def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentManager) -> None:
     spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
     async with await made(manager=manager, environments={"shell": spec}) as env:

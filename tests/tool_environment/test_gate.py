@@ -67,6 +67,7 @@ WAYS = [executed, of_a_reply, arriving, after_a_rejection, by_an_agents_function
 
 
 @pytest.mark.parametrize("way", WAYS)
+# Shows T35
 async def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool, callback=Asked(False)) as env:
@@ -74,6 +75,7 @@ async def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
         assert count.n == 0
 
 
+# Shows T35
 def test_a_resumed_execution_asks_again(tmp_path: Path) -> None:
     async def main(callback: Asked, count: Counting, ends: bool) -> EnvironmentResponse:
         engine = Engine(tmp_path / "calls")
@@ -107,6 +109,7 @@ def find(query: str, limit: int = 3) -> str:
     return f"{query} {limit}"
 
 
+# Shows T10
 async def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment() -> None:
     asked = Asked()
     async with await made(find, callback=asked) as env:

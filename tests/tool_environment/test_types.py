@@ -49,6 +49,7 @@ class TwoMethods:
         )
 
 
+# Shows T1
 def test_an_object_with_two_methods_is_an_environment() -> None:
     fake = TwoMethods()
 
@@ -59,6 +60,7 @@ def test_an_object_with_two_methods_is_an_environment() -> None:
 
 
 @each_row("method", ["approve_tool", "execute_tool"])
+# Shows T1
 def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> None:
     class Lacking(TwoMethods):
         pass
@@ -71,6 +73,7 @@ def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> Non
         through(Lacking(), [])
 
 
+# Shows T2
 def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
     literal = {
         "type": "toolCall",
@@ -87,6 +90,7 @@ def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
     assert ToolCall.model_validate(msgpack.unpackb(packed)) == made
 
 
+# Shows T2
 def test_defaults_are_each_instances_own() -> None:
     one, other = ApprovalResponse(approved=True), ApprovalResponse(approved=True)
     result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
@@ -97,6 +101,7 @@ def test_defaults_are_each_instances_own() -> None:
     assert ObserverResult(observer_name="o").observer_result is None
 
 
+# Shows T4
 def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
     result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
     error = ResponseError(code="error", message="no")
@@ -108,6 +113,7 @@ def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
 
 
 @each_row("status", ["invalid", "rejected", "expired"])
+# Shows T5
 def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
     with pytest.raises(ValidationError):
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")
@@ -115,6 +121,7 @@ def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=True, ran="no")
 
 
+# Shows T4
 def test_faults_come_back_as_responses(tmp_path: Any) -> None:
     def raising() -> None:
         raise ValueError("x")
@@ -153,6 +160,7 @@ def children() -> set[int]:
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 
+# Shows T6
 async def test_a_new_environment_starts_nothing() -> None:
     threads, tasks = threading.active_count(), len(asyncio.all_tasks())
     before = children()

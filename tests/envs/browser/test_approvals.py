@@ -1,3 +1,4 @@
+# Shows W30
 """`policy: {ask: [password, upload, new_host]}`: browser actions that wait for an approval."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E60
 """Environments that share a Chromium process, and what stays separate between them."""
 
 from __future__ import annotations
