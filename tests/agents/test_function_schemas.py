@@ -74,46 +74,6 @@ def test_what_the_engine_gives_is_no_argument() -> None:
     assert list(found["properties"]) == found["required"] == ["n"]
 
 
-# Shows M33
-def test_scalars_and_containers_have_their_types() -> None:
-    assert {name: one["type"] for name, one in properties(functions.scalars).items()} == {
-        "a": "string",
-        "b": "integer",
-        "c": "number",
-        "d": "boolean",
-        "e": "null",
-        "f": "string",
-    }
-    assert properties(functions.containers) == {
-        "a": {"type": "array", "items": {"type": "integer"}},
-        "b": {"type": "object", "additionalProperties": {"type": "number"}},
-        "c": {
-            "type": "array",
-            "prefixItems": [{"type": "integer"}, {"type": "string"}],
-            "minItems": 2,
-            "maxItems": 2,
-        },
-        "d": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
-        "e": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
-    }
-
-
-# Shows M35
-def test_choices_and_unions_are_exact() -> None:
-    found = properties(functions.choices)
-
-    assert found["a"] == {"type": "string", "enum": ["a", "b"]}
-    assert found["b"] == {"description": "Hues.", "type": "string", "enum": ["red", "blue"]}
-    assert found["c"] == {"type": "integer", "enum": [1, 2]}
-    assert found["e"]["default"] is None
-    assert properties(functions.defaults)["c"] == {"type": ["string", "null"], "default": None}
-    both = properties(functions.unions)["b"]["anyOf"]
-    assert [sorted(one["properties"]) for one in both] == [
-        ["article", "count", "price"],
-        ["tags", "x", "y"],
-    ]
-
-
 @each_row(
     ("function", "value", "wrong"),
     [
@@ -158,22 +118,6 @@ def _references(node: Any) -> list[str]:
         return []
     own = [node["$ref"]] if "$ref" in node else []
     return own + [one for part in node.values() for one in _references(part)]
-
-
-def test_bounds_patterns_and_formats_are_kept() -> None:
-    line = properties(functions.inherited)["a"]
-
-    assert line["properties"]["by"] == {"type": "string", "format": "date"}
-    assert line["properties"]["lines"]["items"]["properties"] == {
-        "article": {
-            "type": "string",
-            "minLength": 2,
-            "pattern": "^[A-Z]",
-            "description": "its number",
-        },
-        "count": {"type": "integer", "minimum": 1, "maximum": 99, "default": 1},
-        "price": {"type": "number", "exclusiveMinimum": 0, "default": 1.0},
-    }
 
 
 # Shows M37
@@ -358,13 +302,3 @@ def test_a_member_of_a_union_may_have_its_computed_fields() -> None:
 
     assert schema.misfits({"shape": {"side": 2, "area": 4}}) == []
     assert schema.misfits({"shape": {"sides": 2}})
-
-
-def test_types_of_the_standard_library_are_read_from_source() -> None:
-    signature = derive("tests.agents.functions:library", str(ROOT))
-    assert signature.args is not None
-
-    assert {**signature.args["properties"], "i": ...} == {**properties(functions.library), "i": ...}
-    bill = signature.args["properties"]["i"]["properties"]
-    assert bill == properties(functions.library)["i"]["properties"]
-    assert signature.returns == {"type": "string", "format": "date"}

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine
+from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
-from flowengine.errors import FlowFileError, UsageError
-from flowengine.testing import scripted
+from flowengine.errors import FlowFileError
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import BEGIN, NAME, Case, call, flow, told
 from tests.rows import each_row
@@ -434,46 +432,3 @@ def test_a_crash_at_any_write_repeats_nothing_and_decides_nothing_anew(places: A
             assert sum(one.called.count(line) - 1 for line in {*one.called}) <= 1, write
     finally:
         unregister(NAME)
-
-
-@dataclass
-class Deps:
-    region: str
-
-
-# Shows G3
-def test_in_python_it_is_a_function_that_takes_the_object_of_the_run(tmp_path: Path) -> None:
-    seen = []
-
-    def refund(order: int, amount: float) -> str:
-        """Refund an order."""
-        seen.append((order, amount))
-        return f"refunded {amount}"
-
-    def within(tool: str, arguments: dict[str, Any], deps: Deps) -> dict[str, Any] | None:
-        if arguments["amount"] > 100:
-            return {"ask": f"more than 100 in {deps.region}"}
-        return None
-
-    desk = Agent(
-        name="Desk",
-        instructions="Refund.",
-        tools=[refund],
-        deps=Deps,
-        hooks=[{"before_call": within, "tools": ["refund"]}],
-    )
-    calls = [call("refund", order=1, amount=50), call("refund", order=2, amount=500)]
-    with Engine(tmp_path) as engine, scripted({"calls": calls}, "Done."):
-        response = desk.run("Refund both.", deps=Deps("EU"), engine=engine)
-        assert seen == [(1, 50)]
-        [wait] = response.waits
-        assert wait["about"]["hook"] == "within: more than 100 in EU"
-        engine.approvals.approve(wait["id"])
-
-    assert seen == [(1, 50), (2, 500)]
-
-
-def test_in_python_a_hook_that_is_no_mapping_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"hooks\[0\] is .*") as error:
-        Agent(name="Desk", hooks=[len])
-    assert error.value.hint == "say {'before_call': function} or {'after_call': function}"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import json
 import re
 import socket
 import subprocess
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,8 +34,6 @@ from flowengine.agents import (
     LoggerManager,
     Response,
     Result,
-    case_not_resolved,
-    case_resolved,
 )
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
@@ -154,18 +150,6 @@ def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
 
 
 # Shows M8
-def test_calls_are_left_alone_on_request(bench: Bench) -> None:
-    def never() -> None:
-        raise SystemExit
-
-    found = bench.run(
-        Agent(name="A", functions=[never]), [{"calls": [call("never")]}], execute_tools=False
-    )
-
-    assert found.termination == "tools_not_executed"
-    assert found.messages[-1]["tool_calls"][0]["function"]["name"] == "never"
-
-
 def test_calls_are_left_alone_of_agents_that_can_hand_over(bench: Bench) -> None:
     first, _ = agents()
     script = [{"calls": [call("to_second")]}]
@@ -215,32 +199,6 @@ def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     assert found.context_variables == {"back": True}
     handed = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
     assert handed == [("First Agent", "Second"), ("Second", "First Agent")]
-
-
-# Shows M13
-def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
-    first, second = agents()
-    chain = MetaChain(logger=bench.logger)
-    graph = chain.compile([first, second]).to_networkx()
-    steps = {node.rpartition(":")[2] for node in graph}
-    assert {"First_Agent", "Second", "add", "to_first", "to_second"} <= steps
-
-    def leads(source: str, target: str) -> bool:
-        return any(a.endswith(f":{source}") and b.endswith(f":{target}") for a, b in graph.edges())
-
-    assert leads("First_Agent.calls", "Second")
-    assert leads("Second.calls", "First_Agent")
-    found = bench.run(first, HANDING)
-    assert found.agent is first
-    walked = [
-        event.step.removeprefix("run/").partition("#")[0]
-        for event in bench.events
-        if event.event == "llm_call"
-    ]
-    assert walked == ["First_Agent", "Second", "First_Agent"]
-    for source, target in itertools.pairwise(walked):
-        assert leads(source, f"{source}.calls")
-        assert leads(f"{source}.calls", target)
 
 
 # Shows M14
@@ -393,40 +351,6 @@ def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench
     assert len(clash.data["calls"]) == 2
 
 
-def _divides(n: int) -> float:
-    return 1 / n
-
-
-# Shows M51, M77
-def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
-    found = bench.run(Agent(name="A"), [{"text": ""}] * 4)
-    assert found.termination == "no_progress"
-
-    agent = Agent(name="A", functions=[_divides])
-    found = bench.run(agent, [{"calls": [call("_divides", n=0)]}] * 8)
-    assert found.termination == "no_progress"
-
-
-@pytest.mark.parametrize(
-    ("case", "argument", "result"),
-    [("case_resolved", "result", "It is 3."), ("case_not_resolved", "reason", "")],
-)
-# Shows M73
-def test_agents_that_have_case_tools_end_by_either(
-    bench: Bench, case: str, argument: str, result: str
-) -> None:
-    calls = [call(case, **{argument: "It is 3."}), call("add", a=1, b=2)]
-    agent = Agent(name="A", functions=[add, case_resolved, case_not_resolved])
-
-    found = bench.run(agent, [{"calls": calls}])
-
-    assert bench.offered(0) == ["add", "case_resolved", "case_not_resolved"]
-    assert found.termination == case.removeprefix("case_")
-    assert (found.result, found.reason) == (result, "" if result else "It is 3.")
-    assert found.messages[-1]["content"] == "It is 3."
-    assert [m["content"] for m in found.messages if m.get("name") == "add"] == ["3"]
-
-
 def test_a_model_for_all_runs_of_a_chain() -> None:
     agent = Agent(name="A", model="scripted/its-own")
     asked = []
@@ -485,35 +409,6 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
         "other/b": 10,
     }
     assert found.usage["input_tokens"] == 20
-
-
-# Shows M52, M78
-def test_tokens_and_cost_are_summed(bench: Bench) -> None:
-    usage = {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}
-    script = [
-        {"calls": [call("add", a=1, b=2)], "usage": usage},
-        {"text": "so", "usage": usage},
-    ]
-
-    found = bench.run(Agent(name="A", functions=[add]), script)
-
-    assert found.usage["input_tokens"] == 20
-    assert found.usage["output_tokens"] == 4
-    assert found.usage["cost_usd"] == pytest.approx(1.0)
-    counted = [one.data["input_tokens"] for one in bench.events if one.event == "llm_call"]
-    assert counted == [10, 10]
-
-
-# Shows M47
-def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
-    script = [{"raise": "ModelError", "message": "no such model", "retryable": False}]
-
-    with pytest.raises(AgentRunFailed, match="no such model") as raised:
-        bench.run(Agent(name="A"), script)
-
-    assert raised.value.error["type"] == "ModelError"
-    [told] = [one for one in bench.events if one.event == "note"]
-    assert "no such model" in told.data["error"]
 
 
 @pytest.mark.parametrize(
@@ -615,30 +510,6 @@ def test_a_failed_run_goes_on_at_the_call_of_the_model(bench: Bench, tmp_path: P
     assert again.context_variables == {"k": 1}
 
 
-PROGRAM = """
-import os, sys
-from flowengine import Engine
-from flowengine.agents import Agent, LoggerManager
-from flowengine.agents.models import using
-from flowengine.agents.models.port import ModelRequest
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
-from tools import count, stop
-
-if __name__ == "__main__":
-    calls = [{"calls": [{"name": "count", "arguments": {}}]},
-             {"calls": [{"name": "stop", "arguments": {}}]}, {"text": "done"}]
-    with using(ScriptedModel(calls, by_turn=True)), Engine("store") as engine:
-        chain = MetaChain(engine, logger=LoggerManager("OFF"))
-        agent = Agent(name="A", functions=[count, stop])
-        if sys.argv[1:]:
-            for wait in engine.executions.result("the-run").waits:
-                engine.approvals.decide(wait["id"], "retry")
-            found = chain.resume("the-run", agent)
-            print(found.termination or None, found.result or "", len(found.waits))
-        else:
-            chain.run(agent, [{"role": "user", "content": "Go."}], id="the-run")
-"""
 TOOLS = """
 import os
 
@@ -656,25 +527,6 @@ def stop() -> str:
     return "stopped"
 
 """
-
-
-@pytest.mark.endurance
-# Shows M87
-def test_a_run_whose_process_died_goes_on_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "tools.py").write_text(TOOLS)
-
-    monkeypatch.chdir(tmp_path)
-    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == 9
-    # `stop` may have taken effect, which is asked as a question
-    waiting = command_line.python("program.py", "resume")
-    ended = command_line.python("program.py", "resume")
-
-    assert waiting.out.split() == ["None", "1"], waiting.err
-    assert ended.out.split() == ["resolved", "done", "0"], ended.err
-    assert (tmp_path / "counted").read_text() == "x"
 
 
 def test_a_model_is_asked_once_with_instructions_and_tools(bench: Bench) -> None:
@@ -706,32 +558,6 @@ def test_calls_of_a_model_are_run_as_in_a_run(bench: Bench) -> None:
     assert "add" in found.messages[1]["content"]
     assert found.agent is b
     assert found.context_variables == {"n": 2}
-
-
-# Shows M86
-def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path: Path) -> None:
-    paid = []
-
-    def pay(amount: int) -> str:
-        """Pay."""
-        paid.append(amount)
-        return "paid"
-
-    agent = Agent(name="A", functions=[pay], approvals={"pay": "required"})
-    calls = [{"calls": [call("pay", "c", amount=5)]}, {"text": "so"}]
-    with Engine(tmp_path / "store") as engine, bench.answering(*calls):
-        chain = MetaChain(engine, logger=bench.logger)
-        waiting = chain.run(agent, ASK)
-        assert (waiting.termination, paid) == ("", [])
-        [wait] = waiting.waits
-        engine.approvals.approve(wait["id"])
-        found = chain.resume(waiting.execution, agent)
-
-    assert found.termination == "resolved"
-    assert paid == [5]
-
-    with bench.answering(*calls), pytest.raises(UsageError, match="waits for a decision"):
-        MetaChain(logger=bench.logger).run(agent, ASK)
 
 
 # Shows M86
@@ -828,20 +654,6 @@ class City(BaseModel):
 @dataclass
 class Town:
     name: str
-
-
-def test_an_answer_is_an_instance_of_what_the_agent_returns(bench: Bench) -> None:
-    agent = Agent(name="A", returns=City)
-
-    found = bench.run(
-        agent, [{"text": '{"name": "Oslo"}'}, {"text": '{"name": "Oslo", "people": 7}'}]
-    )
-
-    assert found.result == City(name="Oslo", people=7)
-    schema = bench.model.requests[0].returns
-    assert schema is not None
-    assert schema["properties"]["people"] == {"type": "integer", "minimum": 1}
-    assert "people" in bench.sent(1)[-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -983,12 +795,6 @@ def test_an_answer_that_is_a_text_needs_no_quotes(
     assert found.result == (text if result is None else result)
 
 
-def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:
-    found = bench.run(Agent(name="A", returns=City), [{"text": "Oslo"}] * 6)
-
-    assert (found.termination, found.result) == ("no_progress", "Oslo")
-
-
 def test_what_has_no_schema_cannot_be_returned() -> None:
     with pytest.raises(UsageError, match=r"agent 'A': returns: socket.* has no JSON Schema"):
         Agent(name="A", returns=socket.socket)
@@ -1027,29 +833,6 @@ def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> N
     assert bench.model.requests[0].settings == {"stop": "${{ q }}"}
     assert found.result == "${{ w }}"
     assert bench.sent(1)[-1]["content"] == "${{ z }}"
-
-
-# Shows M23
-def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
-    seen = threading.Event()
-
-    async def work() -> Response:
-        begun, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def block() -> bool:
-            loop.call_soon_threadsafe(begun.set)
-            return seen.wait(30)
-
-        with bench.answering({"calls": [call("block")]}, {"text": "so"}):
-            agent = Agent(name="A", functions=[block])
-            run = asyncio.ensure_future(MetaChain(logger=bench.logger).run_async(agent, ASK))
-            await begun.wait()
-            seen.set()  # this loop runs while the tool blocks
-            return await run
-
-    asyncio.run(work())
-
-    assert bench.sent(1)[-1]["content"] == "true"
 
 
 # Shows M26

@@ -38,14 +38,6 @@ def terminal(pay: CommandLine) -> Iterator[Terminal]:
     opened.close()
 
 
-def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
-    terminal.expect("Call send: text")
-    terminal.answer("leaves it open) ", "approve\n")
-    terminal.answer("edit text [hello]: ", "good day\n")
-    terminal.answer("none): ", "\n")
-    assert terminal.end(0).endswith("said: GOOD DAY\n")
-
-
 def test_on_a_terminal_somebody_may_respond(terminal: Terminal) -> None:
     terminal.expect("Call send: text")
     terminal.answer("leaves it open) ", "respond\n")

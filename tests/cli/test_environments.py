@@ -19,11 +19,11 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.sdk.environments import VARIABLE, Screen
+from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
 from flowengine_envs.kinds.files import Files, Folder
 from tests.cli.conftest import CommandLine, also_served
-from tests.execution_environment.painted import PNG, SPEC, Painted, holding
+from tests.execution_environment.painted import PNG, holding
 from tests.own_environments import environments_in
 
 LIST = """\
@@ -183,22 +183,6 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     assert mine.list(state="ready")
 
 
-@pytest.mark.endurance
-def test_where_nothing_can_be_written_that_is_told(
-    left: str, folder: Path, flowengine: CommandLine
-) -> None:
-    """A lock that is a folder is unwritable for all users, including root."""
-    (folder / "lock").unlink(missing_ok=True)
-    (folder / "lock").mkdir()
-
-    for words in (["reap"], ["release", "analysis"]):
-        told = flowengine("envs", *words, code=1).err
-        assert told.startswith("error: cannot clean up after dead processes: ")
-        assert f"{folder} cannot be written: Is a directory" in told
-    (folder / "lock").rmdir()
-    flowengine("envs", "release", "analysis")
-
-
 @also_served
 def test_those_of_one_execution(folder: Path, flowengine: CommandLine) -> None:
     execution = flowengine.newest()
@@ -319,21 +303,3 @@ def test_an_open_one_is_looked_into(
         holder.wait()
         told = flowengine("envs", "look", "canvas", code=7).err
         assert f"left open by process {holder.pid}, which has ended" in told
-
-
-def test_the_screen_of_a_program_cannot_control_the_terminal(
-    folder: Path, flowengine: CommandLine
-) -> None:
-    async def show() -> Screen:
-        return Screen("one\n\x1b]0;title\x07two", b"", "\x1b[2J", "")
-
-    register_provider(Painted(show))
-    try:
-        with EnvironmentManager(folder) as manager:
-            manager.ensure(SPEC)
-            shown = flowengine("envs", "look", "canvas").out
-            told = flowengine("envs", "look", "canvas", "--picture", "x.png", code=2).err
-    finally:
-        unregister_provider("painted")
-    assert shown == "title    \ufffd[2J\none\n\ufffd]0;title\ufffdtwo\n"
-    assert "has no picture" in told

@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 from starlette.datastructures import URL
 
-from flowengine.page import execution_list, site
+from flowengine.page import site
 from flowengine.page.choices import closed_as
 from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
@@ -398,25 +397,6 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-# Shows P6
-def test_an_execution_shows_its_wait_first_then_its_graph_and_steps(api: Api) -> None:
-    execution, wait = waiting(api)
-    text = Browser(api)("GET", f"/executions/{execution}").text
-    places = [text.index(part) for part in (f"/approvals/{wait}", "<svg xmlns", 'id="steps"')]
-    assert places == sorted(places)
-
-
-def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api: Api) -> None:
-    with open("bad.yaml", "w") as file:
-        file.write(
-            "flowengine: 1\nid: bad\nsteps: [{id: a, fail: {type: Broke, message: It broke}}]\n"
-        )
-    id = api.engine.run("bad.yaml").execution
-    text = Browser(api)("GET", f"/executions/{id}").text
-    assert "It broke" in text
-    assert "flowengine retry" in text
-
-
 # Shows P3
 def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
     execution, wait = waiting(api)
@@ -431,15 +411,6 @@ def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> Non
     named = "an-expense-of-2026-11-for-travel"
     api.engine.start(api.flows[0], {"amount": 1}, id=named)
     assert f"<code>{named}</code>" in owner("GET", "/executions").text
-
-
-# Shows P2
-def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
-    waiting(api)
-    api.engine.run(api.flows[1], {"order": "a"})
-    shown = words(Browser(api)("GET", "/executions").text)
-    assert "waits for ben Hire Ada?" in shown
-    assert "sleeps signal arrived" in shown
 
 
 NOTIFYING = """
@@ -463,30 +434,6 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
     api.engine.approvals.approve(wait)
     text = owner("GET", "/executions?flow=tells").text
     assert "1 succeeded" in words(text[text.index('class="charted flat"') :])
-
-
-def test_the_chart_of_a_list_is_read_again_once_the_list_has_changed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execution_list, "LIMIT", 2)
-    read: list[int] = []
-    listed = execution_list.listed
-
-    def counted(*given: Any) -> Any:
-        read.append(1)
-        return listed(*given)
-
-    monkeypatch.setattr(execution_list, "listed", counted)
-    ids = [api.engine.run(api.flows[1], {"order": name}).execution for name in "abcd"]
-    owner, reads = Browser(api), []
-    for change in (None, None, ids[0], None):
-        if change is not None:
-            api.engine.executions.cancel(change)
-        read.clear()
-        text = owner("GET", "/executions").text
-        reads.append(len(read))
-    assert reads == [2, 1, 2, 1]
-    assert "1 cancelled" in words(text[text.index('class="charted flat"') :])
 
 
 # Shows P17
@@ -550,16 +497,6 @@ steps:
       - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
 """
 
-NESTED = """
-flowengine: 1
-id: nested
-steps:
-  - id: each
-    map: {over: "${{ range(3) }}"}
-    group:
-      - {id: check, approval: {title: Good?}}
-"""
-
 
 # Shows P1
 def test_colors_are_given_by_tokens(api: Api) -> None:
@@ -585,15 +522,6 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
         names = re.findall(r'class="([\w ]+)"', element)[0].split()
         assert any(f".{name}" in sheet for name in names), element
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head", "graph_took"}
-
-
-def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
-    with open("nested.yaml", "w") as file:
-        file.write(NESTED)
-    id = api.engine.run("nested.yaml").execution
-    text = Browser(api)("GET", f"/executions/{id}").text
-    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
-    assert "3 waiting" in words(fold)
 
 
 def test_what_is_overdue_comes_first_and_says_so(

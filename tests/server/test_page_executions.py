@@ -21,7 +21,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
 from tests.server.api import HOST, LOCAL, Api
-from tests.server.test_page import HOSTILE, MANY, Browser, waiting, words
+from tests.server.test_page import HOSTILE, Browser, waiting, words
 
 DAY = 86_400_000
 ORDER = """
@@ -127,23 +127,6 @@ def test_rows_in_outputs_are_tables_with_links_to_executions(
     assert cells[4:] == [str(escape(HOSTILE)), "3", link, "", "b", "", "", "true"]
     assert tables[1][1].count("<tr>") == 1 + 200
     assert "5 more rows" in text
-
-
-def test_the_timeline_shows_attempts_waits_and_folds(api: Api, order: str) -> None:
-    text = Browser(api)("GET", f"/executions/{order}/timeline").text
-    [fetch, check, ship] = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)
-    bars = re.findall(r'<rect class="(?!cut)(\w+)".*?<title>(.*?),', fetch)
-    assert bars == [("failed", "attempt 1"), ("pause", "pause"), ("succeeded", "attempt 2")]
-    assert 'class="waiting"' in check
-    assert 'class="failed"' in ship
-    with open("many.yaml", "w") as file:
-        file.write(MANY)
-    many = f"/executions/{api.engine.run('many.yaml').execution}/timeline"
-    text = Browser(api)("GET", many).text
-    fold = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)[0]
-    assert 'class="fold"' in fold
-    assert 'class="failed"' in fold
-    assert 'title="each[120]"' in Browser(api)("GET", f"{many}?at=each").text
 
 
 def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
