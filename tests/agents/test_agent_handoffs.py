@@ -175,37 +175,3 @@ def test_a_run_is_a_walk_in_the_compiled_graph(tmp_path: Path) -> None:
     assert not graph.has_edge("agents.first:second.calls", "agents.first:first")
     kinds = {data.get("kind") for _, data in graph.nodes(data=True)}
     assert {"agent", "agent_turn", "python"} <= kinds
-
-
-def test_an_agent_of_another_file_uses_what_that_file_declares(tmp_path: Path) -> None:
-    (tmp_path / "lib.yaml").write_text(
-        "flowengine: 1\nid: lib\ndefaults: {model: scripted/test}\n"
-        "tools: {plus: {python: 'tools:add'}}\n"
-        "agents: {adder: {instructions: You add., tools: [plus]}}\n"
-    )
-    steps = "steps: [{id: ask, agent: lib.adder, with: {prompt: Hi}}]\n"
-    text = f"flowengine: 1\nid: f\nimports: {{lib: ./lib.yaml}}\n{steps}"
-    case = Case(tmp_path, text, [{"calls": [call("plus", a=1, b=2)]}, {"text": "3"}])
-
-    assert case.run().status == "succeeded"
-    assert case.called == ["add 1 2"]
-
-
-def test_an_agent_is_a_tool_that_answers(tmp_path: Path) -> None:
-    head = HEAD + "  helper: {agent: second, description: Helps}\n"
-    agents = """
-first: {instructions: You ask., tools: [helper]}
-second: {instructions: "You help with ${{ inputs.q }}"}
-"""
-    script = [
-        {"calls": [call("helper", prompt="1 + 2?")]},
-        {"text": "three", "when": {"agent": "second"}},
-        {"text": "It is three."},
-    ]
-    case = Case(tmp_path, flow(agents, head=head), script)
-
-    assert case.run().outputs == {"answer": "It is three.", "agent": "first"}
-    assert case.model.requests[0].tools[0].description == "Helps"
-    assert told(case.sent(1)) == [("system", "You help with What is 1 + 2?"), ("user", "1 + 2?")]
-    assert case.sent(2)[-1]["content"] == "three"
-    assert "ask/first.calls[1]/helper/second" in case.addresses()

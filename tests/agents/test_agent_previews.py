@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Agent
-from flowengine.agents.models import using
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.tool_environment import tool
 from tests.agents.flows import HEAD, Case, call, flow
-
-ASK = [{"role": "user", "content": "Do it."}]
 
 
 def diff(args: dict[str, Any]) -> str:
@@ -39,21 +32,6 @@ def live() -> Any:
         return "put " + text
 
     return put
-
-
-@pytest.mark.parametrize(("function", "preview"), [(put, "+hello"), (live(), "live +hello")])
-def test_functions_of_python_agents_say_what_they_would_do(
-    tmp_path: Path, function: Any, preview: str
-) -> None:
-    model = ScriptedModel([{"calls": [call("put", text="hello")]}, {"text": "so"}])
-    agent = Agent(name="Worker", model="scripted/x", functions=[function])
-    with using(model), Engine(tmp_path / "store.db") as engine:
-        chain = MetaChain(engine)
-        waiting = chain.run(agent, ASK)
-        [wait] = waiting.waits
-        assert engine.approvals.show(wait["id"])["preview"] == preview
-        engine.approvals.approve(wait["id"], resume=False)
-        assert chain.resume(waiting.execution, agent).result == "so"
 
 
 # Shows T50

@@ -278,16 +278,6 @@ def test_who_answers_at_a_terminal_claims_what_must_be_claimed(
     assert told.index("claimed") < told.index("decided")
 
 
-def test_a_question_of_a_step_is_asked(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    flowengine.write("ask.yaml", ASK)
-    terminals.append(Terminal(tmp_path, "run", "ask.yaml"))
-    terminals[0].answer("answer (Answer): ", "Ada\n")
-
-    assert terminals[0].end(0).endswith("name: Ada\n")
-
-
 def rounds(flowengine: CommandLine) -> int:
     """Return the number of completed rounds of `both/poll`."""
     steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
@@ -374,16 +364,6 @@ def test_a_question_goes_away_when_it_expires(
     assert "leaves it open) " in shown
     [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
     assert step["outcome"] == "expired"
-
-
-def test_a_question_goes_away_when_it_is_interrupted(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    flowengine.write("short.yaml", EXPIRES.replace("SECONDS", "3600"))
-    terminals.append(Terminal(tmp_path, "run", "short.yaml"))
-    terminals[0].answer("leaves it open) ", "\x03")
-
-    assert "succeeded" not in terminals[0].end(130)
 
 
 @pytest.mark.endurance

@@ -216,24 +216,6 @@ async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
         await clock.until(ending.done)
 
 
-async def test_a_program_that_ignores_term_is_killed() -> None:
-    mark = os.urandom(8).hex()
-    variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
-    script = "trap '' TERM; sleep 1000 & while true; do wait; done"
-
-    @tool
-    async def deaf(ctx: ToolContext) -> None:
-        """Start a program that does not listen."""
-        await ctx.processes.run(["sh", "-c", script], env=variables, cwd=os.getcwd())
-
-    async with await made(deaf, bounds=CallBounds(grace=0.2)) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("deaf")))
-        await asyncio.to_thread(wait_for, mark, 2)
-        env.abort_step()
-        assert (await running).status == "aborted"
-        await asyncio.to_thread(wait_for, mark, 0)
-
-
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     with EnvironmentManager(tmp_path / "managed") as found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,24 +122,6 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     assert "data:image/png;base64," in everything
 
 
-# Shows T35
-async def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
-    count = Counting(tmp_path)
-    async with await made(count.tool, callback=Asked(False)) as env:
-        second = Agent(name="second", functions=through(env, [count.tool]))
-
-        def hand_over() -> Agent:
-            """Hand over."""
-            return second
-
-        model = ScriptedModel([calls(("hand_over", {})), calls(("count", {})), {"text": "done"}])
-        with using(model):
-            first = Agent(name="first", functions=[hand_over])
-            await MetaChain().run_async(first, ASK, agents=[second])
-        assert count.n == 0
-        assert "Nothing was done" in json.dumps(told(model))
-
-
 # Client
 
 
@@ -238,21 +219,6 @@ async def test_a_model_that_cannot_be_read_is_refused_without_its_key(
     with pytest.raises(UsageError, match=message) as refused:
         await client.execute_task(model=model, task="x", api_key=api_key)
     assert "sk-" not in refused.value.with_hint
-
-
-# Shows T85, T89
-async def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
-    async def no(name: str, call_id: str, args: dict[str, Any]) -> bool:
-        return False
-
-    model = ScriptedModel(
-        [calls(("execute_command", {"command": "rm hello.txt"})), {"text": "done"}]
-    )
-
-    client = Client(folder, manager=manager)
-    await client.execute_task(model=model, task="Remove it.", on_tool_approval=no)
-    assert os.listdir(folder) == ["hello.txt"]
-    assert "Nothing was done" in told(model)[0]["content"]
 
 
 def test_what_is_wrong_is_told_before_the_model_is_asked(

@@ -20,12 +20,9 @@ from pydantic import BaseModel
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.tool_environment import (
     Image,
-    LocalEnvironment,
     MemoryClient,
-    Tool,
     ToolCall,
     ToolContext,
-    ToolRegistry,
     tool,
     tool_message,
 )
@@ -40,50 +37,6 @@ from tests.tool_environment.world import (
     made,
     until,
 )
-
-
-# Shows T51
-async def test_the_six_steps_of_an_execution_in_order() -> None:
-    order: list[str] = []
-
-    class Recording(ToolRegistry):
-        def definition(self, name: str) -> Any:
-            order.append("looked up")
-            return super().definition(name)
-
-    class Traced(Tool):
-        def execute(self, text: str, ctx: ToolContext) -> str:
-            order.append(f"runs with {text} and {type(ctx).__name__}")
-            return text
-
-    class Watching:
-        name = "watching"
-        description = "Watches."
-
-        async def execute(self, call: ToolCall, result: Any) -> str:
-            order.append("observed")
-            return "seen"
-
-    registry = Recording()
-    registry.register_tool(Traced)
-    env = LocalEnvironment(registry=registry)
-    env.register_observer(Watching())
-    env.listen(lambda message: order.append(message["type"]))
-    invalid = await env.execute_tool({"tool_name": "traced"})
-    assert invalid.status == "invalid"
-    assert order == []  # validation comes first
-    response = await env.execute_tool(call("traced", text="a"))
-    assert response.status == "ok"
-    await env.dispose()
-    kept = [
-        "looked up",
-        "call_registered",
-        "execution",
-        "runs with a and ToolContext",
-        "observed",
-        "result",
-    ]
-    assert [each for each in order if each in kept] == kept
 
 
 # Shows T52
@@ -467,42 +420,6 @@ async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.Mon
     await env.dispose()
     assert "***" in str(told)
     assert canary not in str(told)
-
-
-# Shows T61b
-async def test_an_edit_of_masked_arguments_keeps_the_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
-    ran: list[Any] = []
-
-    @tool
-    def send(token: str, to: str) -> None:
-        """Send."""
-        ran.append((token, to))
-
-    def edit(one: ToolCall) -> Any:
-        assert one.args["token"] == "***"
-        return {"approved": True, "decision": "edit", "args": {**one.args, "to": "b"}}
-
-    async with await made(send, callback=Asked(edit), secrets={"T": {"env": "TOKEN"}}) as env:
-        await env.execute_tool(call("send", token="c4n4ry-57a1n", to="a"))
-        assert ran == [("c4n4ry-57a1n", "b")]
-
-
-async def test_open_questions_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
-
-    secrets = {"T": {"env": "TOKEN"}}
-    env = await made(
-        echo, callback=Asked({"approved": False, "decision": "defer"}), secrets=secrets
-    )
-    running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="c4n4ry-57a1n")))
-    await until(env.questions)
-    assert [each.args for each in env.questions()] == [{"text": "***"}]
-    env.decide("1", {"approved": True})
-    await running
-    await env.dispose()
 
 
 # Resources

@@ -80,7 +80,7 @@ async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) 
         assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
-# Shows T14
+# Shows T14, T51
 def test_a_call_passes_nine_stages_in_order(tmp_path: Path) -> None:
     async def main(answer: bool) -> list[str]:
         count = Counting(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 from typing import Any
@@ -28,7 +27,7 @@ from flowengine.tool_environment import (
     through,
 )
 from tests.rows import each_row
-from tests.tool_environment.world import Asked, Counting, call, echo, made, run
+from tests.tool_environment.world import call, echo
 
 
 class TwoMethods:
@@ -119,40 +118,6 @@ def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")
     with pytest.raises(ValidationError):
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=True, ran="no")
-
-
-# Shows T4
-def test_faults_come_back_as_responses(tmp_path: Any) -> None:
-    def raising() -> None:
-        raise ValueError("x")
-
-    async def main() -> list[EnvironmentResponse]:
-        count = Counting(tmp_path)
-        env = await made(
-            echo, raising, count.tool, callback=Asked(lambda call: call.tool_name != "count")
-        )
-        async with env:
-            return [
-                await env.execute_tool(call("echo", text="a")),
-                await env.execute_tool(call("raising")),
-                await env.execute_tool(call("count")),
-                await env.execute_tool(call("nope")),
-            ]
-
-    ok, raised, rejected, unknown = run(main())
-
-    assert ok.error is None
-    assert (ok.status, ok.ran) == ("ok", "yes")
-    assert (raised.status, raised.ran) == ("error", "yes")
-    assert (rejected.status, rejected.ran) == ("rejected", "no")
-    assert (unknown.status, unknown.ran) == ("invalid", "no")
-    for response in (raised, rejected, unknown):
-        assert response.result is None
-        assert response.error is not None
-        assert response.tool_result is not None
-        assert response.tool_result.success is False
-    assert EnvironmentResponse.model_validate_json(raised.model_dump_json()) == raised
-    assert EnvironmentResponse.model_validate(json.loads(ok.model_dump_json())) == ok
 
 
 def children() -> set[int]:
