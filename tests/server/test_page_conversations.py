@@ -13,8 +13,7 @@ import pytest
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.server.redaction import without_content
-from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
-from tests.agents.test_asked_calls import ASKING
+from tests.agents.flows import ASKING, HEAD, NAME, TOOLS, call, flow
 from tests.server.api import Api
 from tests.server.test_page import HOSTILE, Browser, words
 
