@@ -1,5 +1,5 @@
 # Shows M73
-"""Agents as steps, as far as `turns.cases.yaml` does not show them: replies that depend on requests."""
+"""Agents as steps whose replies depend on requests (`turns.cases.yaml` has the rest)."""
 
 from __future__ import annotations
 
