@@ -37,12 +37,7 @@ def brief(messages: list) -> str:
     "Summarize."
     return f"{len(messages)} messages"
 """
-ARGS = "args: {type: object, properties: {priority: {enum: [low, high]}}, required: [priority]}"
-MOVE = {"calls": [call("transfer_to_second", "c2", priority="high")]}
 TASK = ("user", "What is 1 + 2?")
-HANDED = ("tool", "Handed over to second.")
-
-
 def case(folder: Path, how: str, script: list[Any]) -> Case:
     (folder / "tools.py").write_text(TOOLS)
     head = HEAD.replace("  boom:", '  brief: {python: "tools:brief", effect: pure}\n  seen:')

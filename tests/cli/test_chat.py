@@ -8,19 +8,13 @@ import os
 import re
 import subprocess
 import textwrap
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
-from flowengine.cli.driving import chat as talking
-from flowengine.cli.driving import dialogue
-from flowengine.cli.driving.chat import Chat, ChatDisplay
 from tests import command_line
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
@@ -207,53 +201,6 @@ def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path)
     assert f"\n> {told}> \n0 replies" in first.err
     assert f"{told}> > the last message has an answer: type the next message\n> > \n" in second.err
     assert second.out == "Hello Ana.\nSo you did.\n"
-
-
-def test_a_reply_is_shown_once_though_its_question_is_stored_before(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The display of pieces lags behind the store, which is polled for questions."""
-    is_stored, may_show = threading.Event(), threading.Event()
-    looks: list[str] = []
-    resume, look, show, part = Engine.resume, Chat._next, Chat._show, ChatDisplay._part
-
-    def resumed(engine: Engine, execution: str) -> Any:
-        result = resume(engine, execution)
-        is_stored.set()
-        assert may_show.wait(60)
-        return result
-
-    def looked(one: Chat, execution: str) -> Any:
-        found = look(one, execution)
-        if is_stored.is_set() and found is None:
-            looks.append(execution)
-            if len(looks) == 3:
-                may_show.set()
-        return found
-
-    def shown(one: Chat, text: str) -> None:
-        show(one, text)
-        if is_stored.is_set():
-            may_show.set()
-
-    def lagging(talk: ChatDisplay, *arguments: Any) -> None:
-        assert may_show.wait(60)
-        part(talk, *arguments)
-
-    monkeypatch.setattr(dialogue, "PATIENCE", 0.01)
-    # At a whole second, of which the milliseconds are not written.
-    monkeypatch.setattr(talking, "time", lambda: time.time() // 1)
-    for owner, name, function in (
-        (Engine, "resume", resumed),
-        (Chat, "_next", looked),
-        (Chat, "_show", shown),
-        (ChatDisplay, "_part", lagging),
-    ):
-        monkeypatch.setattr(owner, name, function)
-
-    done = chat(folder, "I am Ana\n", "talk.yaml")
-
-    assert done.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
 
 
 def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:

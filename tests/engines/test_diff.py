@@ -66,12 +66,7 @@ outputs: {b: "${{ steps.b.output }}"}
     with Engine(None) as engine:
         whole = engine.run(flow).execution
         cut = engine.start(flow)
-        found = engine._driving.loaded(cut)
-        found.apply_queue()
-        assert engine._host.journals.commit([found.take(release=True)]) == [
-            None
-        ]  # the process dies here
-        engine._host.keeper.released(cut)
+        world.cut_off(engine, cut)
         engine.resume(cut)
         assert [one["type"] for one in engine.executions.events(cut)] == [
             "started",

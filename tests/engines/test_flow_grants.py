@@ -100,7 +100,7 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
     with Engine("store") as engine, Engine("store") as other:
         grant(engine, begin(engine, "a"), args=ANY)
         [given] = engine.approvals.grants()
-        store = engine._host.store
+        store: Any = engine.store
         decide = store.decide
 
         def revoked_right_after(wait: str, vote: Any) -> Any:
@@ -151,7 +151,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
     write()
     with Engine("store") as engine:
         grant(engine, begin(engine, "a"), args=ANY)
-        store = engine._host.store
+        store: Any = engine.store
         store.grants = lambda *given: []  # type: ignore[method-assign]
         result = begin(engine, "b")  # as if the process had died right after it asked
         assert result.status == "waiting"

@@ -54,13 +54,14 @@ def waiting(engine: Engine, tmp_path: Path, text: str = ORDER, **inputs: Any) ->
 def test_what_a_living_process_holds_is_left_alone_and_told(tmp_path: Path) -> None:
     changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
     store = tmp_path / "store"
-    with Engine(store) as engine, Engine(store) as other:
+    with Engine(store) as engine:
         id = waiting(engine, tmp_path)
-        other._host.keeper.acquire(id)
+        other = Engine(store)
+        world.hold(other, id)
         for check in (True, False):
             (info,) = engine.executions.upgrade(changed, check=check)
             assert (info["verdict"], info["moved"]) == ("held", False)
-        other._host.keeper.close()
+        other.close()
         (info,) = engine.executions.upgrade(changed)
         assert info["moved"]
 
@@ -136,10 +137,7 @@ outputs: {done: "${{ steps.done.output }}"}
 def cut_off(engine: Engine, tmp_path: Path) -> str:
     """Start an execution whose process dies while its first step runs."""
     id = engine.start(world.make(tmp_path, RUNNING))
-    found = engine._driving.loaded(id)
-    found.apply_queue()
-    assert engine._host.journals.commit([found.take(release=True)]) == [None]
-    engine._host.keeper.released(id)
+    world.cut_off(engine, id)
     return id
 
 

@@ -18,6 +18,7 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.journal.sqlite.store import SqliteStore
+from tests.journal.database import connection_of
 
 SHORT, LONG = 1_000, 10_000
 
@@ -48,7 +49,7 @@ def fill(path: Path, count: int) -> SqliteStore:
 @contextmanager
 def counted(store: SqliteStore) -> Iterator[list[int]]:
     """Count SQLite's work in hundreds of virtual machine steps, which is independent of time."""
-    connection = store._database.connection()
+    connection = connection_of(store)
     steps = [0]
 
     def step() -> None:
@@ -134,7 +135,7 @@ def test_a_page_of_executions_costs_the_same_in_a_long_list(
 def test_nothing_walks_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries of a running execution use an index, never a table scan."""
     store = fill(tmp_path / "s.db", 10)
-    connection = store._database.connection()
+    connection = connection_of(store)
     asked: set[str] = set()
     connection.set_trace_callback(asked.add)
     store.load("e1")
