@@ -18,6 +18,7 @@ from flowengine.errors import StoreError
 from flowengine.journal.reading import HistoryPort
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.timeline import Bar, timeline
+from tests.engines import world
 
 FLOW = """
 flowengine: 1
@@ -217,7 +218,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
 
 def check_who_stands_still(engine: Engine, id: str) -> None:
     """Check that a step that runs stands still when its process is gone, without an event."""
-    kept = Replayed(engine.store, engine._host.flows, engine.store.execution(id), "none")
+    kept = Replayed(engine.store, world.host_of(engine).flows, engine.store.execution(id), "none")
     kept.read()
     for status in ("running", "interrupted", "running"):
         inside = {one["address"]: one for one in kept.folds(status).steps_inside("outer")}

@@ -209,7 +209,7 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
 """
     with Engine(None) as engine:
         id = engine.start(world.make(tmp_path, text))
-        host = engine._host
+        host = world.host_of(engine)
         execution = host.stored(id, host.keeper.acquire(id))
         recover(host, execution)
         execution.apply_queue()

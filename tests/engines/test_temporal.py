@@ -56,7 +56,7 @@ from tests.engines.conftest import Temporal
 from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.test_temporal_commands import EXCEPTED
 from tests.engines.test_temporal_commands import TESTS as COMMANDS
-from tests.engines.world import until
+from tests.engines.world import host_of, until
 from tests.flow.examples import FILES, compiled
 from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
 from tests.testing.random_flows import Author
@@ -743,7 +743,7 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
             return super().now() - 60_000
 
     with Engine(store) as engine:
-        engine._host.clock = Past()
+        host_of(engine).clock = Past()
         engine.flows.deploy(flow)
         wait_until(lambda: len(engine.executions.list(flow="timed").items) >= 1)
         engine.flows.pause("timed")

@@ -54,9 +54,8 @@ def waiting(engine: Engine, tmp_path: Path, text: str = ORDER, **inputs: Any) ->
 def test_what_a_living_process_holds_is_left_alone_and_told(tmp_path: Path) -> None:
     changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
     store = tmp_path / "store"
-    with Engine(store) as engine:
+    with Engine(store) as engine, Engine(store) as other:
         id = waiting(engine, tmp_path)
-        other = Engine(store)
         world.hold(other, id)
         for check in (True, False):
             (info,) = engine.executions.upgrade(changed, check=check)

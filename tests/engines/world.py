@@ -66,6 +66,11 @@ def until(holds: Callable[[], object], *, pause: float = 0.01, bound: float = 30
         time.sleep(pause)
 
 
+def host_of(engine: Engine) -> Any:
+    """Return what an engine drives executions with: their states, leases, flows and clock."""
+    return engine._host
+
+
 def cut_off(engine: Engine, id: str) -> None:
     """Begin an execution as a process does that dies while its first step runs.
 
@@ -73,13 +78,14 @@ def cut_off(engine: Engine, id: str) -> None:
     """
     found = engine._driving.loaded(id)
     found.apply_queue()
-    assert engine._host.journals.commit([found.take(release=True)]) == [None]
-    engine._host.keeper.released(id)
+    host = host_of(engine)
+    assert host.journals.commit([found.take(release=True)]) == [None]
+    host.keeper.released(id)
 
 
 def hold(engine: Engine, id: str) -> int:
     """Hold an execution as a process does that drives it. Return the epoch of its lease."""
-    return engine._host.keeper.acquire(id)
+    return int(host_of(engine).keeper.acquire(id))
 
 
 def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:

@@ -299,7 +299,7 @@ def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path)
                 (tmp_path / "a.go").touch()
                 while "b" not in _running(engine):  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.01)
-            dead.add(engine._host.keeper.owner.id)
+            dead.add(world.host_of(engine).keeper.owner.id)
         (tmp_path / "b.go").touch()
         ends = await asyncio.gather(*taking, return_exceptions=True)
         assert counted == [0, 1, 1]

@@ -30,6 +30,7 @@ from flowengine_envs.compat.browser_env import (
     read_on,
     visit_url,
 )
+from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web
 
 pytestmark = pytest.mark.endurance
@@ -40,7 +41,7 @@ def env(
     web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrowserEnv]:
     folder = str(tmp_path_factory.mktemp("env") / "workspace")
-    process = sharing._key(chromium.request)
+    process = key_of(chromium.request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "_key", lambda request: process)
         made = BrowserEnv(workspace=folder, network=[web.place])

@@ -17,7 +17,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.cli import main
-from flowengine_envs.browser import sharing
 from flowengine_envs.browser.observation import (
     Tab,
     WebObservation,
@@ -28,6 +27,7 @@ from flowengine_envs.browser.observation import (
 )
 from flowengine_envs.browser.provider import BrowserProvider
 from tests.agents.flows import Case, call
+from tests.envs.browser.processes import groups
 from tests.envs.browser.web import Web, send
 
 pytestmark = pytest.mark.endurance
@@ -281,10 +281,10 @@ def test_a_flow_goes_on_where_it_was_after_a_wait(web: Web, tmp_path: Path) -> N
     web.pages["/login"] = cookies
     path = tmp_path / "flow.yaml"
     path.write_text(WAITS.format(place=web.place, url=web.url("/login")))
-    others = {*sharing._groups}
+    others = groups()
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
         assert engine.run(path).status == "waiting"
-        assert {*sharing._groups} == others  # no environment is open at this point
+        assert groups() == others  # no environment is open at this point
     with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
         [wait] = engine.approvals.list().items
         result = engine.approvals.approve(wait["id"]).result
