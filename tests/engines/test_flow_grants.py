@@ -109,7 +109,7 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
                 other.approvals.revoke(given["id"], by="user:ben")
             return stands
 
-        store.decide = revoked_right_after  # type: ignore[method-assign]
+        store.decide = revoked_right_after
         result = begin(engine, "b")
         [wait] = result.waits
         assert wait["rule"] == "the grant that answered was revoked by user:ben"
@@ -152,7 +152,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
     with Engine("store") as engine:
         grant(engine, begin(engine, "a"), args=ANY)
         store: Any = engine.store
-        store.grants = lambda *given: []  # type: ignore[method-assign]
+        store.grants = lambda *given: []
         result = begin(engine, "b")  # as if the process had died right after it asked
         assert result.status == "waiting"
     with Engine("store") as engine:
