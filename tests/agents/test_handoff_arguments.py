@@ -38,6 +38,8 @@ def brief(messages: list) -> str:
     return f"{len(messages)} messages"
 """
 TASK = ("user", "What is 1 + 2?")
+
+
 def case(folder: Path, how: str, script: list[Any]) -> Case:
     (folder / "tools.py").write_text(TOOLS)
     head = HEAD.replace("  boom:", '  brief: {python: "tools:brief", effect: pure}\n  seen:')
