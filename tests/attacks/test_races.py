@@ -198,7 +198,7 @@ def test_a_decision_made_while_another_hand_is_noted_is_taken(
                 assert refused.wait(60)
 
         def taken(execution: str, **more: Any) -> int:
-            epoch = take(execution, **more)
+            epoch: int = take(execution, **more)
             holds("taken")
             return epoch
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine_envs.browser import sharing
+from flowengine_envs.browser.sharing import _Key
 
 
-def key_of(request: Any) -> Any:
+def key_of(request: Any) -> _Key:
     """Return what the environments of one Chromium have in common."""
     return sharing._key(request)
 
