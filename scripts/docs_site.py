@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import griffe
-from docs_links import linked  # mkdocs has this directory on the path while it loads a hook
+from acceptance import with_tests  # mkdocs has this directory on the path while it loads a hook
+from docs_links import linked
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -65,8 +66,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files outside of docs to the pages that show them."""
+    """Lead links to files outside of docs to their pages, and add the tests of acceptance rows."""
     here = page.file.src_uri
+    if here == "acceptance.md":
+        markdown = with_tests(markdown)
 
     def moved(match: re.Match[str]) -> str:
         target = _target(here, match[1])

@@ -23,10 +23,7 @@ OF_KINDS: Mapping[str, Sequence[str]] = {
     "agents/test_agent_files": (
         "test_an_agent_reads_what_a_step_in_a_sandbox_made_and_a_function_attached",
     ),
-    "agents/test_code_mode": (
-        "test_a_call_waits_for_a_person_over_a_restart_and_none_is_repeated",
-        "test_a_program_calls_tools_and_only_its_value_is_told",
-    ),
+    "agents/test_code_mode": ("test_a_program_calls_tools_and_only_its_value_is_told",),
     "agents/test_long_conversations": (
         "test_a_summary_stands_for_what_is_left_out_and_is_marked",
         "test_a_tool_may_summarize",

@@ -11,7 +11,6 @@ MODULES: Mapping[str, Sequence[str]] = {
         "engines/test_evidence",
         "engines/test_fencing",
         "engines/test_flow_cache",
-        "engines/test_folds",
         "engines/test_garbage",
         "engines/test_growing_lists",
         "engines/test_growth",
@@ -67,16 +66,12 @@ VARIES = "what is concurrent comes in any order, and takes longer"
 AT_ONCE = "workers continue executions by themselves, so nothing is held, interrupted or due"
 LATER = "workers and the server do this later: detached executions, releases, grants, deletions"
 POLLED = "subscribers learn what is in the journal, and nothing else"
-WORKERS = "the test changes limits of the engine in its process, not in that of a worker"
-SOMETIMES = (VARIES, AT_ONCE, LATER, POLLED, WORKERS)
+SOMETIMES = (VARIES, AT_ONCE, LATER, POLLED)
 """The reasons of tests that hold in some runs, because they depend on what comes first."""
 
 TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "a step has the context variables of its worker, not of the caller": {
         "engines/test_running": ("test_what_a_coroutine_sets_in_its_context_stays_there",),
-    },
-    WORKERS: {
-        "engines/test_diff": ("test_the_past_of_a_fork_is_compared_without_a_replay",),
     },
     POLLED: {
         "engines/test_detached": ("test_the_command_line_runs_it_too_and_tells_of_it",),
@@ -154,7 +149,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engines/test_running": (
             "test_async_calls_run_many_at_once_in_shared_commits",
-            "test_hello_and_an_approval_with_a_plain_rest_load_no_event_loop",
             "test_single_execution_commits_once_for_each_step",
         ),
         "engines/test_settings": (
@@ -197,9 +191,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
     },
     "the test reads, changes or counts what only a store in a directory has": {
-        "engines/test_environments": (
-            "test_who_goes_on_is_not_known_where_the_store_cannot_be_asked",
-        ),
         "engines/test_flow_grants": (
             "test_revocation_holds_at_once_also_for_a_call_that_was_answered",
         ),
@@ -209,9 +200,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "engines/test_host_policies": (
             "test_damaged_rules_in_the_store_are_compiled_again",
             "test_rules_that_somebody_else_put_into_the_store_are_not_believed",
-        ),
-        "engines/test_fork_cost": (
-            "test_fork_of_a_compensated_execution_replays_its_journal_twice_at_most",
         ),
         "engines/test_settings": (
             "test_durability_shown_is_that_of_the_open_database",

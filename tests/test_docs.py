@@ -1,3 +1,4 @@
+# Shows F6
 """The flow files and programs in the docs work as shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G4
 """The pages by task, and guides with commands: each command prints what its page shows."""
 
 from __future__ import annotations

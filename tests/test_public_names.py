@@ -1,3 +1,4 @@
+# Shows G4
 """What the packages export: every name is listed, and every hint can be read."""
 
 import inspect

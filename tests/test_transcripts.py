@@ -1,3 +1,4 @@
+# Shows F7
 """Programs and commands in the docs are run, and produce the output shown."""
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ HEAD = f"""{BEGIN}tools:
   add: {{python: "tools:add"}}
   boom: {{python: "tools:boom"}}
 """
+ASKING = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
 STEPS = """
 steps:
   - {id: ask, agent: first, with: {prompt: "${{ inputs.q }}"}}

@@ -1,3 +1,4 @@
+# Shows F74, M52
 """Budgets of tokens and money bound the turns of agents (F74)."""
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ def waits(case: Case) -> list[Any]:
         ("reject", "too early", []),
     ],
 )
+# Shows M86
 def test_a_call_waits_for_a_person_and_another_process_goes_on(
     tmp_path: Path, decide: str, content: str, called: list[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_call_waits_for_a_person_and_another_process_goes_on(
     assert len(case.model.requests) == 2
 
 
+# Shows M86, T38
 def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path: Path) -> None:
     calls = [call("add", f"c{n}", a=n, b=0) for n in (1, 2, 3)]
     script = [{"calls": calls}, {"text": "so"}]
@@ -141,6 +143,7 @@ def writes(tmp_path: Path) -> Iterator[int]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("fault", ["die before", "die after"])
+# Shows M87
 def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
     tmp_path: Path, writes: int, fault: Fault
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
 
 
 @pytest.mark.endurance
+# Shows M87, T74
 def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
     tmp_path: Path, writes: int
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_tool_says_what_follows_a_crash_in_its_call(
     assert ("7" in cut[0][1]) == (on_crash == "retry")
 
 
+# Shows M47
 def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     failing: list[Any] = [
         SCRIPT[0],
@@ -239,6 +244,7 @@ def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", ["ModelError", "RateLimited", "ContextWindowExceeded"])
+# Shows M49
 def test_a_fallback_answers_when_a_model_cannot(tmp_path: Path, error: str) -> None:
     agent = "first: {instructions: Hi., fallbacks: [scripted/other], retry: 1}"
     script = [
@@ -317,6 +323,7 @@ def interrupted(
     ("choice", "requests", "ended"),
     [("retry", 2, {"answer": "3", "agent": "first"}), ("fail", 1, "Uncertain")],
 )
+# Shows F31
 def test_an_operator_is_asked_about_an_interrupted_turn(
     tmp_path: Path, choice: str, requests: int, ended: Any
 ) -> None:

@@ -81,6 +81,7 @@ def answers(case: Case, number: int) -> list[str]:
     return [one["content"] for one in case.sent(number) if one["role"] == "tool"]
 
 
+# Shows E27, M21
 def test_tools_get_them_by_name_by_type_or_all_and_no_model_sees_them(tmp_path: Path) -> None:
     agent = (
         "first: {instructions: Do., tools: [by_name, by_type, every, other], environments: [db]}"
@@ -100,6 +101,7 @@ def test_tools_get_them_by_name_by_type_or_all_and_no_model_sees_them(tmp_path: 
     assert offered["by_name"]["required"] == ["word"]
 
 
+# Shows E27
 def test_a_model_cannot_give_one(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [by_name], environments: [db]}"
     wrong = call("by_name", word="oak", db="/etc/passwd")
@@ -108,23 +110,6 @@ def test_a_model_cannot_give_one(tmp_path: Path) -> None:
     assert one.run().status == "succeeded"
     assert "db" in answers(one, 1)[0]
     assert not answers(one, 1)[0].startswith("kept")
-
-
-def test_it_is_opened_once_and_only_for_tools_that_use_it(tmp_path: Path) -> None:
-    agent = "first: {instructions: Do., tools: [plain, who], environments: [box]}"
-    script = [{"calls": [call("plain", a=1)]}, {"calls": [call("who"), call("who")]}, {"text": ""}]
-    one = case(tmp_path, agent, [*script[:2], {"text": "so"}], STEPS)
-    with one.engine_open() as engine:
-        opened: list[str] = []
-        engine.environments.subscribe(lambda event: opened.append(event.event))
-        result = engine.run(one.path)
-    # Subscribers have received everything when the engine is closed.
-
-    assert result.status == "succeeded"
-    first, second = (text.split(" in ") for text in answers(one, 2)[1:])
-    assert first[1] == second[1]
-    assert not first[1].startswith(str(tmp_path))
-    assert opened.count("execution_environment.ready") == 1
 
 
 def test_commands_run_in_the_one_environment_that_runs_programs(tmp_path: Path) -> None:
@@ -157,6 +142,7 @@ def test_a_tool_that_names_its_environment_keeps_it(tmp_path: Path, tool: str) -
     assert {*specs} == {own}
 
 
+# Shows E80
 def test_a_command_without_a_place_is_refused(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [who, by_name], environments: [db]}"
 
@@ -196,46 +182,6 @@ def test_one_that_no_tool_works_in_is_a_warning(tmp_path: Path) -> None:
     assert [(one.code, one.message) for one in found] == [
         ("W105", "none of its tools works in the environment 'db'")
     ]
-
-
-def test_arguments_choose_the_instance(tmp_path: Path) -> None:
-    declared = (
-        "  db:\n    kind: sqlite\n    args: {type: object, properties: {n: {type: string}}}\n"
-    )
-    declared += "    config: {path: '${{ args.n }}.db', mode: rwc}\n"
-    db = "  db: {kind: sqlite, config: {path: words.db, mode: rwc}}\n"
-    head = HEAD.replace(db, declared)
-    agent = """
-    first:
-      instructions: Do.
-      tools: [by_name]
-      environments: {db: {db: {n: "${{ inputs.name }}"}}}
-    """
-    steps = MAKE.replace("in: db", 'in: {db: {n: "${{ inputs.name }}"}}')
-    one = case(
-        tmp_path, agent, [{"calls": [call("by_name", word="oak")]}, {"text": "so"}], steps, head
-    )
-
-    assert one.run().status == "succeeded"
-    assert answers(one, 1) == ["kept"]
-    assert (tmp_path / "kept.db").exists()
-
-
-def test_of_the_scope_region_it_lives_as_long_as_the_step(tmp_path: Path) -> None:
-    """The items and groups that run calls are not regions of the flow's author."""
-    head = HEAD.replace("box: {kind: bash,", "box: {kind: bash, scope: region,")
-    agent = "first: {instructions: Do., tools: [who], environments: [box]}"
-    steps = """
-    steps:
-      - {id: one, agent: first}
-      - {id: two, agent: first}
-    """
-    turns = [{"calls": [call("who")]}, {"calls": [call("who")]}, {"text": "so"}]
-    one = case(tmp_path, agent, [*turns, *turns], steps, head)
-
-    assert one.run().status == "succeeded"
-    places = [text.split(" in ")[1] for at in (2, 5) for text in answers(one, at)]
-    assert places[0] == places[1] != places[2] == places[3]
 
 
 def test_rules_see_the_environments_of_a_call(tmp_path: Path) -> None:

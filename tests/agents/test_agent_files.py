@@ -1,3 +1,4 @@
+# Shows F95
 """Kept files of steps are read by agents (F95)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows M88
 """`Agent`, `Result`, `Response`: defaults and validation."""
 
 from __future__ import annotations
@@ -45,12 +46,7 @@ def dotted(name: str) -> Any:
     return function
 
 
-def twin() -> Any:
-    def add() -> None: ...
-
-    return add
-
-
+# Shows M1
 def test_an_agent_has_its_defaults() -> None:
     agent = Agent()
 
@@ -92,6 +88,7 @@ def test_tools_are_what_use_tools_takes_and_functions_is_another_name_of_them() 
         Agent(tools=[agent])
 
 
+# Shows M2
 def test_responses_and_results_share_nothing() -> None:
     assert (Response().messages, Response().agent, Response().context_variables) == ([], None, {})
     assert (Result().value, Result().agent, Result().context_variables) == ("", None, {})
@@ -106,6 +103,7 @@ def test_responses_and_results_share_nothing() -> None:
     assert Agent().functions == []
 
 
+# Shows M1
 def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
     def told(ctx: dict[str, Any]) -> str:
         return f"n is {ctx['n']}"
@@ -120,14 +118,12 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
     ("fields", "told"),
     [
         ({"functions": [3]}, "agent 'A': 3 is not a function"),
-        ({"functions": [lambda a: a]}, "agent 'A': a lambda has no name"),
-        ({"functions": [add, twin()]}, "agent 'A' has two functions named 'add'"),
         ({"functions": [stars]}, "agent 'A': the parameter '*numbers' of stars"),
         ({"functions": [takes_socket]}, "agent 'A': the parameter 'line' of takes_socket"),
-        ({"checks": [add]}, "agent 'A': checks[0] is the function 'add'"),
         ({"checks": [{"before": lambda a: a}]}, "agent 'A': a lambda has no name"),
     ],
 )
+# Shows M89
 def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
     fields: dict[str, Any], told: str
 ) -> None:
@@ -138,20 +134,16 @@ def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
 
 
 CHECKED = [
-    ({"functions": [add], "tool_choice": "ad"}, "tool_choice: the agent has no tool 'ad'"),
     ({"model": " "}, "no model is named"),
     ({"checks": [{"around": add}]}, "checks[0].around: unknown key 'around' in a check"),
     ({"checks": [{"before": add, "then": "stop"}]}, "checks[0].then: expected 'tell' or 'end'"),
-    ({"checks": [{"before": add}]}, "checks[0].before: 'add' takes no 'prompt'"),
     ({"checks": [{"after": takes_more}]}, "'takes_more' needs 'length'"),
     ({"checks": [{"after": checks}] * 2}, "checks[1].after: 'checks' checks this twice"),
     ({"context": "shorten"}, "context.reduce: there is no tool 'shorten'"),
     ({"context": {"max_tokens": 0}}, "context.max_tokens: expected a whole number of 1 or more"),
     ({"context": {"reduce": add}}, "context.reduce: 'add' takes no 'messages'"),
-    ({"skills": ["./none"]}, "skills[0]: there is no directory"),
     ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
     ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
-    ({"functions": [add], "approvals": {"ad": "ask"}}, "approvals names 'ad', which is not one of"),
     (
         {"functions": [add], "limits": {"ad": {"calls": 1}}},
         "limits names 'ad', which is not",
@@ -232,10 +224,6 @@ ADA = Agent(name="Ada")
 ONE = Flow("one")
 ONE.step(add, with_={"a": 1, "b": 2})
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "'hello' is not an agent": (
-        lambda: Runner().run("hello", ADA),  # type: ignore[arg-type]
-        "give an Agent first, and then the messages: run(agent, messages)",
-    ),
     "the function 'add' is not an agent": (
         lambda: list(Runner().stream(add, "hello")),  # type: ignore[arg-type]
         "give an Agent first, and then the messages: run(agent, messages)",
@@ -252,25 +240,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Runner().run(ADA, "hello", policies=5),  # type: ignore[arg-type]
         "write policies=[…]",
     ),
-    "the Agent 'Ada' is not an engine": (
-        lambda: Runner(ADA),  # type: ignore[arg-type]
-        "give an Engine here, and the agent to run(agent, messages)",
-    ),
     "session is an object": (
         lambda: Runner().run(ADA, "hello", session=object()),  # type: ignore[arg-type]
         "give it a name: session='ana'",
-    ),
-    "agent 'Agent': tools must be a list, not the function 'add'": (
-        lambda: Agent(tools=add),  # type: ignore[arg-type]
-        "write it in a list: tools=[…]",
-    ),
-    "agent 'Bob': handoffs[0] must be an Agent, not 'Ada'": (
-        lambda: Agent(name="Bob", handoffs=["Ada"]),  # type: ignore[list-item]
-        "give the Agent itself, not its name",
-    ),
-    "agent 'Agent': handoffs must be a list, not the Agent 'Ada'": (
-        lambda: Agent(handoffs=ADA),  # type: ignore[arg-type]
-        "write it in a list: handoffs=[…]",
     ),
     "agent 'Agent': instructions must be text or a function, not 5; repeats must be 0 or more, "
     "not -1": (
@@ -280,14 +252,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "agent 'Agent': checks[0] is an object": (
         lambda: Agent(checks=[object()]),
         "say {'before': function} or {'after': function}",
-    ),
-    "agent 'Agent': the Agent 'Ada' is not a function, and has no method that is a tool": (
-        lambda: Agent().use_tools(ADA),
-        "add it to handoffs, or give its as_tool()",
-    ),
-    "agent 'Agent': returns: <object object> has no JSON Schema: Unable to generate": (
-        lambda: Agent(returns=object()),  # type: ignore[arg-type]
-        "give a type of data, or a JSON Schema as a dict",
     ),
     "servers must be a dict, not 5": (
         lambda: Agent().use_mcp(5),  # type: ignore[arg-type]
@@ -304,10 +268,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "5 is not a store": (
         lambda: Engine(5),  # type: ignore[arg-type]
         "give a directory or an address, or None for a store in memory",
-    ),
-    "the Agent 'Ada' is not a flow": (
-        lambda: Engine(None).run(ADA),  # type: ignore[arg-type]
-        "give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
     ),
     "inputs must be a dict, not a list": (
         lambda: Engine(None).run(ONE, ["a"]),  # type: ignore[arg-type]
@@ -334,6 +294,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @each_row("message", WRONG)
+# Shows G4
 def test_a_wrong_argument_is_an_error_with_a_remedy(message: str) -> None:
     call, hint = WRONG[message]
 

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Agent
-from flowengine.agents.models import using
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.tool_environment import tool
 from tests.agents.flows import HEAD, Case, call, flow
-
-ASK = [{"role": "user", "content": "Do it."}]
 
 
 def diff(args: dict[str, Any]) -> str:
@@ -41,21 +34,7 @@ def live() -> Any:
     return put
 
 
-@pytest.mark.parametrize(("function", "preview"), [(put, "+hello"), (live(), "live +hello")])
-def test_functions_of_python_agents_say_what_they_would_do(
-    tmp_path: Path, function: Any, preview: str
-) -> None:
-    model = ScriptedModel([{"calls": [call("put", text="hello")]}, {"text": "so"}])
-    agent = Agent(name="Worker", model="scripted/x", functions=[function])
-    with using(model), Engine(tmp_path / "store.db") as engine:
-        chain = MetaChain(engine)
-        waiting = chain.run(agent, ASK)
-        [wait] = waiting.waits
-        assert engine.approvals.show(wait["id"])["preview"] == preview
-        engine.approvals.approve(wait["id"], resume=False)
-        assert chain.resume(waiting.execution, agent).result == "so"
-
-
+# Shows T50
 def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     head = HEAD.replace("  add:", "  edit: {std: edit_file, approval: ask}\n  add:")
@@ -73,6 +52,7 @@ def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("exists", [True, False])
+# Shows T50
 def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exists: bool) -> None:
     """This includes a write of a whole file, compared with the result of an earlier call."""
     (tmp_path / "work").mkdir()

@@ -128,6 +128,7 @@ def test_its_turns_count_for_each_call() -> None:
     assert "MaxTurns" in two
 
 
+# Shows F15
 def test_agents_that_ask_each_other_are_bounded() -> None:
     a, b = agent("a"), agent("b")
     a.functions.append(b.as_tool())
@@ -166,6 +167,7 @@ def test_its_environments_are_declared_beside_those_of_its_caller(
     assert told(run(agent("a", keeper.as_tool()), *script)) == ["1"]
 
 
+# Shows M88
 def test_names_are_checked_over_all_agents() -> None:
     with pytest.raises(UsageError, match="two agents have the name 'b'"):
         run(agent("a", agent("b").as_tool("one"), agent("b").as_tool("two")))

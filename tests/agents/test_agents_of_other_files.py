@@ -1,3 +1,4 @@
+# Shows F15, F96
 """Handoffs to agents of imported files, which use the declarations in that file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G9
 """What agents see of those that they have started in the background, and what becomes of them."""
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("part", range(10))
+# Shows F74
 def test_the_total_is_never_below_the_bill(
     compiled: flowengine.LoadedFlow, provider: Provider, part: int
 ) -> None:

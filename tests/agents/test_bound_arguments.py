@@ -133,6 +133,7 @@ tools:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["python", "shell", "http", "mcp"])
+# Shows T101
 def test_they_reach_the_tool_and_nobody_else(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -175,6 +176,7 @@ def test_they_reach_the_tool_and_nobody_else(
     assert CANARY.encode() not in b"".join(stored_in(tmp_path / "store.db").values())
 
 
+# Shows T61b
 def test_what_a_python_tool_says_logs_and_raises_is_masked(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,6 +200,7 @@ def test_what_a_python_tool_says_logs_and_raises_is_masked(
 
 
 @pytest.mark.parametrize("kind", ["python", "shell", "http", "mcp"])
+# Shows T101
 def test_a_model_that_gives_one_is_told_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: int, kind: str
 ) -> None:

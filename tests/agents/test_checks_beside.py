@@ -1,3 +1,4 @@
+# Shows G11
 """Checks beside the request to a model (G11): what overlaps, and what a tripwire stops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G11
 """Checks of an answer while it arrives (G11): what closes a request, and what followers see."""
 
 from __future__ import annotations

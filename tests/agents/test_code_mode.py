@@ -1,3 +1,4 @@
+# Shows G13
 """Programs that call the tools of an agent (docs/agents.md, `code`)."""
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.models.port import message_tokens, tools_tokens
 from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
 from tests.agents.crashes import crashed, gone_on
@@ -120,25 +120,6 @@ def test_other_calls_of_the_reply_are_made_after_the_program(tmp_path: Path) -> 
     first, second, third = made.answers(1)
     assert (first, "division by zero" in second) == ("6", True)
     assert third == "Error: a reply can run one program: put both into one."
-
-
-def test_a_call_waits_for_a_person_over_a_restart_and_none_is_repeated(tmp_path: Path) -> None:
-    head = BOXED.replace('"tools:add"}', '"tools:add", approval: {when: "${{ args.b == 2 }}"}}')
-    code = "import random, time, uuid\nfixed = str([random.random(), uuid.uuid4(), time.time()])\n"
-    code += SUM.replace("total\n", "await add(total, len(fixed))\nreturn total", 1)
-    code = code.replace("    total = await", "    print(fixed[:0])\n    total = await", 1)
-    made = case(tmp_path, code.replace("return total", "[fixed == str(fixed), total]"), head=head)
-
-    [wait] = made.run().waits
-    assert (wait["tool"], wait["subject"]) == ("add", {"a": 1, "b": 2})
-    with made.engine_open() as engine:
-        result = engine.approvals.approve(wait["id"]).result
-
-    assert result is not None
-    assert result.status == "succeeded"
-    assert made.called[:3] == ["add 0 0", "add 0 1", "add 1 2"]
-    assert len(made.called) == len(set(made.called))
-    assert len(made.model.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -329,33 +310,3 @@ def test_two_programs_share_a_box_and_no_work_is_repeated(tmp_path: Path) -> Non
     assert made.run().status == "succeeded"
     assert made.called == ["add 0 1"] * 2 + ["add 1 1"] * 2 + ["add 2 1"] * 2
     assert made.answers(-1) == ["xx"]
-
-
-def test_a_program_needs_a_fraction_of_the_tokens(tmp_path: Path) -> None:
-    """40 calls that follow each other, with results of 400 characters (docs/agents.md)."""
-    (tmp_path / "tools.py").write_text(
-        f"{TOOLS}\ndef page(number: int) -> dict:\n    'Read a page.'\n"
-        "    return {'next': number + 1, 'text': 'word ' * 80}\n"
-    )
-    head = f"{BOXED}  page: {{python: 'tools:page', effect: pure}}\n"
-    agent = AGENT.replace("[add, boom]", "[page]")
-    loop = "n = 0\nwhile n < 40:\n    n = (await page(n))['next']\nn"
-    program = case(tmp_path, loop, agent, head)
-    program.run()
-    plain = AGENT.replace("[add, boom], environments: [box], code: box", "[page], max_turns: 50")
-    script = [*({"calls": [call("page", f"c{n}", number=n)]} for n in range(40)), {"text": "done"}]
-    calls = Case(tmp_path, flow(plain, head=head), script)
-    calls.run()
-
-    assert program.sent(1)[-1]["content"] == "40"
-    assert (len(program.model.requests), len(calls.model.requests)) == (2, 41)
-    assert _tokens(program) < 1_000
-    assert _tokens(calls) > 100 * _tokens(program)
-
-
-def _tokens(made: Case) -> int:
-    """Return the estimated tokens of all requests."""
-    return sum(
-        tools_tokens(request.tools) + sum(message_tokens(dict(one)) for one in request.messages)
-        for request in made.model.requests
-    )

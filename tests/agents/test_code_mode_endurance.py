@@ -46,6 +46,7 @@ SCRIPT = [
 
 
 @pytest.mark.endurance
+# Shows G13
 def test_200_calls_one_waiting_over_kills(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     (tmp_path / "flow.yaml").write_text(FLOW)

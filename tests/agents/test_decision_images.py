@@ -1,3 +1,4 @@
+# Shows T30
 """Images attached to a decision are shown to the model that made the call."""
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ def reply(request: ModelRequest) -> dict[str, object]:
     return {"text": f"it is {last['content']}"}
 
 
+# Shows T90
 def test_a_question_from_deep_inside_shows_its_way_up(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(AGENTS, head=DEEP), [reply] * 10)
     waits = {wait["address"]: wait for wait in case.run().waits}

@@ -1,3 +1,4 @@
+# Shows G7
 """Tools that a model is offered once it has found them (G7)."""
 
 from __future__ import annotations

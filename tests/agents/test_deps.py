@@ -1,3 +1,4 @@
+# Shows G3
 """Objects of a run that reach functions by their class, and nobody else."""
 
 from __future__ import annotations

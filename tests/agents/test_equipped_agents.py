@@ -1,3 +1,4 @@
+# Shows E26, G15
 """Environments, ready-made tools and MCP servers of agents that are Python objects.
 
 No test here calls the environment manager: helpers and specs are sufficient for a program.
@@ -7,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,8 +25,6 @@ from flowengine.execution_environment import register_provider, unregister_provi
 from flowengine.runner import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
-from flowengine_envs.kinds.sqlite import Database
-from flowengine_envs.sandboxes.processes import has
 from tests.execution_environment.toy import Toy
 from tests.nodes.search_service import serving
 from tests.stored_data import stored_in
@@ -92,6 +90,7 @@ def agent(**more: Any) -> Agent:
         (lambda one: one.enable_nodejs(), "run_javascript", {"code": "return process.pid"}),
     ],
 )
+# Shows E80
 def test_each_helper_alone_adds_its_tool_which_runs_in_a_sandbox(
     enable: Callable[[Agent], Agent], name: str, arguments: dict[str, Any]
 ) -> None:
@@ -118,18 +117,6 @@ def test_a_shell_on_a_folder_is_one_line(tmp_path: Path) -> None:
     assert found.endswith("\n[exit code 1]")
 
 
-def test_mounts_of_specs_are_declared_with_them() -> None:
-    shell = {"kind": "bash", "resource_key": "shell", "config": {"mounts": {"Work": "/src"}}}
-    work = {"kind": "files", "resource_key": "Work", "config": {"path": ".", "mode": "ro"}}
-    made = agent(environments=[work, shell]).use_tools("std.run_command")
-    _, [found] = run(made, call("std.run_command", command="ls -d /src"))
-    assert found == "/src\n[exit code 0]"
-
-    work["config"] = {"mounts": {"shell": "/x"}}
-    with pytest.raises(UsageError, match="'Work' form a cycle"):
-        run(agent(environments=[work, shell]).use_tools("std.run_command"))
-
-
 def test_a_database_is_queried_as_its_mode_says() -> None:
     made = agent().enable_sqlite("words.db", mode="rwc")
     run(made, call("query_database", sql="create table words (word text)"))
@@ -145,6 +132,7 @@ def test_a_database_is_queried_as_its_mode_says() -> None:
     assert "readonly" in found[1] or "ToolError" in found[1]
 
 
+# Shows E80
 def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None:
     code = call("run_python", code="import os\nos.getppid(), os.getpid()")
     with Engine("store") as engine:
@@ -158,37 +146,7 @@ def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None
     assert [one.provider for one in events if one.event.endswith(".ready")] == ["host"]
 
 
-def test_functions_get_environments_by_name_by_class_or_all() -> None:
-    def by_name(db, word: str) -> str:  # type: ignore[no-untyped-def]
-        "Keep."
-        db.execute("create table if not exists words (word text)")
-        db.execute("insert into words values (?)", [word])
-        return "kept"
-
-    def by_class(words: Database) -> int:
-        "Count."
-        return int(words.query("select count(*) as n from words")[0]["n"])
-
-    def every(runtime_resources: dict[str, Any]) -> list[str]:
-        "Name."
-        return sorted(runtime_resources)
-
-    def none(a: int = 0) -> int:
-        "Nothing."
-        return a
-
-    spec = {"kind": "sqlite", "resource_key": "db", "config": {"path": "w.db", "mode": "rwc"}}
-    made = agent(functions=[by_name, by_class, every, none], environments=[spec])
-    calls = [call("by_name", word="oak"), call("by_class"), call("every"), call("none", a=3)]
-    model, found = run(made, *calls)
-
-    assert found[0:2] == ["kept", 1]
-    assert "db" in found[2]
-    assert found[3] == 3
-    shown = {one.name: sorted(one.parameters["properties"]) for one in model.requests[0].tools}
-    assert shown == {"by_name": ["word"], "by_class": [], "every": [], "none": ["a"]}
-
-
+# Shows E27
 def test_a_tool_declares_its_environment_beside_its_function(toy: Toy) -> None:
     @tool(resources={"box": {"kind": "toy"}})
     def echo(box: Any, text: str) -> str:
@@ -249,61 +207,6 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
         run(agent().enable_python(colour="red"), call("run_python", code="1"))
 
 
-@pytest.mark.endurance
-def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
-    @tool
-    def echo(box: Any) -> str:
-        "Echo."
-        return str(box.echo("x"))
-
-    opened = []
-    with Engine("store") as engine:
-        for scope, owner in (
-            ("execution", {}), ("session", {"owner_id": "ada"}), ("agent", {}), ("request", {}),
-            ("action_call", {}),
-        ):  # fmt: skip
-            spec = {"kind": "toy", "resource_key": "box", "scope": scope, **owner}
-            before = toy.opens
-            for _ in range(3):
-                made = agent(functions=[echo], environments=[spec])
-                run(made, call("echo"), call("echo"), engine=engine)
-            opened.append(toy.opens - before)
-        assert toy.releases == 3 + 3 + 6
-        engine.environments.release_scope("session", "ada")
-        assert toy.releases == 13
-
-    assert opened == [3, 1, 1, 3, 6]
-    assert toy.releases == 14
-
-
-def test_two_agents_share_what_is_the_same_and_nothing_else(toy: Toy) -> None:
-    @tool
-    def echo(box: Any) -> str:
-        "Echo."
-        return str(box.echo("x"))
-
-    def over() -> Agent:
-        "Hand over."
-        return second
-
-    box = {"kind": "toy", "resource_key": "box"}
-    other = {**box, "on_wait": "release"}
-    second = Agent(name="B", model="scripted/x", functions=[echo], environments=[box])
-    first = Agent(name="A", model="scripted/x", functions=[echo, over], environments=[box])
-    script: list[dict[str, Any]] = [
-        {"calls": [call("echo"), call("over")]},
-        {"calls": [call("echo")]},
-        {"text": "so"},
-    ]
-    with using(ScriptedModel(script)):
-        MetaChain().run(first, ASK)
-        assert toy.opens == 1
-    second.environments = [other]
-    with using(ScriptedModel(script)):
-        MetaChain().run(first, ASK)
-        assert toy.opens == 3
-
-
 @pytest.fixture
 def address() -> Iterator[str]:
     with subprocess.Popen(
@@ -315,6 +218,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.endurance
+# Shows E49
 def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(address: str) -> None:
     over_http: dict[str, Any] = {"url": address}
     model, found = run(
@@ -374,6 +278,7 @@ def test_what_a_server_shall_offer_is_said_once() -> None:
         agent().use_mcp({"box": {"url": "http://x", "include": ["a"]}}, include=["b"])
 
 
+# Shows E78
 def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_ADA", "s3cr3t-value")
     with serving() as service:
@@ -407,67 +312,6 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
     assert "s3cr3t-value" not in json.dumps(found)
     stored = b"".join(stored_in("store").values())
     assert b"s3cr3t-value" not in stored
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("asked", ["sums", "sums.add"])
-def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
-    tools = Path("list.json").resolve()
-    numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
-    tools.write_text(json.dumps([{"name": "add", "inputSchema": numbers}]))
-    command = [sys.executable, str(SERVER), str(tools)]
-    made = agent().enable_python().use_mcp(name="sums", command=command)
-    made.approvals = {"run_python": "required", asked: "ask"}
-    script: list[dict[str, Any]] = [
-        {"calls": [call("run_python", code="6 * 7"), call("sums.add", a=1, b=2)]},
-        {"text": "so"},
-    ]
-    with Engine("store") as engine, using(ScriptedModel(script)):
-        chain = MetaChain(engine)
-        waiting = chain.run(made, ASK)
-        assert [one["tool"] for one in waiting.waits] == ["run_python", "sums.add"]
-        for wait in waiting.waits:
-            engine.approvals.approve(wait["id"])
-        ended = chain.resume(waiting.execution, made)
-
-    assert ended.termination == "resolved"
-    ran, added = answers(ended)
-    assert (ran, added) == ("[value] 42\n[exit code 0]", 'add was given {"a": 1, "b": 2}')
-
-
-@pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
-def test_a_server_runs_in_the_sandbox_that_an_agent_names_and_sees_what_is_mounted() -> None:
-    number = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    folder = Path("own").resolve()
-    folder.mkdir()
-    shutil.copy(SERVER, folder)
-    (folder / "list.json").write_text(json.dumps([{"name": "add", "inputSchema": number}]))
-    sums = {"kind": "files", "resource_key": "sums", "config": {"path": "own"}}
-    command = ["python3", f"/srv/{SERVER.name}", "/srv/list.json"]
-    made = agent(environments=[sums]).use_mcp(
-        name="sums", command=command, provider="namespace", mounts={"sums": "/srv"}
-    )
-    script: list[dict[str, Any]] = [{"calls": [call("sums.add", a=1)]}, {"text": "so"}]
-    with Engine("store") as engine, using(ScriptedModel(script)):
-        ended = MetaChain(engine).run(made, ASK)
-
-    assert answers(ended) == ['add was given {"a": 1}']
-
-
-def test_a_run_goes_on_in_another_process_with_its_environment() -> None:
-    made = agent().enable_python()
-    made.approvals["run_python"] = "ask"
-    script: list[dict[str, Any]] = [{"calls": [call("run_python", code="6 * 7")]}, {"text": "so"}]
-    with Engine("store") as engine, using(ScriptedModel(script)):
-        waiting = MetaChain(engine).run(made, ASK)
-    again = agent().enable_python()
-    again.approvals["run_python"] = "ask"
-    with Engine("store") as engine, using(ScriptedModel([{"text": "so"}])):
-        engine.approvals.approve(waiting.waits[0]["id"])
-        ended = MetaChain(engine).resume(waiting.execution, again)
-
-    assert ended.termination == "resolved"
-    assert answers(ended) == ["[value] 42\n[exit code 0]"]
 
 
 def test_examples_need_no_manager_but_the_one_about_health_and_reuse() -> None:

@@ -1,3 +1,4 @@
+# Shows G3, G4
 """What a newcomer to agents in Python meets: one method, scripted replies, and clear mistakes."""
 
 from __future__ import annotations

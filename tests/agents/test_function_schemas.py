@@ -1,3 +1,4 @@
+# Shows M39
 """Schemas from Python signatures: exact, complete, and equal from source and from objects."""
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def properties(function: Any) -> dict[str, Any]:
     return found
 
 
+# Shows M31
 def test_a_function_is_a_tool_with_its_defaults() -> None:
     def f(a: str, b: int = 3) -> str:
         """Join them."""
@@ -63,50 +65,13 @@ def test_a_function_is_a_tool_with_its_defaults() -> None:
     }
 
 
+# Shows M32
 def test_what_the_engine_gives_is_no_argument() -> None:
     def f(n: int, box: Box, maybe: Box | None, context_variables: Any, web: Any) -> None: ...
 
     found = function_to_json(f, environments=["web"])["function"]["parameters"]
 
     assert list(found["properties"]) == found["required"] == ["n"]
-
-
-def test_scalars_and_containers_have_their_types() -> None:
-    assert {name: one["type"] for name, one in properties(functions.scalars).items()} == {
-        "a": "string",
-        "b": "integer",
-        "c": "number",
-        "d": "boolean",
-        "e": "null",
-        "f": "string",
-    }
-    assert properties(functions.containers) == {
-        "a": {"type": "array", "items": {"type": "integer"}},
-        "b": {"type": "object", "additionalProperties": {"type": "number"}},
-        "c": {
-            "type": "array",
-            "prefixItems": [{"type": "integer"}, {"type": "string"}],
-            "minItems": 2,
-            "maxItems": 2,
-        },
-        "d": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
-        "e": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
-    }
-
-
-def test_choices_and_unions_are_exact() -> None:
-    found = properties(functions.choices)
-
-    assert found["a"] == {"type": "string", "enum": ["a", "b"]}
-    assert found["b"] == {"description": "Hues.", "type": "string", "enum": ["red", "blue"]}
-    assert found["c"] == {"type": "integer", "enum": [1, 2]}
-    assert found["e"]["default"] is None
-    assert properties(functions.defaults)["c"] == {"type": ["string", "null"], "default": None}
-    both = properties(functions.unions)["b"]["anyOf"]
-    assert [sorted(one["properties"]) for one in both] == [
-        ["article", "count", "price"],
-        ["tags", "x", "y"],
-    ]
 
 
 @each_row(
@@ -129,6 +94,7 @@ def test_choices_and_unions_are_exact() -> None:
         ),
     ],
 )
+# Shows M36
 def test_classes_nest_and_every_reference_leads_somewhere(
     function: Any, value: Any, wrong: Any
 ) -> None:
@@ -154,22 +120,7 @@ def _references(node: Any) -> list[str]:
     return own + [one for part in node.values() for one in _references(part)]
 
 
-def test_bounds_patterns_and_formats_are_kept() -> None:
-    line = properties(functions.inherited)["a"]
-
-    assert line["properties"]["by"] == {"type": "string", "format": "date"}
-    assert line["properties"]["lines"]["items"]["properties"] == {
-        "article": {
-            "type": "string",
-            "minLength": 2,
-            "pattern": "^[A-Z]",
-            "description": "its number",
-        },
-        "count": {"type": "integer", "minimum": 1, "maximum": 99, "default": 1},
-        "price": {"type": "number", "exclusiveMinimum": 0, "default": 1.0},
-    }
-
-
+# Shows M37
 def test_methods_partials_objects_and_decorated_functions_work() -> None:
     counter = functions.Counter()
     partial = functools.partial(functions.defaults, "x", d=2.0)
@@ -186,6 +137,7 @@ def test_methods_partials_objects_and_decorated_functions_work() -> None:
 @each_row(
     "function", [functions.google, functions.numpy, functions.rest_style, functions.annotated]
 )
+# Shows M38
 def test_four_spellings_describe_the_parameters_alike(function: Any) -> None:
     found = function_to_json(function)["function"]
 
@@ -262,6 +214,7 @@ _long.__name__ = "a" * 65
         (_unknown, "'Nowhere' of parameter 'a' of _unknown is not known"),
     ],
 )
+# Shows M88
 def test_what_a_model_cannot_call_is_refused(function: Any, told: str) -> None:
     with pytest.raises(UsageError) as raised:
         function_to_json(function)
@@ -280,6 +233,7 @@ READ = [
 
 
 @each_row("name", READ)
+# Shows M37
 def test_source_and_program_say_the_same(name: str) -> None:
     static = derive(f"tests.agents.functions:{name}", str(ROOT))
     live = read_function(getattr(functions, name))
@@ -348,13 +302,3 @@ def test_a_member_of_a_union_may_have_its_computed_fields() -> None:
 
     assert schema.misfits({"shape": {"side": 2, "area": 4}}) == []
     assert schema.misfits({"shape": {"sides": 2}})
-
-
-def test_types_of_the_standard_library_are_read_from_source() -> None:
-    signature = derive("tests.agents.functions:library", str(ROOT))
-    assert signature.args is not None
-
-    assert {**signature.args["properties"], "i": ...} == {**properties(functions.library), "i": ...}
-    bill = signature.args["properties"]["i"]["properties"]
-    assert bill == properties(functions.library)["i"]["properties"]
-    assert signature.returns == {"type": "string", "format": "date"}

@@ -1,3 +1,4 @@
+# Shows G10
 """Handoffs with arguments, and with a filter of what the next agent sees (G10)."""
 
 from __future__ import annotations
@@ -5,15 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
-from flowengine import Agent, FlowFileError, Handoff
-from flowengine.engines.flows import load
+from flowengine import Agent, Handoff
 from flowengine.testing import call as said
 from flowengine.testing import scripted
 from tests.agents.flows import HEAD, Case, call, flow, told
-from tests.rows import each_row
 
 AGENTS = """
 first:
@@ -39,10 +37,7 @@ def brief(messages: list) -> str:
     "Summarize."
     return f"{len(messages)} messages"
 """
-ARGS = "args: {type: object, properties: {priority: {enum: [low, high]}}, required: [priority]}"
-MOVE = {"calls": [call("transfer_to_second", "c2", priority="high")]}
 TASK = ("user", "What is 1 + 2?")
-HANDED = ("tool", "Handed over to second.")
 
 
 def case(folder: Path, how: str, script: list[Any]) -> Case:
@@ -50,53 +45,6 @@ def case(folder: Path, how: str, script: list[Any]) -> Case:
     head = HEAD.replace("  boom:", '  brief: {python: "tools:brief", effect: pure}\n  seen:')
     head = head.replace("tools:boom", "tools:seen")
     return Case(folder, flow(AGENTS.replace("HOW", how), head=head), script)
-
-
-def test_arguments_are_checked_and_become_a_context_variable(tmp_path: Path) -> None:
-    wrong = {"calls": [call("transfer_to_second", "c1", priority="urgent")]}
-    one = case(tmp_path, ARGS, [wrong, MOVE, {"calls": [call("seen")]}, {"text": "so"}])
-
-    assert one.run().outputs == {"answer": "so", "agent": "second"}
-    assert "priority" in one.answers(1)[0]
-    assert one.answers(1)[0].startswith("Error: ")
-    assert one.offered(1) == ["add", "transfer_to_second"]
-    assert one.model.requests[0].tools[1].schema["required"] == ["priority"]
-    assert one.answers(3) == ["{'priority': 'high'}"]
-
-
-@each_row(
-    "sees, shown",
-    [
-        ("all", [TASK, ("assistant", "I add."), ("tool", "3"), ("assistant", ""), HANDED]),
-        ("text", [TASK, ("assistant", "I add."), ("assistant", ""), HANDED]),
-        ("args", [("user", "LEFT"), ("assistant", ""), HANDED]),
-        ("1", [("user", "LEFT"), ("assistant", ""), HANDED]),
-        (
-            "2",
-            [("user", "LEFT"), ("assistant", "I add."), ("tool", "3"), ("assistant", ""), HANDED],
-        ),
-        ("brief", [("user", "3 messages"), ("assistant", ""), HANDED]),
-    ],
-)
-def test_the_next_agent_sees_what_the_handoff_says(
-    tmp_path_factory: pytest.TempPathFactory, sees: str, shown: list[tuple[str, str]]
-) -> None:
-    add = {"text": "I add.", "calls": [call("add", "c1", a=1, b=2)]}
-    back = {"calls": [call("transfer_to_first")]}
-    folder = tmp_path_factory.mktemp("sees")
-    one = case(folder, f"sees: {sees}, {ARGS}", [add, MOVE, back, {"text": "so"}])
-
-    assert one.run().outputs["answer"] == "so"
-
-    for number, sent in ((2, told(one.sent(2))[1:]), (3, told(one.sent(3))[1:-2])):
-        first = "LEFT" if "left out here.]" in sent[0][1] else sent[0][1]
-        first = "3 messages" if "\n3 messages\n" in first else first
-        assert [(sent[0][0], first), *sent[1:]] == shown, number
-    made = [step for step in one.addresses() if "handoff" in step]
-    assert made == {
-        "all": [],
-        "brief": ["ask/first.handoff.second", "ask/first.handoff.second.brief"],
-    }.get(sees, ["ask/first.handoff.second"])
 
 
 def test_what_a_handoff_withholds_is_not_shown_by_a_later_reduction(tmp_path: Path) -> None:
@@ -114,22 +62,6 @@ def test_what_a_handoff_withholds_is_not_shown_by_a_later_reduction(tmp_path: Pa
     assert one.run().outputs["answer"] == "so"
     assert any("second.reduce" in step for step in one.addresses())
     assert all(TASK not in told(one.sent(n)) for n in range(1, 42))
-
-
-@each_row(
-    "how, message",
-    [
-        ("sees: 0", "expected 'all', 'text', 'args'"),
-        ("sees: nothing", "there is no tool 'nothing'"),
-        ("sees: add", "'add' takes no 'messages'"),
-        ("args: {type: string}", "the arguments of a handoff are an object"),
-    ],
-)
-def test_mistakes_are_told_by_the_checker(tmp_path: Path, how: str, message: str) -> None:
-    one = case(tmp_path, how, [])
-    with pytest.raises(FlowFileError, match=r"flow\.yaml") as caught:
-        load(one.path)
-    assert message in str(caught.value)
 
 
 class Why(BaseModel):
@@ -176,11 +108,3 @@ def test_a_hook_sees_and_changes_the_arguments() -> None:
         assert triage.run("Order 7").output == "Done."
 
     assert seen == [{"reason": "refund", "urgent": True}, {"reason": "refund", "urgent": False}]
-
-
-def test_a_second_handoff_of_a_reply_passes_no_arguments(tmp_path: Path) -> None:
-    both = {"calls": [*MOVE["calls"], call("transfer_to_second", "c3", priority="low")]}
-    one = case(tmp_path, ARGS, [both, {"calls": [call("seen")]}, {"text": "so"}])
-
-    assert one.run().outputs["agent"] == "second"
-    assert one.answers(2) == ["{'priority': 'high'}"]

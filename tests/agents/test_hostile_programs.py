@@ -1,3 +1,4 @@
+# Shows G13
 """Programs of models that attack: they stay within the limits of their sandbox."""
 
 from __future__ import annotations

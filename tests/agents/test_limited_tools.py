@@ -1,3 +1,4 @@
+# Shows T88
 """`limits` of agents' tools: the amount of a result shown to the model."""
 
 from __future__ import annotations

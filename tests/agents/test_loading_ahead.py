@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,11 +12,8 @@ from flowengine import Engine
 from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
 from flowengine.agents.models.port import Listener
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.cli import main
 from flowengine.engines.attempts import runner
-from flowengine.engines.running import driving
 from flowengine.registry import kind_class
-from flowengine.util import blocking
 
 SECONDS = 60
 """A limit that only guards against a hang."""
@@ -156,29 +150,3 @@ def test_the_model_of_the_execution_is_loaded_in_place_of_the_others(slow: Slow)
 
     assert loaded == ["other"]
     assert not slow.loading.is_set()
-
-
-@pytest.mark.parametrize("command", ["check f.yaml", "graph f.yaml", "show ID", "why ID", "list"])
-def test_who_only_looks_loads_nothing(
-    folder: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    with Engine(".flowengine") as engine:
-        id = engine.run(folder / "f.yaml").execution
-    calls: list[object] = []
-    monkeypatch.setattr(runner, "load_ahead", lambda *call: calls.append(call))
-
-    assert main(command.replace("ID", id).split()) == 0
-
-    assert not calls
-
-
-def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules may be partially imported by the loading thread when the engine looks for them."""
-    for name in ("asyncio", "flowengine.sdk.python_modules"):
-        half = ModuleType(name)
-        half.__spec__ = ModuleSpec(name, None)
-        half.__spec__._initializing = True  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, name, half)
-
-    blocking.refuse_on_loop()
-    driving._refuse_while_imported()

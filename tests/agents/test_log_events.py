@@ -1,3 +1,4 @@
+# Shows M79
 """Log events of agents: their fields, their destinations, and data that they must not contain."""
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def lines(logger: LoggerManager, stream: io.StringIO) -> list[str]:
     return stream.getvalue().splitlines()
 
 
+# Shows M78
 def test_each_call_is_one_event_with_its_place_and_time_in_order() -> None:
     logger = LoggerManager(console=False)
     seen: list[LogEvent] = []
@@ -91,6 +93,7 @@ class Handle:
 @each_row(
     "value", [Handle(), {Handle(): 1}, {1, 2}, b"\xff", "[red]x[/] :smile:", "\ud800", float("nan")]
 )
+# Shows M80
 def test_whatever_the_arguments_hold_is_told_literally(value: Any) -> None:
     stream = io.StringIO()
     seen: list[LogEvent] = []
@@ -109,6 +112,7 @@ def test_whatever_the_arguments_hold_is_told_literally(value: Any) -> None:
         assert "[red]x[/] :smile:" in line
 
 
+# Shows M80
 def test_a_place_that_takes_no_events_is_told_once_and_costs_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -125,6 +129,7 @@ def test_a_place_that_takes_no_events_is_told_once_and_costs_nothing(
     assert sorted("/dev/full" in one for one in caplog.messages) == [False, True]
 
 
+# Shows M81
 def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("API_KEY", "hunter2-long")
     Secrets({"KEY": {"env": "API_KEY"}}).reveal(SecretText([["KEY"]]))

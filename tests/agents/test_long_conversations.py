@@ -1,3 +1,4 @@
+# Shows G10, M48
 """Conversations that exceed the context window: shortened, journaled, and valid on the wire."""
 
 from __future__ import annotations

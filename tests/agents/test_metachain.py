@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import json
 import re
 import socket
 import subprocess
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,8 +34,6 @@ from flowengine.agents import (
     LoggerManager,
     Response,
     Result,
-    case_not_resolved,
-    case_resolved,
 )
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
@@ -100,6 +96,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+# Shows M3, M6
 def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) -> None:
     agent = Agent(name="Adder", functions=[add])
 
@@ -115,6 +112,7 @@ def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) ->
     }  # fmt: skip
 
 
+# Shows M4
 def test_what_the_caller_gave_is_not_changed_and_runs_share_nothing(bench: Bench) -> None:
     def note(context_variables: dict[str, Any]) -> Result:
         context_variables["list"].append("mutated")
@@ -133,6 +131,7 @@ def test_what_the_caller_gave_is_not_changed_and_runs_share_nothing(bench: Bench
     assert again.context_variables == {}
 
 
+# Shows M5, M19
 def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
     def instructions(context: dict[str, Any]) -> str:
         return f"n is {context['n']}"
@@ -150,18 +149,7 @@ def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
         assert systems == [bench.sent(number)[0]] == [{"role": "system", "content": text}]
 
 
-def test_calls_are_left_alone_on_request(bench: Bench) -> None:
-    def never() -> None:
-        raise SystemExit
-
-    found = bench.run(
-        Agent(name="A", functions=[never]), [{"calls": [call("never")]}], execute_tools=False
-    )
-
-    assert found.termination == "tools_not_executed"
-    assert found.messages[-1]["tool_calls"][0]["function"]["name"] == "never"
-
-
+# Shows M8
 def test_calls_are_left_alone_of_agents_that_can_hand_over(bench: Bench) -> None:
     first, _ = agents()
     script = [{"calls": [call("to_second")]}]
@@ -196,6 +184,7 @@ HANDING = [
 ]
 
 
+# Shows M9, M10, M19, M78
 def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     first, _ = agents()
     found = bench.run(first, HANDING)
@@ -212,31 +201,7 @@ def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     assert handed == [("First Agent", "Second"), ("Second", "First Agent")]
 
 
-def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
-    first, second = agents()
-    chain = MetaChain(logger=bench.logger)
-    graph = chain.compile([first, second]).to_networkx()
-    steps = {node.rpartition(":")[2] for node in graph}
-    assert {"First_Agent", "Second", "add", "to_first", "to_second"} <= steps
-
-    def leads(source: str, target: str) -> bool:
-        return any(a.endswith(f":{source}") and b.endswith(f":{target}") for a, b in graph.edges())
-
-    assert leads("First_Agent.calls", "Second")
-    assert leads("Second.calls", "First_Agent")
-    found = bench.run(first, HANDING)
-    assert found.agent is first
-    walked = [
-        event.step.removeprefix("run/").partition("#")[0]
-        for event in bench.events
-        if event.event == "llm_call"
-    ]
-    assert walked == ["First_Agent", "Second", "First_Agent"]
-    for source, target in itertools.pairwise(walked):
-        assert leads(source, f"{source}.calls")
-        assert leads(f"{source}.calls", target)
-
-
+# Shows M14
 def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
     def away(name: str) -> Agent:
         return Agent(name=name)
@@ -251,6 +216,7 @@ def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
     assert found.agent is other
 
 
+# Shows M15
 def test_the_same_script_gives_the_same_response_on_an_event_loop(bench: Bench) -> None:
     agent = Agent(name="A", functions=[add])
     script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}]
@@ -274,6 +240,7 @@ class Handle:
     __str__ = __repr__
 
 
+# Shows M4, M16, M17, M21
 def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -304,6 +271,7 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
         assert "SECRET-HANDLE" not in text
 
 
+# Shows M21
 def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_path: Path) -> None:
     """M21: they are found by parameter name, and are never stored."""
 
@@ -359,6 +327,7 @@ def test_an_object_that_no_agent_lists_is_refused_before_the_run(bench: Bench) -
     bench.run(listed, [{"text": "so"}], runtime_resources={"line": object()})
 
 
+# Shows M20, M23
 def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench: Bench) -> None:
     second_done = asyncio.Event()
 
@@ -380,38 +349,6 @@ def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench
     [clash] = [one for one in bench.events if one.event == "context_clash"]
     assert clash.data["key"] == "k"
     assert len(clash.data["calls"]) == 2
-
-
-def _divides(n: int) -> float:
-    return 1 / n
-
-
-def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
-    found = bench.run(Agent(name="A"), [{"text": ""}] * 4)
-    assert found.termination == "no_progress"
-
-    agent = Agent(name="A", functions=[_divides])
-    found = bench.run(agent, [{"calls": [call("_divides", n=0)]}] * 8)
-    assert found.termination == "no_progress"
-
-
-@pytest.mark.parametrize(
-    ("case", "argument", "result"),
-    [("case_resolved", "result", "It is 3."), ("case_not_resolved", "reason", "")],
-)
-def test_agents_that_have_case_tools_end_by_either(
-    bench: Bench, case: str, argument: str, result: str
-) -> None:
-    calls = [call(case, **{argument: "It is 3."}), call("add", a=1, b=2)]
-    agent = Agent(name="A", functions=[add, case_resolved, case_not_resolved])
-
-    found = bench.run(agent, [{"calls": calls}])
-
-    assert bench.offered(0) == ["add", "case_resolved", "case_not_resolved"]
-    assert found.termination == case.removeprefix("case_")
-    assert (found.result, found.reason) == (result, "" if result else "It is 3.")
-    assert found.messages[-1]["content"] == "It is 3."
-    assert [m["content"] for m in found.messages if m.get("name") == "add"] == ["3"]
 
 
 def test_a_model_for_all_runs_of_a_chain() -> None:
@@ -449,6 +386,7 @@ def over(): return Result(value="go", agent=other, context_variables={"n": 1})
     assert (found.agent.name, found.context_variables) == ("Other", {"n": 1})
 
 
+# Shows M49
 def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> None:
     usage = {"input_tokens": 10, "output_tokens": 2}
     script = [
@@ -473,33 +411,6 @@ def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> N
     assert found.usage["input_tokens"] == 20
 
 
-def test_tokens_and_cost_are_summed(bench: Bench) -> None:
-    usage = {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}
-    script = [
-        {"calls": [call("add", a=1, b=2)], "usage": usage},
-        {"text": "so", "usage": usage},
-    ]
-
-    found = bench.run(Agent(name="A", functions=[add]), script)
-
-    assert found.usage["input_tokens"] == 20
-    assert found.usage["output_tokens"] == 4
-    assert found.usage["cost_usd"] == pytest.approx(1.0)
-    counted = [one.data["input_tokens"] for one in bench.events if one.event == "llm_call"]
-    assert counted == [10, 10]
-
-
-def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
-    script = [{"raise": "ModelError", "message": "no such model", "retryable": False}]
-
-    with pytest.raises(AgentRunFailed, match="no such model") as raised:
-        bench.run(Agent(name="A"), script)
-
-    assert raised.value.error["type"] == "ModelError"
-    [told] = [one for one in bench.events if one.event == "note"]
-    assert "no such model" in told.data["error"]
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -519,6 +430,7 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ),
     ],
 )
+# Shows M89
 def test_runs_are_checked_before_anything_is_sent(
     bench: Bench, given: dict[str, Any], told: str
 ) -> None:
@@ -550,6 +462,7 @@ def test_options_that_do_not_exist_are_told_with_those_that_do(
         MetaChain(engine).resume("x", Agent(name="A"), **options)
 
 
+# Shows M88
 def test_instructions_that_raise_fail_the_run_before_a_model_is_asked(bench: Bench) -> None:
     def broken(context: dict[str, Any]) -> str:
         raise KeyError("n")
@@ -569,6 +482,7 @@ def test_two_agents_of_one_name_are_refused(bench: Bench) -> None:
         bench.run(Agent(name="A", functions=[to_other]), [])
 
 
+# Shows M47
 def test_a_failed_run_goes_on_at_the_call_of_the_model(bench: Bench, tmp_path: Path) -> None:
     ran = []
 
@@ -596,30 +510,6 @@ def test_a_failed_run_goes_on_at_the_call_of_the_model(bench: Bench, tmp_path: P
     assert again.context_variables == {"k": 1}
 
 
-PROGRAM = """
-import os, sys
-from flowengine import Engine
-from flowengine.agents import Agent, LoggerManager
-from flowengine.agents.models import using
-from flowengine.agents.models.port import ModelRequest
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
-from tools import count, stop
-
-if __name__ == "__main__":
-    calls = [{"calls": [{"name": "count", "arguments": {}}]},
-             {"calls": [{"name": "stop", "arguments": {}}]}, {"text": "done"}]
-    with using(ScriptedModel(calls, by_turn=True)), Engine("store") as engine:
-        chain = MetaChain(engine, logger=LoggerManager("OFF"))
-        agent = Agent(name="A", functions=[count, stop])
-        if sys.argv[1:]:
-            for wait in engine.executions.result("the-run").waits:
-                engine.approvals.decide(wait["id"], "retry")
-            found = chain.resume("the-run", agent)
-            print(found.termination or None, found.result or "", len(found.waits))
-        else:
-            chain.run(agent, [{"role": "user", "content": "Go."}], id="the-run")
-"""
 TOOLS = """
 import os
 
@@ -637,24 +527,6 @@ def stop() -> str:
     return "stopped"
 
 """
-
-
-@pytest.mark.endurance
-def test_a_run_whose_process_died_goes_on_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "tools.py").write_text(TOOLS)
-
-    monkeypatch.chdir(tmp_path)
-    assert subprocess.run([sys.executable, "program.py"], check=False).returncode == 9
-    # `stop` may have taken effect, which is asked as a question
-    waiting = command_line.python("program.py", "resume")
-    ended = command_line.python("program.py", "resume")
-
-    assert waiting.out.split() == ["None", "1"], waiting.err
-    assert ended.out.split() == ["resolved", "done", "0"], ended.err
-    assert (tmp_path / "counted").read_text() == "x"
 
 
 def test_a_model_is_asked_once_with_instructions_and_tools(bench: Bench) -> None:
@@ -688,31 +560,7 @@ def test_calls_of_a_model_are_run_as_in_a_run(bench: Bench) -> None:
     assert found.context_variables == {"n": 2}
 
 
-def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path: Path) -> None:
-    paid = []
-
-    def pay(amount: int) -> str:
-        """Pay."""
-        paid.append(amount)
-        return "paid"
-
-    agent = Agent(name="A", functions=[pay], approvals={"pay": "required"})
-    calls = [{"calls": [call("pay", "c", amount=5)]}, {"text": "so"}]
-    with Engine(tmp_path / "store") as engine, bench.answering(*calls):
-        chain = MetaChain(engine, logger=bench.logger)
-        waiting = chain.run(agent, ASK)
-        assert (waiting.termination, paid) == ("", [])
-        [wait] = waiting.waits
-        engine.approvals.approve(wait["id"])
-        found = chain.resume(waiting.execution, agent)
-
-    assert found.termination == "resolved"
-    assert paid == [5]
-
-    with bench.answering(*calls), pytest.raises(UsageError, match="waits for a decision"):
-        MetaChain(logger=bench.logger).run(agent, ASK)
-
-
+# Shows M86
 def test_while_a_run_waits_its_response_has_what_has_been_done(
     bench: Bench, tmp_path: Path
 ) -> None:
@@ -806,20 +654,6 @@ class City(BaseModel):
 @dataclass
 class Town:
     name: str
-
-
-def test_an_answer_is_an_instance_of_what_the_agent_returns(bench: Bench) -> None:
-    agent = Agent(name="A", returns=City)
-
-    found = bench.run(
-        agent, [{"text": '{"name": "Oslo"}'}, {"text": '{"name": "Oslo", "people": 7}'}]
-    )
-
-    assert found.result == City(name="Oslo", people=7)
-    schema = bench.model.requests[0].returns
-    assert schema is not None
-    assert schema["properties"]["people"] == {"type": "integer", "minimum": 1}
-    assert "people" in bench.sent(1)[-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -920,6 +754,7 @@ def all_even(numbers: list[int]) -> list[int]:
         (Even, "It is 4.", 'must be a map, not "It is 4."', {"n": 4}, Even(n=4)),
     ],
 )  # fmt: skip
+# Shows G1
 def test_an_answer_that_the_type_refuses_goes_back_to_the_model(
     returns: Any, wrong: Any, reason: str, right: Any, result: Any, bench: Bench
 ) -> None:
@@ -960,17 +795,12 @@ def test_an_answer_that_is_a_text_needs_no_quotes(
     assert found.result == (text if result is None else result)
 
 
-def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:
-    found = bench.run(Agent(name="A", returns=City), [{"text": "Oslo"}] * 6)
-
-    assert (found.termination, found.result) == ("no_progress", "Oslo")
-
-
 def test_what_has_no_schema_cannot_be_returned() -> None:
     with pytest.raises(UsageError, match=r"agent 'A': returns: socket.* has no JSON Schema"):
         Agent(name="A", returns=socket.socket)
 
 
+# Shows M25
 def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
     @tool(timeout=0.2, approval="none", supports_parallel_execution=True)
     async def slow() -> None:
@@ -1005,28 +835,7 @@ def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> N
     assert bench.sent(1)[-1]["content"] == "${{ z }}"
 
 
-def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
-    seen = threading.Event()
-
-    async def work() -> Response:
-        begun, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def block() -> bool:
-            loop.call_soon_threadsafe(begun.set)
-            return seen.wait(30)
-
-        with bench.answering({"calls": [call("block")]}, {"text": "so"}):
-            agent = Agent(name="A", functions=[block])
-            run = asyncio.ensure_future(MetaChain(logger=bench.logger).run_async(agent, ASK))
-            await begun.wait()
-            seen.set()  # this loop runs while the tool blocks
-            return await run
-
-    asyncio.run(work())
-
-    assert bench.sent(1)[-1]["content"] == "true"
-
-
+# Shows M26
 def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> None:
     ran, begun = [], asyncio.Event()
 
@@ -1095,6 +904,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.endurance
+# Shows M87
 def test_the_command_line_goes_on_with_functions_that_have_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1165,6 +975,7 @@ def test_what_a_user_asks_may_be_a_text(bench: Bench) -> None:
     assert found.history[0] == {"role": "user", "content": "2 + 2?"}
 
 
+# Shows M12
 def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None:
     billing = Agent(name="Billing desk", description="Knows prices.")
     triage = Agent(name="Triage", tools=[add], handoffs=[billing])

@@ -45,6 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return run
 
 
+# Shows F100
 def test_an_agent_without_a_model_is_an_error_of_the_check(tmp_path: Path, run: Run) -> None:
     code, said, messages = run(FLOW)
 
@@ -65,6 +66,7 @@ def test_an_agent_without_a_model_is_an_error_of_the_check(tmp_path: Path, run: 
     ],
     ids=["agent", "defaults", "option", "variable"],
 )
+# Shows F100
 def test_each_way_to_name_it_mends_that(
     run: Run, flow: str, words: list[str], variables: dict[str, str]
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows G4
 """Cells of a notebook: agents, flows and steps that are defined in cells, on its event loop."""
 
 from __future__ import annotations

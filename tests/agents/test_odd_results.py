@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from flowengine.agents import Agent
-from flowengine.agents.models import using
-from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
-from tests.agents.flows import HEAD, Case, call, flow, without_marks
+from tests.agents.flows import HEAD, Case, call, flow
 
 TOOLS = """
 import itertools
@@ -91,18 +86,3 @@ def test_a_model_is_shown_them_in_a_flow(tmp_path: Path) -> None:
     assert case.run().outputs["answer"] == "so"
     contents = [case.results(turn + 1)[-1] for turn in range(len(SHOWN))]
     check(contents, kept.read_text().splitlines())
-
-
-def test_a_model_is_shown_them_by_an_agent_in_python() -> None:
-    module: dict[str, Any] = {}
-    exec(TOOLS, module)
-    calls = [{"name": "act", "arguments": {"case": case}} for case in SHOWN]
-    script: list[Any] = [*({"calls": [one]} for one in calls), {"text": "so"}]
-    with using(ScriptedModel(script)):
-        response = MetaChain().run(
-            Agent(functions=[module["act"]]), [{"role": "user", "content": "Act."}], max_turns=20
-        )
-
-    messages = without_marks(response.messages)
-    assert messages[-1]["content"] == "so"
-    check([one["content"] for one in messages if one["role"] == "tool"], module["CALLS"])

@@ -1,3 +1,4 @@
+# Shows G13
 """A program runs as the same Python would in a module, in one process and over restarts."""
 
 from __future__ import annotations

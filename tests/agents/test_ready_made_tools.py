@@ -269,32 +269,3 @@ def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str)
     assert "\nover" not in late
     assert f"it took longer than {seconds} s (its timeout) and was stopped" in late
     assert on == "on\n[exit code 0]"
-
-
-@pytest.mark.endurance
-def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
-    if not shutil.which("node"):
-        pytest.skip("no Node.js: apt-get install nodejs")
-    script = [
-        {
-            "calls": [
-                call("std.run_javascript", code="console.log('hi'); return 6 * 7"),
-                call("std.run_javascript", code="for (;;) {}", timeout=1),
-                call("std.run_javascript", code="null.x"),
-            ]
-        },
-        {"text": "done"},
-    ]
-    head = "flowengine: 1\nid: f\ndefaults: {model: scripted/test}\n"
-    head += "inputs: {q: {type: string, default: Hi}}\nenvironments: {js: {kind: node}}\n"
-    agent = "first: {instructions: Work., tools: [std.run_javascript], environments: [js]}"
-    case = Case(tmp_path, flow(agent, STEPS, head), script)
-
-    case.run()
-
-    done, endless, failed = case.answers(1)
-    assert done == "hi\n[value] 42\n[exit code 0]"
-    assert "it took longer than 1 s (its timeout) and was stopped" in endless
-    assert failed.startswith("[stderr]\n")
-    assert failed.endswith("\n[exit code 1]")
-    assert "TypeError" in failed

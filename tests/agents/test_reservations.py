@@ -1,3 +1,4 @@
+# Shows F74
 """Upper bounds of a request's usage, in tokens and money."""
 
 from __future__ import annotations

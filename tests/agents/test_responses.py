@@ -1,3 +1,4 @@
+# Shows G1
 """Responses of runs: their last message, and their JSON."""
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def test_results_of_any_type_are_json(returns: Any, answer: Any, result: Any) ->
     assert response.model_dump(mode="json", by_alias=True)["output"] == result
 
 
+# Shows G2
 def test_responses_and_parts_are_json() -> None:
     billing = Agent(name="Billing", tools=[find])
     agent = Agent(name="A", tools=[find], handoffs=[billing], returns=City)

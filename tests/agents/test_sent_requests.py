@@ -1,3 +1,4 @@
+# Shows G10
 """The exact request of each turn, made again from the journal (G10)."""
 
 from __future__ import annotations
@@ -82,23 +83,3 @@ def test_instructions_of_a_function_are_recorded_with_the_turn() -> None:
         response = one.run("Hi", engine=engine)
         [shown] = requests_of(engine, response.execution)
     assert shown["messages"][0] == {"role": "system", "content": "First."}
-
-
-def test_an_execution_without_an_index_is_read_once_for_a_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reads: list[str] = []
-    with Engine(None) as engine:
-        with scripted("Hello."):
-            run = Agent(name="Clerk").run("Hi.", engine=engine)
-        events = engine.store.events
-
-        def counted(execution: str, *args: Any, **more: Any) -> Any:
-            reads.append(execution)
-            return events(execution, *args, **more)
-
-        monkeypatch.setattr(engine.store, "events", counted)
-        [step] = engine.executions.show(run.execution, step="run/Clerk")["steps"]
-
-    assert step["request"]["messages"][-1]["content"] == "Hi."
-    assert reads == [run.execution]

@@ -1,3 +1,4 @@
+# Shows G15
 """Resources and prompts of MCP servers in flows, and progress and cancellation of calls (G15)."""
 
 from __future__ import annotations

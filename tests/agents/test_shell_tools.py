@@ -47,6 +47,7 @@ def answers(response: Response) -> list[str]:
 
 
 @pytest.mark.endurance
+# Shows S71
 def test_it_runs_types_waits_and_interrupts() -> None:
     greet = {"command": "cd /tmp; read -p 'Name? ' name; echo \"Hi $name\""}
     find = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"

@@ -1,3 +1,4 @@
+# Shows F34
 """Agents' work is shown from an index beside the snapshots, exactly like from a replay."""
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def logs(shown: Any) -> list[tuple[str, str]]:
     ]
 
 
+# Shows V51
 def test_logs_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tools.py").write_text(LOGGING)
     case = Case(tmp_path, flow(AGENT), SCRIPT)
@@ -179,25 +181,3 @@ def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
 
     with case.engine_open() as engine, pytest.raises(StoreError, match=case.id):
         engine.executions.show(case.id)
-
-
-def test_hardly_any_event_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages, outputs of steps and other details come from the same events."""
-    turns = [{"calls": [call("add", a=n, b=2)], "text": f"{n}" * 900} for n in range(10, 30)]
-    case = Case(tmp_path, flow(AGENT), [*turns, {"text": "10"}])
-    case.run()
-    read: list[int] = []
-    with case.engine_open() as engine:
-        store: Any = engine.store
-        events = store.events
-
-        def noted(*which: Any) -> Any:
-            found = events(*which)
-            read.extend(entry.seq for entry in found)
-            return found
-
-        monkeypatch.setattr(store, "events", noted)
-        engine.executions.show(case.id)
-
-    assert len(set(read)) > 20
-    assert len(read) < len(set(read)) * 1.2

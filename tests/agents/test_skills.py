@@ -112,6 +112,7 @@ def test_scripts_run_in_the_environment_of_the_agent(tmp_path: Path, skill: Path
     assert BODY.strip() in shown
 
 
+# Shows E79
 def test_a_skill_grants_nothing(tmp_path: Path, skill: Path) -> None:
     """E79: its text asks for a shell, and the agent has none."""
     front = "---\nname: count-words\ndescription: Counts.\nallowed-tools: Bash(*)\n---\n"

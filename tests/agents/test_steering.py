@@ -1,3 +1,4 @@
+# Shows G8
 """What agents see of messages that people send while they run, and how their calls are stopped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows M82, M85
 """`MetaChain.stream`: each reply in parts as it arrives, then the response."""
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.runner import AgentRunFailed, StreamPart
+from flowengine.runner import StreamPart
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written
@@ -169,6 +170,7 @@ def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) ->
     assert [part.response for part in parts[:-1]] == [None] * (len(parts) - 1)
 
 
+# Shows G4
 def test_calls_their_results_and_handoffs_are_parts_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -245,13 +247,6 @@ def test_parts_of_an_agent_that_is_a_tool_are_its_own() -> None:
     ]
 
 
-def test_a_run_that_fails_raises_after_what_was_said() -> None:
-    entry = {"raise": "ModelError", "message": "no key", "retryable": False}
-
-    with answering(entry), pytest.raises(AgentRunFailed, match="no key"):
-        streamed_here(TRIAGE, ASK)
-
-
 def test_a_run_that_waited_goes_on_in_parts(tmp_path: Path) -> None:
     agent = Agent(name="A", functions=[add], approvals={"add": "required"})
     script: list[Any] = [
@@ -309,13 +304,6 @@ def test_a_question_comes_again_when_more_is_known_of_it() -> None:
     assert {one["id"] for one in asked} == {last.response.waits[0]["id"]}
 
 
-def test_what_cannot_be_run_is_refused() -> None:
-    with answering() as model, pytest.raises(UsageError, match="max_turns"):
-        streamed_here(TRIAGE, ASK, max_turns=0)
-
-    assert model.requests == []
-
-
 def test_a_run_that_waits_is_not_lost_with_its_engine() -> None:
     agent = Agent(name="A", functions=[add], approvals={"add": "required"})
 
@@ -351,15 +339,6 @@ def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
     assert parts[-2].kind == "end"
     assert parts[-1].response is not None
     assert parts[-1].response.messages[0]["content"].strip() == long.strip()
-
-
-def test_streaming_blocks_no_event_loop() -> None:
-    async def main() -> None:
-        for _ in MetaChain().stream(TRIAGE, ASK):
-            pass
-
-    with pytest.raises(RuntimeError, match="stream_async"):
-        asyncio.run(main())
 
 
 # On the wire
@@ -401,6 +380,7 @@ def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) ->
 
 
 @pytest.mark.endurance
+# Shows M84
 def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
     def pieces(text: str) -> Answer:
         return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))
@@ -485,29 +465,6 @@ def test_leaving_the_loop_on_an_event_loop_does_so_too(wire: Wire, tmp_path: Pat
 
     asyncio.run(main())
     assert len(wire.requests) == 1
-
-
-def test_a_cancelled_task_leaves_the_loop(wire: Wire, tmp_path: Path) -> None:
-    wire.answer(HELD)
-
-    async def main() -> None:
-        begun = asyncio.Event()
-        async with Engine(tmp_path / "store") as engine:
-
-            async def listen() -> None:
-                async for part in MetaChain(engine).stream_async(agent(add), ASK, id="run"):
-                    if part.kind == "text":  # earlier, there may be no connection to close
-                        begun.set()
-
-            task = asyncio.ensure_future(listen())
-            await begun.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert not engine.executions.result("run").ended
-        assert await asyncio.to_thread(wire.closed.wait, 60)
-
-    asyncio.run(main())
 
 
 def test_no_part_is_in_the_history(wire: Wire, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+# Shows M90
 """Arguments of calls: converted to the schema, or rejected with an explanation (M65, M90)."""
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def wide(name: str, text: str) -> TextCall | InvalidCall:
         ("any", '{"k": 1}', {"k": 1}),
     ],
 )
+# Shows M65
 def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
     found = wide(name, text)
 
@@ -96,6 +98,7 @@ def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
         ("colour", "red", "has no 'colour'"),
     ],
 )
+# Shows M65
 def test_text_that_does_not_fit_is_told_with_what_would(name: str, text: str, told: str) -> None:
     found = wide(name, text)
 
@@ -125,6 +128,7 @@ def test_native_arguments_may_be_missing(written: str | None) -> None:
         ' {"b": 2, "a": 1}\n',
     ],
 )
+# Shows M40
 def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written: str) -> None:
     found, repairs = bind(TextCall("add", written), {"add": ADD})
 
@@ -233,6 +237,7 @@ def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: obj
         "{\u2018a\u2019: \u2018it\u2019s\u2019}",
     ],
 )
+# Shows M67
 def test_json_with_more_readings_is_refused(written: str) -> None:
     with pytest.raises(BrokenJson):
         read_json(written)

@@ -1,3 +1,4 @@
+# Shows M72
 """Replies of any shape are parsed in linear time and raise nothing (M72)."""
 
 from __future__ import annotations

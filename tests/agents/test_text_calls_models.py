@@ -1,3 +1,4 @@
+# Shows M53
 """Models that are asked for calls as text (M53)."""
 
 from __future__ import annotations

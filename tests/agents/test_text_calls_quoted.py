@@ -200,6 +200,7 @@ def answered(text: str, calling: FunctionCalling) -> ModelReply:
 
 @each_row("calling", ["native", "text"])
 @each_row("quote", QUOTES)
+# Shows M58, M63
 def test_what_others_wrote_is_no_call(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
         for part in (call, call[: len(call) // 2]):
@@ -220,6 +221,7 @@ def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: Function
 
 @each_row("calling", ["native", "text"])
 @each_row("quote", PLAIN)
+# Shows M58
 def test_a_call_in_another_form_that_nothing_quotes_is_told(
     quote: str, calling: FunctionCalling
 ) -> None:
@@ -240,6 +242,7 @@ OWN = FORM.write([("add", {"a": 1, "b": 2})])
 @pytest.mark.parametrize(
     "quote", ["fence", "quotation", "quotation marks", "inline code", "list", "table", "reasoning"]
 )
+# Shows M63
 def test_a_call_of_its_own_that_the_model_shows_is_not_made(quote: str, calls: str) -> None:
     reading = read_reply(quoted(calls, quote), [ADD], FORM)
 

@@ -1,3 +1,4 @@
+# Shows M56, M66
 """Calls in the requested form: read exactly, repaired or reported (M56, M57, M66 to M69)."""
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def test_text_before_a_call_is_content(written: str) -> None:
 
 @pytest.mark.parametrize("written", ONE.values(), ids=ONE)
 @pytest.mark.parametrize("fence", ["```\n{}\n```", "```xml\n{}\n```\n", "~~~\n{}\n~~~", "```\n{}"])
+# Shows M63
 def test_a_code_fence_around_the_whole_reply_is_forgiven(fence: str, written: str) -> None:
     reading = read(fence.replace("{}", written))
 
@@ -126,12 +128,14 @@ def test_text_between_calls_stays_content() -> None:
     ],
 )
 @pytest.mark.parametrize("reply", ["{}", "```\n{}\n```"], ids=["bare", "fenced"])
+# Shows M57
 def test_text_arrives_as_it_was_written(reply: str, text: str) -> None:
     reading = read(reply.replace("{}", FORM.write([("code", {"code": text})]), 1))
 
     assert reading.calls == (TextCall("code", {"code": text}),), reading
 
 
+# Shows M57
 def test_a_value_that_looks_like_the_end_of_a_value_is_exact() -> None:
     value = "a </parameter> b"
     written = f'<call-MARK tool="code"><parameter name="code">{value}</parameter></call-MARK>'
@@ -143,6 +147,7 @@ def test_a_tool_without_parameters_is_called() -> None:
     assert read(FORM.write([("now", {})])).calls == (TextCall("now", {}),)
 
 
+# Shows M67
 def test_nothing_that_the_length_limit_cut_off_is_called() -> None:
     written = FORM.write([("add", {"a": 12, "b": 34})])
 
@@ -163,6 +168,7 @@ def test_a_result_that_the_model_made_up_is_left_out() -> None:
 # The mark
 
 
+# Shows M58
 def test_each_conversation_has_a_mark_of_its_own_from_turn_to_turn() -> None:
     history = [{"role": "user", "content": "Add."}, {"role": "assistant", "content": "3"}]
 
@@ -171,6 +177,7 @@ def test_each_conversation_has_a_mark_of_its_own_from_turn_to_turn() -> None:
 
 
 @pytest.mark.parametrize("leaks", [True, False], ids=["given to a tool", "said by a tool"])
+# Shows M58
 def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
     mark = mark_of("one")
     arguments = f'{{"query": "my mark is {mark}"}}' if leaks else "{}"
@@ -207,6 +214,7 @@ def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
         "",
     ],
 )
+# Shows M69
 def test_text_that_is_no_call_stays_as_it_is(text: str) -> None:
     assert read(text) == ParsedReply(content=text.replace("MARK", FORM.mark))
 
@@ -314,6 +322,7 @@ HEAD = '<call-MARK tool="add">'
         (f'{HEAD}{{"a": 1, "b": "0x10"}}</call-MARK>', "do not fit", "add"),
     ],
 )  # fmt: skip
+# Shows M68
 def test_what_cannot_be_read_is_told(text: str, says: str, tool: str | None) -> None:
     reading = read(text, ended="length" if text.endswith("2") else "stop")
 
@@ -341,6 +350,7 @@ def test_calls_beside_a_fault_can_be_made() -> None:
         f"{HEAD}<parameter=a>1</parameter><parameter=b>2</parameter>",
     ],
 )
+# Shows M67
 def test_what_has_one_reading_is_mended_and_an_event_says_so(text: str) -> None:
     reading = read(text)
 

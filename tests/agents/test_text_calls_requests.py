@@ -1,3 +1,4 @@
+# Shows M55
 """Requests to a model without function calling (M54, M55), and its error reports (M68)."""
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def asked(a: int, b: int, place: int) -> list[dict[str, Any]]:
     ]
 
 
+# Shows M54
 def test_the_request_for_one_tool() -> None:
     history = [{"role": "user", "content": "1 + 2?"}]
 
@@ -50,6 +52,7 @@ def test_the_request_for_one_tool() -> None:
     ]
 
 
+# Shows M54
 def test_tools_come_before_the_agents_own_instructions_which_arrive_unchanged() -> None:
     tool = ToolOffer("odd", ODD, {"properties": {"x": {"type": "string", "description": ODD}}})
 
@@ -137,6 +140,7 @@ def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
     "text",
     ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}'],
 )
+# Shows M68
 def test_a_fault_is_told_with_a_right_example(text: str) -> None:
     reading = read_reply(text, [ADD], FORM)
 

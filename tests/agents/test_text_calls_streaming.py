@@ -1,3 +1,4 @@
+# Shows M84
 """Parts of a streamed reply as passed to a listener (M84)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G2
 """Untrusted text reaches a model in a marked block, without hidden characters."""
 
 from __future__ import annotations

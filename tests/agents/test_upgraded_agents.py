@@ -1,3 +1,4 @@
+# Shows F75
 """Agents that change while a call waits: nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from flowengine.journal.encoding import (
     unpack_snapshot,
 )
 from flowengine.journal.sqlite.rows import event_row
+from tests.engines import world
 
 FLOW = """\
 flowengine: 1
@@ -96,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             engine.resume("waits")
             (wait,) = engine.approvals.list(execution="waits").items
             engine.approvals.decide(wait["id"], "approve", by="user:ben")
-            execution = engine._host.stored("waits", 0)
+            execution = world.host_of(engine).stored("waits", 0)
             packed = pack_snapshot(execution.state)
         with closing(sqlite3.connect(".flowengine/flowengine.db")) as database, database:
             (number,) = database.execute(

@@ -1,3 +1,4 @@
+# Shows E86
 """All temporary directories are removed, with any content and after any process was killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E86
 """An engine that ends at any moment leaves nothing, or the next one removes it (E22, E86)."""
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def left_nothing(told: dict[str, Any]) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("number", [*MOMENTS, EVERYTHING_OPEN])
+# Shows E22
 def test_told_to_end_at_any_moment_it_leaves_nothing_at_all(number: int, tmp_path: Path) -> None:
     """Number 9 receives no signal and ends by itself."""
     moments = {"opened": ALL + 1} if number == 9 else moment(number)

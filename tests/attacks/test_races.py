@@ -18,6 +18,7 @@ from flowengine import Engine
 from flowengine.cli import main
 from flowengine.errors import Conflict, FlowEngineError
 from tests.engines import child
+from tests.engines.world import host_of
 
 ACTS = """
 import os
@@ -182,7 +183,8 @@ def test_a_decision_made_while_another_hand_is_noted_is_taken(
         decides = first if engines == 1 else second
         refused, is_held = threading.Event(), threading.Event()
         hand = threading.Thread(target=DOES["delegate"], args=(first, wait))
-        host, keeper, decider = first._host, first._host.keeper, decides._host.keeper
+        host, decider = host_of(first), host_of(decides).keeper
+        keeper = host.keeper
         take, stored, release, acquire = (
             keeper.acquire,
             host.stored,
@@ -196,7 +198,7 @@ def test_a_decision_made_while_another_hand_is_noted_is_taken(
                 assert refused.wait(60)
 
         def taken(execution: str, **more: Any) -> int:
-            epoch = take(execution, **more)
+            epoch: int = take(execution, **more)
             holds("taken")
             return epoch
 
@@ -242,7 +244,7 @@ def test_who_could_not_move_an_execution_that_was_held_says_so(
         holds.run("flow.yaml", id="e")
         from flowengine.engines.leases import LeaseKeeper
 
-        acquire, other = LeaseKeeper.acquire, holds._host.keeper
+        acquire, other = LeaseKeeper.acquire, host_of(holds).keeper
 
         def held(self: LeaseKeeper, execution: str, **more: bool) -> int:
             lease = (execution, acquire(other, execution))

@@ -1,3 +1,4 @@
+# Shows E74
 """No secret of any environment kind appears outside of it (E74, E103)."""
 
 from __future__ import annotations
@@ -217,6 +218,7 @@ def test_what_is_compressed_in_a_store_would_be_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows V24
 def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
     text = FLOW.replace("PYTHON", sys.executable) % declared()
     Path("secretive.yaml").write_text(text)

@@ -1,3 +1,4 @@
+# Shows E110
 """Without a writable registry, environments that could leave anything behind do not open (E110)."""
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ DAMAGE = {
 }
 
 
+# Shows E87
 def test_whatever_lies_in_it_is_put_aside_or_left(tmp_path: Path) -> None:
     entries = tmp_path / "environments" / "entries"
     entries.mkdir(parents=True)

@@ -1,3 +1,4 @@
+# Shows F7
 """Agents in flows built in Python: always the same graph as in a file (F7)."""
 
 from __future__ import annotations

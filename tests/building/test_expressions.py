@@ -1,3 +1,4 @@
+# Shows F7
 """Expressions written with Python's operators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F7
 """Flows built in Python: every style yields the same graph and behavior as a file."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, ExecutionResult, Flow, FlowFileError, UsageError, cel, check, load
+from flowengine import Engine, ExecutionResult, Flow, UsageError, cel, check, load
 from flowengine.flow.building.steps import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
@@ -579,47 +580,3 @@ outputs: {seen: "${{ state.seen }}"}
     assert run(flow).outputs == {"seen": ["pagea", "noteb"]}
     with pytest.raises(UsageError, match=r"'store' has a trigger already, at .*test_flow.py:\d+"):
         flow.when(page, match=cel.signal.data != "b").to(store)
-
-
-def test_environments_that_are_asked_about_or_open_from_the_start() -> None:
-    flow = Flow("words")
-    asked = {"title": "May they be written?", "assignees": ["group:data"], "expires": "7d"}
-    config = {"path": "words.db", "mode": "rwc"}
-    flow.declare("environments", "db", {"kind": "sqlite", "config": config, "approval": asked})
-    memory = {"kind": "sqlite", "config": {"path": ":memory:"}, "eager": True}
-    flow.declare("environments", "memory", {**memory, "approval": "required"})
-    flow.step("make", run="create table words (word text)", in_="db")
-    flow.step("count", run="select 1", in_="memory")
-
-    same(
-        flow,
-        """
-environments:
-  db:
-    kind: sqlite
-    config: {path: words.db, mode: rwc}
-    approval: {title: May they be written?, assignees: ["group:data"], expires: 7d}
-  memory: {kind: sqlite, config: {path: ":memory:"}, eager: true, approval: required}
-steps:
-  - {id: make, run: create table words (word text), in: db}
-  - {id: count, run: select 1, in: memory}
-""",
-    )
-
-
-def one_more(memory: Any, n: int) -> int:
-    found: int = memory.query("select :n + 1 as m", {"n": n})[0]["m"]
-    return found
-
-
-def test_a_tool_declares_the_environments_that_its_function_gets() -> None:
-    """E27: by the name of a parameter, which is hidden from callers."""
-    flow = Flow("it")
-    flow.declare("environments", "memory", {"kind": "sqlite", "config": {"path": ":memory:"}})
-    flow.tool(environments=["memory"])(one_more)
-    flow.output("m", flow.step("a", call=one_more, with_={"n": 1}).output)
-    assert run(flow).outputs == {"m": 2}
-
-    flow.step("b", call=one_more, with_={"n": 1, "memory": 2})
-    with pytest.raises(FlowFileError, match="takes no argument 'memory'"):
-        run(flow)

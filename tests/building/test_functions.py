@@ -1,3 +1,4 @@
+# Shows F7
 """Functions of steps are found again, in this program and in other processes."""
 
 from __future__ import annotations

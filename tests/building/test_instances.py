@@ -1,3 +1,4 @@
+# Shows G4
 """Instances of models and dataclasses as values of flows that are built in Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F7
 """Errors in a built flow are reported as for a file, with positions in the Python source."""
 
 from __future__ import annotations

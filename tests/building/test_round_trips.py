@@ -1,3 +1,4 @@
+# Shows F7
 """A flow in either form, written out in the other, has the same meaning (F7)."""
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from flowengine.testing.player import _error_of
 from flowengine.testing.scripts import CaseFailed
 from tests.cases.form import Follow, Played
 from tests.cases.plays import Differs, Outside, compared
+from tests.engines import world
 from tests.language.stage import Clock, Loop
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
@@ -226,7 +227,7 @@ class Enacted:
             self.engine = engine = Engine(
                 self.store, clock=self.clock, workdir=self.folder, ttl=1e6, user=self.case.by
             )
-            engine._host.settings = Settings(
+            world.host_of(engine).settings = Settings(
                 groups={name: frozenset(users) for name, users in self.case.groups.items()}
             )
             self.world.crashed.clear()
@@ -450,7 +451,7 @@ class Enacted:
 
     def _assignee(self, wait: Any) -> str:
         excluded = wait.get("exclude") or []
-        settings = self.engine._host.settings
+        settings = world.host_of(self.engine).settings
         for name in wait.get("assignees") or ["user:test"]:
             users = sorted(settings.groups.get(name[6:], ())) if name[:6] == "group:" else [name]
             for user in users:
@@ -464,7 +465,7 @@ class Enacted:
         reader = Engine(self.store, clock=self.clock, workdir=self.folder)
         try:
             shown: Any = reader.executions.show(self.id)
-            cells: Any = reader._host.stored(self.id, 0).state["vars"]
+            cells: Any = world.host_of(reader).stored(self.id, 0).state["vars"]
         finally:
             reader.close()
         numbers = {step["id"]: n for n, step in enumerate(self.flow.compiled["steps"])}

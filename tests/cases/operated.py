@@ -396,8 +396,8 @@ class Operated:
     def _replay(self, execution: str) -> None:
         """Check that the journal alone leads to the current state."""
         engine = self._engines[""]
-        found, journal = engine._host.stored(execution, 0), read(engine.store, execution)
-        state = state_at(engine._host.flows, found.linked.hash, journal, len(journal))[1]
+        found, journal = world.host_of(engine).stored(execution, 0), read(engine.store, execution)
+        state = state_at(world.host_of(engine).flows, found.linked.hash, journal, len(journal))[1]
         assert state == found.state
         assert engine.executions.show(execution)["status"] == state["status"]
 

@@ -1,3 +1,4 @@
+# Shows V38
 """A user whose commands use a server where they can, over the store that the others drive."""
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def test_nothing_is_logged_unless_a_level_is_given(flowengine: CommandLine) -> N
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", TOLD), ("warning", TOLD[:1])])
+# Shows M79
 def test_the_option_shows_what_agents_do(
     level: str, lines: list[str], flowengine: CommandLine
 ) -> None:
@@ -75,6 +76,7 @@ def test_arguments_are_shown_from_debug_on(flowengine: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(("options", "lines"), [((), TOLD), (("--log-level", "warning"), TOLD[:1])])
+# Shows M79
 def test_the_variable_does_so_too_and_the_option_wins(
     options: tuple[str, ...],
     lines: list[str],

@@ -38,14 +38,6 @@ def terminal(pay: CommandLine) -> Iterator[Terminal]:
     opened.close()
 
 
-def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
-    terminal.expect("Call send: text")
-    terminal.answer("leaves it open) ", "approve\n")
-    terminal.answer("edit text [hello]: ", "good day\n")
-    terminal.answer("none): ", "\n")
-    assert terminal.end(0).endswith("said: GOOD DAY\n")
-
-
 def test_on_a_terminal_somebody_may_respond(terminal: Terminal) -> None:
     terminal.expect("Call send: text")
     terminal.answer("leaves it open) ", "respond\n")
@@ -65,6 +57,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+# Shows T49
 def test_hostile_arguments_are_shown_harmless_and_inside_their_line(
     pay: CommandLine, text: str
 ) -> None:

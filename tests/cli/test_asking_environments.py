@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
 from tests.engines.world import until
-from tests.stored_data import stored_in
 
 FLOW = """\
 flowengine: 1
@@ -35,6 +32,7 @@ def words(flowengine: CommandLine) -> CommandLine:
 
 
 @pytest.mark.endurance
+# Shows E70
 def test_without_a_terminal_nothing_is_read_and_the_execution_waits(words: CommandLine) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"y\n" * 1000)
@@ -50,22 +48,7 @@ def test_without_a_terminal_nothing_is_read_and_the_execution_waits(words: Comma
     assert not (words.folder / "words.db").exists()
 
 
-@pytest.fixture
-def terminal(tmp_path: Path, words: CommandLine) -> Iterator[Terminal]:
-    opened = Terminal(tmp_path, "run", "words.yaml")
-    yield opened
-    opened.close()
-
-
-def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal, words: CommandLine) -> None:
-    terminal.expect("Open the environment 'db'?")
-    terminal.answer("leaves it open) ", "approve\n")
-    terminal.answer("none): ", "\n")
-
-    assert terminal.end(0).endswith("told: done\n")
-    assert (words.folder / "words.db").exists()
-
-
+# Shows E82
 def test_a_worker_on_a_terminal_asks_nobody(words: CommandLine) -> None:
     words.write(
         "words.yaml", FLOW.replace("steps:", "steps:\n  - {id: go, approval: {title: Go?}}")
@@ -83,35 +66,3 @@ def test_a_worker_on_a_terminal_asks_nobody(words: CommandLine) -> None:
     assert "Open" not in seen
     assert "Open the environment 'db'?" in words("approvals", "list").out
     assert not (words.folder / "words.db").exists()
-
-
-def test_secrets_are_not_shown_nor_kept(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "SEKRET")
-    flowengine.write(
-        "words.yaml",
-        """\
-flowengine: 1
-id: words
-secrets: {TOKEN: {env: TOKEN}}
-environments:
-  server:
-    kind: mcp
-    config: {url: "http://127.0.0.1:9", headers: {Authorization: "Bearer ${{ secrets.TOKEN }}"}}
-    approval: required
-steps:
-  - {id: a, python: "calls:count", environments: [server]}
-""",
-    )
-    flowengine.write("calls.py", "def count(server): return 1\n")
-    asked = flowengine("run", "words.yaml", code=4)
-    shown = flowengine("approvals", "show", *asked.ids)
-
-    assert "Bearer ***" in shown.out
-    for text in (asked.err, shown.out, flowengine("--json", "approvals", "list").out):
-        assert "SEKRET" not in text
-    stored = stored_in(flowengine.folder / ".flowengine")
-    assert any(b"Bearer ***" in data for data in stored.values())
-    for name, data in stored.items():
-        assert b"SEKRET" not in data, name

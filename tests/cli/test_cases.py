@@ -1,3 +1,4 @@
+# Shows F71
 """`flowengine test`: many cases, cases without end, reports. `cases.md` has the rest (F71)."""
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ steps:
     assert "the execution does not end" in done.out
 
 
+# Shows F72
 def test_items_may_be_named_by_any_text(flowengine: CommandLine) -> None:
     """This includes recorded cases: slashes, brackets and quotes in a key are part of its name."""
     people = ["ana@example.com", "ana@other.org", "a/b#2", "a/b#3", "c]d", "[e", "x\ny"]

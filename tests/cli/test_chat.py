@@ -1,3 +1,4 @@
+# Shows S82, S83
 """`flowengine chat`: messages, streamed replies, approvals in between, resumption."""
 
 from __future__ import annotations
@@ -7,21 +8,13 @@ import os
 import re
 import subprocess
 import textwrap
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
-from flowengine.cli.driving import chat as talking
-from flowengine.cli.driving import dialogue
-from flowengine.cli.driving.chat import Chat, ChatDisplay
-from flowengine.errors import Conflict
 from tests import command_line
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
@@ -85,6 +78,7 @@ def chat_in_process(folder: Path, said: str, *words: str) -> Done:
 
 
 @pytest.mark.endurance
+# Shows F5
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
     first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
@@ -209,53 +203,6 @@ def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path)
     assert second.out == "Hello Ana.\nSo you did.\n"
 
 
-def test_a_reply_is_shown_once_though_its_question_is_stored_before(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The display of pieces lags behind the store, which is polled for questions."""
-    is_stored, may_show = threading.Event(), threading.Event()
-    looks: list[str] = []
-    resume, look, show, part = Engine.resume, Chat._next, Chat._show, ChatDisplay._part
-
-    def resumed(engine: Engine, execution: str) -> Any:
-        result = resume(engine, execution)
-        is_stored.set()
-        assert may_show.wait(60)
-        return result
-
-    def looked(one: Chat, execution: str) -> Any:
-        found = look(one, execution)
-        if is_stored.is_set() and found is None:
-            looks.append(execution)
-            if len(looks) == 3:
-                may_show.set()
-        return found
-
-    def shown(one: Chat, text: str) -> None:
-        show(one, text)
-        if is_stored.is_set():
-            may_show.set()
-
-    def lagging(talk: ChatDisplay, *arguments: Any) -> None:
-        assert may_show.wait(60)
-        part(talk, *arguments)
-
-    monkeypatch.setattr(dialogue, "PATIENCE", 0.01)
-    # At a whole second, of which the milliseconds are not written.
-    monkeypatch.setattr(talking, "time", lambda: time.time() // 1)
-    for owner, name, function in (
-        (Engine, "resume", resumed),
-        (Chat, "_next", looked),
-        (Chat, "_show", shown),
-        (ChatDisplay, "_part", lagging),
-    ):
-        monkeypatch.setattr(owner, name, function)
-
-    done = chat(folder, "I am Ana\n", "talk.yaml")
-
-    assert done.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
-
-
 def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:
     terminal = Terminal(folder, "chat", "talk.yaml")
     terminal.expect("> ")
@@ -272,29 +219,6 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
-
-
-def test_whatever_another_process_takes_between_two_looks_is_waited_for() -> None:
-    """It takes the decision after one look, and lets the execution rest after the next."""
-    moments = [("waiting", ["decided"]), ("running", []), ("waiting", [])]
-    looks: list[tuple[str, list[str]]] = []
-
-    def moment() -> tuple[str, list[str]]:
-        looks.append(moments[min(len(looks), len(moments) - 1)])
-        return looks[-1]
-
-    def held(_: str) -> None:
-        raise Conflict("it is held", standing="another process")
-
-    def result(_: str) -> SimpleNamespace:
-        return SimpleNamespace(status=moment()[0], ended=False)
-
-    store = SimpleNamespace(inbox=lambda _: moment()[1])
-    executions = SimpleNamespace(result=result)
-    engine = SimpleNamespace(resume=held, executions=executions, store=store)
-    session: Any = SimpleNamespace(engine=engine)
-    dialogue._resumed(session, "one")
-    assert looks == [*moments, moments[-1]]
 
 
 def first_message(flowengine: CommandLine) -> Any:
@@ -384,20 +308,6 @@ def test_a_reply_that_poses_as_a_question_approves_nothing(folder: Path) -> None
     assert (folder / "acted").exists()
 
 
-def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
-    terminal = Terminal(folder, "chat", "talk.yaml", "-i", "name=Bo")
-    terminal.expect("What can I do for you?")
-    terminal.expect("> ")
-    os.write(terminal.master, b"hello\n")
-    terminal.expect("I can echo.")
-    terminal.expect("> ")
-    os.write(terminal.master, b"\x04")
-    terminal.expect("saved, to continue: flowengine chat --resume")
-
-    assert terminal.process.wait(60) == 0
-    os.close(terminal.master)
-
-
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
@@ -477,26 +387,6 @@ def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: Comm
     assert states(done) == set()
     record = flowengine("--json", "show", flowengine.newest(), "--plumbing").json()
     assert "environments" not in {step["address"] for step in record["steps"]}
-
-
-@pytest.mark.endurance
-def test_the_person_is_asked_while_a_browser_is_on_its_way(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """A browser that never starts blocks no message, and does not delay the end."""
-    never = tmp_path_factory.mktemp("programs") / "never"
-    never.write_text("#!/bin/sh\nexec sleep infinity\n")
-    never.chmod(0o755)
-    with serving() as web:
-        on_the_web(tmp_path, web, f"{{program: {never}}}")
-    (tmp_path / "crew.yaml").write_text(CREW)
-
-    done = chat(tmp_path, "6 times 7?\n", "web.yaml", "--model", "scripted/crew.yaml")
-
-    assert (done.code, done.out) == (0, "What can I do for you?\nIt is 42.\n")
-    of_browser = {told for name, told in states(done) if name == "web_env"}
-    assert of_browser == {"opens in the background"}
-    assert "web_env' is not open" not in done.err
 
 
 def on_the_web(folder: Path, web: Web, config: str = "{}") -> None:
@@ -596,38 +486,6 @@ def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: 
 
     assert done.out.endswith("Not then.\n")
     assert [name for name in acts if f"Call {name}: " in done.err] == [*acts]
-
-
-@pytest.mark.endurance
-def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
-    with serving() as web:
-        on_the_web(tmp_path, web)
-        script = tmp_path / "web_script.yaml"
-        lines = script.read_text().splitlines(keepends=True)
-        script.write_text("".join(line for line in lines if "std.browser_find" not in line))
-        said = "when?\nreject\nno\nreject\nno\n"
-        done = chat(tmp_path, said, "web.yaml", "--lazy", "--model", "scripted/web_script.yaml")
-
-        assert done.out == "What can I do for you?\nFrom nine.\n"
-        assert web.asked == []
-
-
-@pytest.mark.endurance
-def test_without_a_browser_the_assistant_is_told_why_and_works_on(
-    tmp_path: Path, flowengine: CommandLine
-) -> None:
-    with serving() as web:
-        on_the_web(tmp_path, web, "{program: /none/chromium}")
-        said = "when?\napprove\napprove\n"
-        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
-
-    assert done.out == "What can I do for you?\nFrom nine.\n"
-    visited, opened, _ = told_of_calls(flowengine)
-    assert "Open from nine." in visited
-    assert "apt-get install chromium" in opened
-    [told] = [line for line in done.err.splitlines() if "is not open" in line]
-    assert told.startswith("warning: 'web_env' is not open, and is tried again when it is used: ")
-    assert "apt-get install chromium" in told
 
 
 @pytest.mark.parametrize("command", ["chat", "run"])

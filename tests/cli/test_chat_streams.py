@@ -1,3 +1,4 @@
+# Shows M85
 """Replies in `flowengine chat` and `run -v` appear as they arrive."""
 
 from __future__ import annotations

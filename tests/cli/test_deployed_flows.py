@@ -1,3 +1,4 @@
+# Shows V10
 """Schedules of deployed flows that are due. `deployed_flows.md` shows the rest (V10, V11, V12)."""
 
 from __future__ import annotations

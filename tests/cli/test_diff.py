@@ -1,3 +1,4 @@
+# Shows F76
 """`flowengine diff`: large values. `diff.md` shows the rest."""
 
 from __future__ import annotations

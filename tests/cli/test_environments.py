@@ -1,3 +1,4 @@
+# Shows E104
 """`flowengine envs`: open and leftover environments, and the abilities of this machine (E104)."""
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.sdk.environments import VARIABLE, Screen
+from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
 from flowengine_envs.kinds.files import Files, Folder
 from tests.cli.conftest import CommandLine, also_served
-from tests.execution_environment.painted import PNG, SPEC, Painted, holding
+from tests.execution_environment.painted import PNG, holding
 from tests.own_environments import environments_in
 
 LIST = """\
@@ -121,6 +122,7 @@ def processes(id: str) -> list[int]:
     return [pid for pid, mark in marked(VARIABLE).items() if mark.startswith(f"{id}@")]
 
 
+# Shows E89
 def test_two_kinds_in_three_states_are_listed_and_shown(
     mine: EnvironmentManager, left: str, flowengine: CommandLine
 ) -> None:
@@ -179,22 +181,6 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     assert flowengine("envs", "reap").err == "nothing was left open\n"
     assert flowengine("--json", "envs", "reap").json() == []
     assert mine.list(state="ready")
-
-
-@pytest.mark.endurance
-def test_where_nothing_can_be_written_that_is_told(
-    left: str, folder: Path, flowengine: CommandLine
-) -> None:
-    """A lock that is a folder is unwritable for all users, including root."""
-    (folder / "lock").unlink(missing_ok=True)
-    (folder / "lock").mkdir()
-
-    for words in (["reap"], ["release", "analysis"]):
-        told = flowengine("envs", *words, code=1).err
-        assert told.startswith("error: cannot clean up after dead processes: ")
-        assert f"{folder} cannot be written: Is a directory" in told
-    (folder / "lock").rmdir()
-    flowengine("envs", "release", "analysis")
 
 
 @also_served
@@ -268,6 +254,7 @@ def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
 
 
 @also_served
+# Shows E91
 def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "it.yaml",
@@ -291,6 +278,7 @@ def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> 
 
 @pytest.mark.endurance
 @also_served
+# Shows V56
 def test_an_open_one_is_looked_into(
     folder: Path, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,21 +303,3 @@ def test_an_open_one_is_looked_into(
         holder.wait()
         told = flowengine("envs", "look", "canvas", code=7).err
         assert f"left open by process {holder.pid}, which has ended" in told
-
-
-def test_the_screen_of_a_program_cannot_control_the_terminal(
-    folder: Path, flowengine: CommandLine
-) -> None:
-    async def show() -> Screen:
-        return Screen("one\n\x1b]0;title\x07two", b"", "\x1b[2J", "")
-
-    register_provider(Painted(show))
-    try:
-        with EnvironmentManager(folder) as manager:
-            manager.ensure(SPEC)
-            shown = flowengine("envs", "look", "canvas").out
-            told = flowengine("envs", "look", "canvas", "--picture", "x.png", code=2).err
-    finally:
-        unregister_provider("painted")
-    assert shown == "title    \ufffd[2J\none\n\ufffd]0;title\ufffdtwo\n"
-    assert "has no picture" in told

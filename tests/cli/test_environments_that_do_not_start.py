@@ -1,3 +1,4 @@
+# Shows S84
 """`flowengine run` with an unavailable environment, or one whose start is interrupted (S84)."""
 
 from __future__ import annotations

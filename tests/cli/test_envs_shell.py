@@ -1,3 +1,4 @@
+# Shows S92
 """`flowengine envs shell`: commands typed on the host run in the sandbox's shell (S92)."""
 
 from __future__ import annotations

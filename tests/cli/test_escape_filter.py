@@ -1,3 +1,4 @@
+# Shows S92
 """Terminal escapes that programs in a sandbox may send to users of `envs shell`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G15
 """Logins on the command line (G15): a link, a redirect to this machine, and the run continues."""
 
 from __future__ import annotations

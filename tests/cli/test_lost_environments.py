@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import CommandLine
-from tests.envs.containers import skip_without_docker
 from tests.envs.mcp.http_server import HttpServer
 from tests.own_environments import environments_in
 
-FLOW = """\
-flowengine: 1
-id: report
-environments:
-  box: {kind: python, provider: docker, on_wait: release}
-steps:
-  - {id: first, run: "open('note', 'a').write('once '); x = 1", in: box}
-  - {id: ask, approval: Go on?}
-  - {id: then, run: "open('note').read()", in: box}
-outputs: {note: "${{ steps.then.output.value }}", told: "${{ steps.then.output.stderr }}"}
-"""
 SERVER = """\
 flowengine: 1
 id: report
@@ -42,51 +25,6 @@ CALLS = """
 async def count(server):
     return (await server.async_call_tool("count", {})).text
 """
-
-
-class Relay:
-    """A proxy socket for a Docker daemon, which can be removed."""
-
-    def __init__(self, path: Path, to: str = "/var/run/docker.sock") -> None:
-        self._path = path
-        self._to = to
-        self.host = f"unix://{path}"
-
-    @contextmanager
-    def there(self) -> Iterator[None]:
-        """Make the daemon available within the block."""
-        listening = socket.socket(socket.AF_UNIX)
-        listening.bind(str(self._path))
-        listening.listen()
-        threading.Thread(target=self._serve, args=(listening,), daemon=True).start()
-        try:
-            yield
-        finally:
-            self._path.unlink()
-            listening.shutdown(socket.SHUT_RDWR)
-            listening.close()
-
-    def _serve(self, listening: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                near = listening.accept()[0]
-                threading.Thread(target=self._relay, args=(near,), daemon=True).start()
-
-    def _relay(self, near: socket.socket) -> None:
-        with near, socket.socket(socket.AF_UNIX) as far:
-            far.connect(self._to)
-            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
-            back.start()
-            _pump(near, far)
-            back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
 
 
 def stall(flowengine: CommandLine, wait: str) -> str:
@@ -115,27 +53,8 @@ def stall(flowengine: CommandLine, wait: str) -> str:
     return execution
 
 
-def test_a_docker_daemon_that_is_gone_when_it_goes_on(
-    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    skip_without_docker()
-    relay = Relay(tmp_path / "docker.sock")
-    monkeypatch.setenv("DOCKER_HOST", relay.host)
-    flow = flowengine.write("report.yaml", FLOW)
-    with relay.there():
-        [wait] = flowengine("--json", "run", flow, code=4).json()["waits"]
-
-    execution = stall(flowengine, wait["id"])
-
-    with relay.there():
-        ended = flowengine("--json", "resume", execution).json()
-    assert ended["status"] == "succeeded"
-    assert ended["outputs"]["note"] == "once "
-    assert ended["outputs"]["told"].startswith("(reopened: ")
-    assert not flowengine("--json", "envs", "list").json()
-
-
 @pytest.mark.endurance
+# Shows E99
 def test_a_server_that_is_gone_when_it_goes_on(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +90,7 @@ steps:
 
 
 @pytest.mark.endurance
+# Shows E96b
 def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
     """E97: the environment is reopened with its workspace, and reports that it is new."""
     flow = flowengine.write("it.yaml", KILLED)

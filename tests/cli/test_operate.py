@@ -1,3 +1,4 @@
+# Shows F5
 """Inspecting and operating executions: list, show, why, events, signal, cancel, retry, fork."""
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.kernel.notation.times import parse_time
 from flowengine.util import loops
 from tests.cli.conftest import CommandLine, also_served, steady
 
@@ -93,20 +93,8 @@ def test_a_cancel_that_came_too_late_says_how_the_execution_ended(
     assert "asked to be" not in done.err
 
 
-def test_a_fork_names_where_it_came_from_by_a_short_id(
-    flowengine: CommandLine, hello: Path
-) -> None:
-    ran = flowengine("--json", "run", hello).json()["execution"]
-
-    forked = flowengine("fork", ran, "--from-step", "greet", "--id", "other")
-
-    assert f"forked from {ran[:12]} at greet\n" in forked.err
-    assert f"forked from {ran[:12]} at greet\n" in flowengine("show", "other").out
-    assert "was forked from left at greet\n" in flowengine("diff", ran, "other").out
-    assert flowengine("--json", "show", "other").json()["forked_from"] == f"{ran} at greet"
-
-
 @pytest.mark.endurance
+# Shows F32
 def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandLine) -> None:
     """A cancellation waits for that process."""
     flow = flowengine.write(
@@ -225,53 +213,6 @@ def test_python_m_is_the_same_program(flowengine: CommandLine) -> None:
     )
 
     assert done.stdout == flowengine("--version").out
-
-
-COUNTED = """\
-flowengine: 1
-id: counted
-steps:
-  - {id: each, map: {over: [1, 2, 3]}, run: sleep 0.2, effect: idempotent}
-  - id: again
-    loop: {until: "${{ output.stdout == '2' }}", max: 3}
-    run: {script: "sleep 0.2; echo >> rounds; printf $(wc -l < rounds)", cwd: .}
-"""
-
-
-def test_maps_and_loops_take_as_long_as_their_parts(flowengine: CommandLine) -> None:
-    done = flowengine("run", flowengine.write("counted.yaml", COUNTED))
-    steps = {
-        step["address"]: step
-        for step in flowengine("--json", "show", flowengine.newest()).json()["steps"]
-    }
-
-    for whole, parts in (("each", ["each[0]", "each[1]", "each[2]"]), ("again", ["again@1"])):
-        began = parse_time(steps[whole]["started_at"])
-        assert began == min(parse_time(steps[part]["started_at"]) for part in parts)
-        assert began < parse_time(steps[whole]["ended_at"])
-    assert [steps[f"again@{n}"]["attempts"] for n in (1, 2)] == [1, 1]
-    assert "attempts" not in flowengine("show", flowengine.newest()).out
-    [told] = [line.split() for line in done.err.splitlines() if line.split()[:1] == ["again"]]
-    assert float(told[2].removesuffix("s")) >= 0.4
-    drawn = flowengine("graph", flowengine.newest()).out
-    assert "3 succeeded" in drawn
-    assert "2 succeeded" in drawn
-
-
-def test_a_failure_whose_notification_is_not_sent_is_still_that_failure(
-    flowengine: CommandLine,
-) -> None:
-    flowengine.write("telling.py", "def tell(execution: dict) -> None: raise ConnectionError")
-    flow = flowengine.write(
-        "failing.yaml",
-        "flowengine: 1\nid: failing\ntools: {tell: {python: 'telling:tell'}}\nnotify: [tell]\n"
-        "steps: [{id: a, fail: {type: Broken, message: too much}}]\n",
-    )
-    done = flowengine("run", flow, "--id", "f1", code=1)
-
-    assert "error: Broken at a: too much" in done.err
-    assert flowengine("--json", "run", flow, code=1).json()["error"]["type"] == "Broken"
-    assert "the notification by 'tell' is not sent yet" in flowengine("why", "f1").out
 
 
 def test_a_used_up_budget_of_a_period_says_when_it_is_free_again(flowengine: CommandLine) -> None:

@@ -30,6 +30,7 @@ HEAVY = {"litellm", "mcp", "docker", "playwright", "lxml", "starlette", "uvicorn
 
 
 @pytest.mark.parametrize("words", COMMANDS)
+# Shows F5
 def test_every_command_has_help_with_examples_of_itself(
     flowengine: CommandLine, words: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_the_parser_for_completions_knows_every_command() -> None:
     assert all(words.split()[0] in text for words in COMMANDS)
 
 
+# Shows F8
 def test_a_run_loads_no_heavy_package(hello: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from flowengine.cli import main; code = main(['run', 'hello.yaml']);"

@@ -32,13 +32,3 @@ def test_only_the_program_with_the_function_continues_it(flowengine: CommandLine
         assert "flowengine resume" not in why
         with Engine(store) as engine:
             assert Runner(engine).resume("it", agent).result == "done"
-
-
-def test_idle_sessions_are_in_no_list_of_approvals(flowengine: CommandLine) -> None:
-    agent = Agent(name="Clerk", model="scripted/x")
-    with using(ScriptedModel([{"text": "Hello."}])), Engine(flowengine.folder / ".flowengine") as e:
-        execution = Runner(e).run(agent, "Hi.", session="ana").execution
-    assert "no approvals or questions are waiting" in flowengine("approvals", "list").err
-    assert flowengine("--json", "approvals", "list", "--status", "all").json() == []
-    assert "waiting for the next message of its session" in flowengine("why", execution).out
-    assert "deleted 1 executions" in flowengine("prune", "--older-than", "0s").out

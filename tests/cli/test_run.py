@@ -119,6 +119,7 @@ steps: [{id: sure, approval: Sure?}]
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("then", ["queue", "cancel"])
+# Shows F92
 def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     flowengine: CommandLine, then: str
 ) -> None:

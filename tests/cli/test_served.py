@@ -1,3 +1,4 @@
+# Shows V30, V38
 """Commands against a server: the same words, with the answers that the store gives."""
 
 from __future__ import annotations
@@ -44,12 +45,6 @@ signals: {paid: {key: "${{ inputs.order }}", data: {type: object}}}
 steps: [{id: come, wait: {signal: paid}}]
 """
 
-DAILY = """
-flowengine: 1
-id: daily
-start: [{schedule: "0 9 * * *", timezone: UTC}]
-steps: [{id: look, output: 1}]
-"""
 TAKING = """
 flowengine: 1
 id: taking
@@ -282,21 +277,7 @@ def test_reading_commands_print_the_same_as_beside_the_store(served: Served) -> 
         served.both(*words, code=code)
 
 
-def test_an_approval_is_decided_and_the_worker_goes_on(served: Served) -> None:
-    id = served.start("refund", "-i", "amount=80")
-    [wait] = served("--json", "approvals", "list", "--mine").json()
-    form = ["--form", "cost_center=4711", "--edit", "amount=70", "--comment", "fine"]
-
-    assert "must match" in served("approve", wait["id"], "--form", "cost_center=x", code=3).err
-    assert "--as does not work" in served("approve", wait["id"], "--as", "ben", code=2).err
-    done = served("approve", wait["id"], *form)
-    assert "approved by user:ana" in done.err
-    assert "already approved" in served("approve", wait["id"], *form).err
-    assert served("reject", wait["id"], "--comment", "no", code=7).err.startswith("error: ")
-    served.worker()
-    assert served("--json", "show", id).json()["outputs"] == {"paid": 70}
-
-
+# Shows V33
 def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     (tmp_path / "scan.pdf").write_bytes(b"%PDF-1.7 of Ada")
     (tmp_path / "taking.yaml").write_text(TAKING)
@@ -317,37 +298,6 @@ def test_files_are_uploaded(served: Served, tmp_path: Path) -> None:
     form = ["--form", "cost_center=4711", "--attach", "scan.pdf"]
     for told in ("approved by", "already approved"):
         assert told in served("approve", wait["id"], *form).err
-
-
-@pytest.mark.endurance
-def test_flows_are_deployed_and_their_schedules_operated(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "daily.yaml").write_text(DAILY)
-    assert "does not allow deployments" in served("deploy", "daily.yaml", code=8).err
-    allowed = served.api.engine.settings._replace(deploys=DeployRules())
-    monkeypatch.setattr(served.api.engine._host, "settings", allowed)
-    assert "daily" in served("deploy", "daily.yaml").out
-    (tmp_path / "bad.yaml").write_text(DAILY.replace("steps", "stpes"))
-    assert "stpes" in served("deploy", "bad.yaml", code=3).err
-    served.both("flows", "list")
-    served.both("--json", "flows", "list")
-    assert "paused" in served("flows", "pause", "daily").out
-    assert "next" in served("flows", "resume", "daily").out
-    served("flows", "trigger", "daily")
-    assert len(served("flows", "backfill", "daily", "--since", "3d").out.splitlines()) == 3
-    served.worker()
-    done = served("--json", "list", "--flow", "daily").json()
-    assert [item["status"] for item in done] == ["succeeded"] * 4
-    assert served("flows", "undeploy", "daily").err == "no longer deployed: daily@0\n"
-
-
-def test_many_are_decided_by_filters(served: Served) -> None:
-    for _ in range(2):
-        served.start("refund", "-i", "amount=80")
-    assert "2 would be decided" in served("reject", "--all", "--dry-run").err
-    served("reject", "--all", "--flow", "refund", "--comment", "no")
-    assert served("--json", "approvals", "list").json() == []
 
 
 def test_a_failed_execution_is_retried_forked_and_cancelled(served: Served) -> None:
@@ -382,15 +332,6 @@ def test_a_fixed_flow_that_does_not_fit_names_a_fork_that_works(
     assert command == f"flowengine fork {id[:12]} --from-step look --file failing@2"
     served(*command.split()[1:])
     assert len(served("--json", "list", "--flow", "failing").json()) == 2
-
-
-def test_a_signal_is_sent(served: Served) -> None:
-    id = served.start("paid", "-i", "order=B7")
-    assert "must be a map" in served("signal", id, "paid", "--data", "5", code=3).err
-    told = served("signal", "--key", "B7", "paid", "--data", '{"amount": 5}', "--id", "m1").err
-    assert told == f"paid sent to {id[:12]}\n"
-    served.worker()
-    assert served("--json", "show", id).json()["status"] == "succeeded"
 
 
 def test_hints_name_commands_that_work_there(served: Served) -> None:

@@ -1,3 +1,4 @@
+# Shows V38
 """A server that cannot be trusted: commands end with an error, and its text is only text (V38)."""
 
 from __future__ import annotations

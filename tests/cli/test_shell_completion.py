@@ -1,3 +1,4 @@
+# Shows F5
 """Ids and steps are completed in the shells themselves."""
 
 from __future__ import annotations

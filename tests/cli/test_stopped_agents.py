@@ -1,8 +1,8 @@
+# Shows M26
 """An agent is stopped during a tool call: previous work is kept, and it can be resumed."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
 from tests.cli.conftest import CommandLine
 
 FLOW = """\
@@ -101,40 +100,3 @@ def test_ctrl_c_saves_the_run_and_a_resume_goes_on_at_the_call(
     attempts = {address: step["attempts"] for address, step in after.items()}
     assert attempts == dict.fromkeys(after, 1) | {TOOL: 2}
     assert after[TOOL]["status"] == "succeeded"
-
-
-@pytest.mark.endurance
-def test_cancel_ends_it_and_what_was_done_stays(folder: Path, flowengine: CommandLine) -> None:
-    process = working(folder, flowengine)
-    flowengine("cancel", flowengine.newest())
-    process.communicate(timeout=60)
-
-    assert process.returncode == 6
-    nothing_runs(folder, flowengine)
-    shown = flowengine("--json", "show", flowengine.newest()).json()
-    assert shown["status"] == "cancelled"
-    events = flowengine("--json", "events", flowengine.newest()).out
-    finished = [line for line in events.splitlines() if '"type": "succeeded"' in line]
-    assert "job/worker#2" in finished[-1]
-    assert steps(flowengine)["job/worker#2"]["status"] == "succeeded"
-
-
-def test_a_cancelled_task_closes_the_environments_and_leaves_the_run_open(folder: Path) -> None:
-    async def main() -> None:
-        async with Engine(folder / "store", workdir=folder) as engine:
-            run = asyncio.ensure_future(engine.run_async(folder / "stopped.yaml", id="job-1"))
-            [pid] = await asyncio.to_thread(began, folder)
-            run.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
-
-            with pytest.raises(ProcessLookupError):
-                os.kill(pid, 0)
-            open_now = [one for one in engine.environments.list() if one["state"] == "ready"]
-            assert open_now == []
-            assert not engine.executions.result("job-1").ended
-            (folder / "quick").touch()
-            result = await engine.resume_async("job-1")
-            assert result.outputs == {"said": "It is done."}
-
-    asyncio.run(main())

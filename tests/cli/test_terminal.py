@@ -127,6 +127,7 @@ def refund_at_terminal(tmp_path: Path, refund: Path, terminals: list[Terminal]) 
     return terminals[0]
 
 
+# Shows F3
 def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     refund_at_terminal: Terminal, flowengine: CommandLine
 ) -> None:
@@ -277,16 +278,6 @@ def test_who_answers_at_a_terminal_claims_what_must_be_claimed(
     assert told.index("claimed") < told.index("decided")
 
 
-def test_a_question_of_a_step_is_asked(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    flowengine.write("ask.yaml", ASK)
-    terminals.append(Terminal(tmp_path, "run", "ask.yaml"))
-    terminals[0].answer("answer (Answer): ", "Ada\n")
-
-    assert terminals[0].end(0).endswith("name: Ada\n")
-
-
 def rounds(flowengine: CommandLine) -> int:
     """Return the number of completed rounds of `both/poll`."""
     steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
@@ -375,16 +366,6 @@ def test_a_question_goes_away_when_it_expires(
     assert step["outcome"] == "expired"
 
 
-def test_a_question_goes_away_when_it_is_interrupted(
-    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
-) -> None:
-    flowengine.write("short.yaml", EXPIRES.replace("SECONDS", "3600"))
-    terminals.append(Terminal(tmp_path, "run", "short.yaml"))
-    terminals[0].answer("leaves it open) ", "\x03")
-
-    assert "succeeded" not in terminals[0].end(130)
-
-
 @pytest.mark.endurance
 def test_what_a_crash_left_uncertain_is_asked_on_resume(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
@@ -407,6 +388,7 @@ def test_what_a_crash_left_uncertain_is_asked_on_resume(
     assert terminals[0].end(0).endswith("got: {id: 7}\n")
 
 
+# Shows F2
 def test_what_runs_is_shown_live_with_its_time_and_then_taken_away(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
 ) -> None:
@@ -449,6 +431,7 @@ def test_colours_can_be_turned_off(
     assert "\x1b[" not in terminals[0].seen
 
 
+# Shows F2
 def test_a_run_into_a_pipe_has_no_control_codes(flowengine: CommandLine) -> None:
     flow = flowengine.write("slow.yaml", SLOW)
     for name in ("fine", "bad"):

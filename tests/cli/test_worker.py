@@ -1,3 +1,4 @@
+# Shows F5
 """`flowengine worker` as an operator sees it (V4, V5)."""
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def ask(address: str, path: str, method: str = "GET") -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
+# Shows V5
 def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: CommandLine) -> None:
     file = flowengine.write("asking.yaml", ASKING)
     flowengine("run", file, "--id", "it", code=4)
@@ -81,6 +83,7 @@ def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: Com
     assert flowengine("--json", "show", "it").json()["status"] == "succeeded"
 
 
+# Shows V4, V5
 def test_it_is_not_ready_while_it_drains_and_a_second_signal_stops_it_now(
     flowengine: CommandLine,
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F5
 """Commands for writing flows: `init` and `schema`. `check.md` shows `check`."""
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_claimed_while_another_process_drives_shows_at_once_and_stands(
     wait = ask(engine, tmp_path)
     execution = engine.approvals.show(wait)["execution"]
     with Engine(user="user:cleo") as other:
-        other._host.keeper.acquire(execution)
+        world.hold(other, execution)
         engine.approvals.claim(wait)
         assert engine.approvals.show(wait)["claimed_by"] == "user:ben"
         assert len(list(engine.executions.events(execution))) == 1

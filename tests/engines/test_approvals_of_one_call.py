@@ -46,6 +46,7 @@ def sent() -> str:
     return Path("sent.txt").read_text() if Path("sent.txt").exists() else ""
 
 
+# Shows T36
 def test_what_a_program_approved_runs_whatever_it_changes_and_other_arguments_are_asked_anew() -> (
     None
 ):
@@ -67,6 +68,7 @@ def test_what_a_program_approved_runs_whatever_it_changes_and_other_arguments_ar
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("approval", ["required", "ask"])
+# Shows T47
 def test_without_a_terminal_a_call_waits(approval: str) -> None:
     """No setting, rule or missing terminal approves a tool that requires a human decision."""
     Path("config/flowengine").mkdir(parents=True)

@@ -100,6 +100,7 @@ with Engine("store") as engine:
 
 
 @pytest.mark.endurance
+# Shows T91
 def test_many_are_answered_in_any_order_by_several_processes() -> None:
     with Engine("store") as engine:
         result = engine.run(write("ask", TWENTY))
@@ -119,6 +120,7 @@ def test_many_are_answered_in_any_order_by_several_processes() -> None:
     assert all(str(int(row[0])) == row[1] for row in sent())
 
 
+# Shows T42
 def test_approving_twice_at_once_runs_it_once() -> None:
     with Engine("store") as engine:
         path = write("ask")
@@ -149,6 +151,7 @@ engine.approvals.approve(sys.argv[1], edit={"amount": 7})
 
 
 @pytest.mark.parametrize("when", ["recorded", "journaled"])
+# Shows T42
 def test_killed_between_decision_and_run_what_was_approved_runs_once(when: str) -> None:
     with Engine("store") as engine:
         path = write("{edit: true}")

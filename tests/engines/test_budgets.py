@@ -1,3 +1,4 @@
+# Shows F74
 """Budgets under an engine that crashes: the recorded calls are those that the tools saw (F74)."""
 
 from __future__ import annotations

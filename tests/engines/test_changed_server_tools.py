@@ -1,3 +1,4 @@
+# Shows G15, T43
 """MCP tools are called as approved. If one has changed since, a new approval is requested."""
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def test_of_one_that_nobody_had_asked_the_server_about_nothing_was_known() -> No
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("about", ["Gets a number.\nNothing else.", "Deletes all."])
+# Shows E56
 def test_a_grant_is_void_once_the_tool_has_changed(about: str) -> None:
     listed(about, "list.next")
     with Engine("store") as engine:

@@ -46,6 +46,7 @@ def asked(engine: Engine) -> WaitInfo:
     return wait
 
 
+# Shows T43
 def test_another_process_that_decides_looks_at_the_code_as_it_is_there() -> None:
     with Engine("store") as engine:
         wait = asked(engine)
@@ -84,6 +85,7 @@ def test_a_question_whose_process_died_at_once_is_described_by_the_next(
         assert "difference" in result.waits[0]
 
 
+# Shows T43
 def test_an_approval_of_the_code_holds_over_a_crash_of_the_process_that_took_it() -> None:
     with Engine("store") as engine:
         wait = asked(engine)

@@ -38,6 +38,7 @@ def undisturbed(tmp_path: Path, name: str) -> tuple[LoadedFlow, world.Outcome, s
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("fault", ["die before", "die after"])
 @pytest.mark.parametrize("name", flows.ALL)
+# Shows F30
 def test_crash_at_every_write_ends_as_if_undisturbed(
     name: str, fault: Fault, block: int, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_crash_at_every_write_ends_as_if_undisturbed(
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("name", ["chain", "items", "waits"])
 @pytest.mark.parametrize("fault", ["full", "locked"])
+# Shows F33
 def test_store_that_fails_at_any_write_stops_the_execution_and_it_resumes_when_that_is_over(
     name: str, fault: Fault, block: int, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F21
 """Detached flows: separate executions, started once, that outlive the step that starts them."""
 
 from __future__ import annotations

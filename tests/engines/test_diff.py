@@ -1,3 +1,4 @@
+# Shows V52
 """Comparison of two executions: what it costs, and attempts that were cut off (F76)."""
 
 from __future__ import annotations
@@ -65,12 +66,7 @@ outputs: {b: "${{ steps.b.output }}"}
     with Engine(None) as engine:
         whole = engine.run(flow).execution
         cut = engine.start(flow)
-        found = engine._driving.loaded(cut)
-        found.apply_queue()
-        assert engine._host.journals.commit([found.take(release=True)]) == [
-            None
-        ]  # the process dies here
-        engine._host.keeper.released(cut)
+        world.cut_off(engine, cut)
         engine.resume(cut)
         assert [one["type"] for one in engine.executions.events(cut)] == [
             "started",
@@ -78,57 +74,6 @@ outputs: {b: "${{ steps.b.output }}"}
             "succeeded",
         ]
         assert engine.executions.diff(whole, cut)["same"]
-
-
-FORKED = """
-state: {n: {type: integer, default: 0}}
-steps:
-  - {id: begin, approval: {title: Begin?}}
-  - id: all
-    group:
-      - id: rounds
-        loop: {until: "${{ round.number >= 25 }}", max: 40}
-        group:
-          - id: one
-            python: "works:work"
-            effect: pure
-            with: {of: "${{ execution.id }}", n: "${{ state.n }}"}
-            set: {n: "${{ state.n + 1 }}"}
-          - {id: again, when: "${{ state.n % 9 == 0 }}", output: "${{ state.n }}"}
-      - {id: each, map: 20, python: "works:work", effect: pure, with: {of: a, n: "${{ item }}"}}
-      - {id: ask, approval: {title: Good?}}
-      - {id: last, python: "works:work", effect: pure, with: {of: b, n: "${{ state.n }}"}}
-outputs: {n: "${{ state.n }}"}
-"""
-
-
-@pytest.mark.parametrize(
-    "at", ["all/last", "all/each[15]", "all/rounds@20/one", "all/ask", "begin"]
-)
-def test_the_past_of_a_fork_is_compared_without_a_replay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    monkeypatch.setattr("flowengine.engines.executions.execution.SMALLEST_TAIL", 500)
-    monkeypatch.chdir(tmp_path)
-    Path("works.py").write_text("def work(of, n):\n    return [of, n, '.' * 30]\n")
-    flow = world.make(tmp_path, FORKED)
-    pasts: list[Any] = []
-    shared_past = diff._shared_past
-
-    def noted(*given: Any) -> Any:
-        pasts.append(shared_past(*given))
-        return pasts[-1]
-
-    with Engine("store") as engine:
-        old = approved(engine, engine.run(flow))
-        fork = approved(engine, engine.executions.fork(old, from_step=at, set={"n": 50}))
-        for pair in ((old, fork), (fork, old)):
-            monkeypatch.setattr(diff, "_shared_past", noted)
-            found = engine.executions.diff(*pair)
-            monkeypatch.setattr(diff, "_shared_past", lambda *_: None)
-            assert engine.executions.diff(*pair) == found
-            assert not found["same"]
-    assert [past is not None and past.facts > 10 for past in pasts] == [at != "begin"] * 2
 
 
 def approved(engine: Engine, result: Any) -> str:

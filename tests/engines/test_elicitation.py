@@ -1,3 +1,4 @@
+# Shows G15
 """Requested input with the reference server, over a killed process, and as a case."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V51
 """The entries of a journal from a number on: those before the last snapshot are not read."""
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ def meet(toy):
 """
 
 
+# Shows S53
 def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
     """Both are open at the same time, and each returns its own data."""
     Path("flow.yaml").write_text(
@@ -118,12 +119,3 @@ def test_a_command_runs_on_the_loop_of_its_environment_and_has_ended_when_its_st
     finally:
         unregister_provider(runner.kind)
     assert runner.loop is background().loop
-
-
-def test_who_goes_on_is_not_known_where_the_store_cannot_be_asked(tmp_path: Path) -> None:
-    """Workspaces are then kept. Their cleanup queries the store from another thread at any time."""
-    with Engine(tmp_path / "store") as engine:
-        host = engine._host
-        assert not host._may_go_on("it")
-        host.store.close()
-        assert host._may_go_on("it")

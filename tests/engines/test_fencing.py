@@ -153,7 +153,7 @@ def test_a_stopped_command_ends_when_its_execution_is_taken_over(tmp_path: Path)
         freeze(stopped.pid, tmp_path / "store" / "flowengine.db")
         holder = engine.store.holder("it", 0)
         assert holder is not None
-        engine._host.journals.renew(holder, 1)  # as if the time of its lease had passed
+        world.host_of(engine).journals.renew(holder, 1)  # as if the time of its lease had passed
         asked = taken_over(engine)
         assert stopped.wait(60) == -signal.SIGKILL
         assert "may still be at work" not in asked["body"]

@@ -100,7 +100,7 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
     with Engine("store") as engine, Engine("store") as other:
         grant(engine, begin(engine, "a"), args=ANY)
         [given] = engine.approvals.grants()
-        store = engine._host.store
+        store: Any = engine.store
         decide = store.decide
 
         def revoked_right_after(wait: str, vote: Any) -> Any:
@@ -109,7 +109,7 @@ def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
                 other.approvals.revoke(given["id"], by="user:ben")
             return stands
 
-        store.decide = revoked_right_after  # type: ignore[method-assign]
+        store.decide = revoked_right_after
         result = begin(engine, "b")
         [wait] = result.waits
         assert wait["rule"] == "the grant that answered was revoked by user:ben"
@@ -151,8 +151,8 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
     write()
     with Engine("store") as engine:
         grant(engine, begin(engine, "a"), args=ANY)
-        store = engine._host.store
-        store.grants = lambda *given: []  # type: ignore[method-assign]
+        store: Any = engine.store
+        store.grants = lambda *given: []
         result = begin(engine, "b")  # as if the process had died right after it asked
         assert result.status == "waiting"
     with Engine("store") as engine:
@@ -161,6 +161,7 @@ def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
 
 
 @pytest.mark.endurance
+# Shows T45
 def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     write()
     with Engine("store") as engine:

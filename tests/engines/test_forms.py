@@ -1,3 +1,4 @@
+# Shows F16
 """Which compiled form an execution runs if several files compile to the same flow."""
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def test_what_waits_moves_to_the_new_place_of_its_file() -> None:
     assert result.outputs == {"o": ["it", "it", "2"]}
 
 
+# Shows F45
 def test_rules_see_the_name_that_the_tool_has_in_its_own_file() -> None:
     with Engine("store") as engine:
         for tool in ("harmless", "dangerous"):

@@ -1,3 +1,4 @@
+# Shows F34
 """Append-only lists are stored once, next to the snapshots, and restored unchanged."""
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flowengine.errors import StoreError
 from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_place, unpack_placed
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
+from tests.engines import world
 from tests.sliced_examples import sliced
 
 MODULE = '''
@@ -79,9 +81,9 @@ def wait_of(engine: Engine, id: str) -> str:
 
 def expect_same_state(engine: Engine, id: str) -> Any:
     """Check that the snapshot and the whole journal lead to the same state."""
-    found = engine._host.stored(id, 0)
+    found = world.host_of(engine).stored(id, 0)
     journal = read(engine.store, id)
-    _, whole = state_at(engine._host.flows, found.linked.hash, journal, len(journal))
+    _, whole = state_at(world.host_of(engine).flows, found.linked.hash, journal, len(journal))
     assert found.state == whole
     assert pack(found.state) == pack(whole)
     return found.state
@@ -179,7 +181,7 @@ def test_damage_is_named(engine: Engine, what: str) -> None:
         )
 
     with pytest.raises(StoreError, match=id):
-        engine._host.stored(id, 0)
+        world.host_of(engine).stored(id, 0)
 
 
 values = st.recursive(

@@ -1,3 +1,4 @@
+# Shows F34
 """Bytes written and read are proportional to the data that steps produce (F34)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E21
 """The classes of type hints are not imported (also `hinted_environments.cases.yaml`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V51, V58
 """Executions that are shown again and again: only their new events are read."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flowengine.errors import StoreError
 from flowengine.journal.reading import HistoryPort
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.timeline import Bar, timeline
+from tests.engines import world
 
 FLOW = """
 flowengine: 1
@@ -217,7 +219,7 @@ def test_a_page_of_steps_is_that_of_all_steps_at_every_moment(folder: Path) -> N
 
 def check_who_stands_still(engine: Engine, id: str) -> None:
     """Check that a step that runs stands still when its process is gone, without an event."""
-    kept = Replayed(engine.store, engine._host.flows, engine.store.execution(id), "none")
+    kept = Replayed(engine.store, world.host_of(engine).flows, engine.store.execution(id), "none")
     kept.read()
     for status in ("running", "interrupted", "running"):
         inside = {one["address"]: one for one in kept.folds(status).steps_inside("outer")}
@@ -311,6 +313,7 @@ def run_many(engine: Engine) -> str:
 
 
 @pytest.mark.endurance
+# Shows V52
 def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> None:
     """Forwards, backwards and in leaps, also through retries that go back."""
     Path("go").touch()
@@ -338,6 +341,7 @@ def test_what_was_is_the_same_from_what_is_kept_in_any_order(folder: Path) -> No
             assert keeper.executions.show(one) == fresh.executions.show(one)
 
 
+# Shows V52
 def test_what_was_before_an_upgrade_is_read_with_the_flow_of_that_time(folder: Path) -> None:
     with Engine("store") as keeper, Engine("store") as fresh:
         keeper.keep_histories()

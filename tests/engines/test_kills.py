@@ -1,3 +1,4 @@
+# Shows F31
 """Processes killed with SIGKILL at any moment (F30, F31)."""
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def progress(file: Path, id: str) -> str:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("name", flows.ALL)
+# Shows F30
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(
     name: str, block: int, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F32
 """One owner at a time: several processes that drive the same execution (F32)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E77
 """Processes that a script leaves running are ended, and cause a warning or an error (E77)."""
 
 from __future__ import annotations

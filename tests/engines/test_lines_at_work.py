@@ -1,3 +1,4 @@
+# Shows V51
 """Files of what running attempts have logged, which the next process records if theirs dies."""
 
 from __future__ import annotations

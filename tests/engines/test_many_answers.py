@@ -46,6 +46,7 @@ def answer_some(folder: Path, share: int) -> None:
             engine.approvals.decide(wait["id"], choice)
 
 
+# Shows F22
 def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) -> None:
     with Engine(tmp_path / "store", durability="process") as engine:
         result = engine.run(world.make(tmp_path, FIFTY), id="it")
@@ -81,6 +82,7 @@ def decide_all(folder: Path, me: str) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
+# Shows F41
 def test_of_two_answers_at_once_one_stands(tmp_path: Path, block: int) -> None:
     """A hundred times per block, each time from two processes."""
     text = "steps:\n  - {id: each, map: 100, approval: Sure?, on_error: continue}\n"

@@ -1,3 +1,4 @@
+# Shows D14
 """Executions are moved from a directory to Temporal and back, at every wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G12
 """Executions that wait for a shared budget are moved to another store (G12)."""
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ def reasons(engine: Engine, id: str) -> list[tuple[str, str]]:
     ]
 
 
+# Shows V37
 def test_a_failure_is_tried_again_shown_and_sent_by_hand_and_the_approval_goes_on() -> None:
     Path("down").touch()
     clock = Clock()

@@ -64,12 +64,7 @@ steps:
 """
     with Engine(None, clock=clock, linger=0) as engine:
         engine.start(world.make(tmp_path, text), id="it")
-        found = engine._driving.loaded("it")
-        found.apply_queue()
-        assert engine._host.journals.commit([found.take(release=True)]) == [
-            None
-        ]  # the process dies here
-        engine._host.keeper.released("it")
+        world.cut_off(engine, "it")
         engine.signal("stop", execution="it", resume=False)
         engine.resume("it")
         assert [one["type"] for one in engine.executions.events("it")] == [

@@ -59,6 +59,7 @@ def asked(preview: str) -> dict[str, Any]:
         return {**engine.approvals.show(wait["id"])}
 
 
+# Shows T50
 def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """An approval arrives while the preview hangs: the call runs before the preview times out."""
     monkeypatch.setattr(user_code, "SECONDS", 3600.0)
@@ -82,6 +83,7 @@ def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> N
     assert ran[0].status == "succeeded"
 
 
+# Shows T50
 def test_one_that_hangs_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_code, "SECONDS", 0.1)
     assert asked("hangs")["note"] == "no preview: it took longer than 0.1 s"

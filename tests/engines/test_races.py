@@ -1,3 +1,4 @@
+# Shows V13
 """Many start executions with the same and with other keys at once (V13)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V30
 """Retries, forks and upgrades that are only recorded: another process takes them from there."""
 
 from __future__ import annotations

@@ -103,6 +103,7 @@ def test_an_approval_goes_on_with_what_was_shown_whatever_became_of_the_module(
         assert engine.executions.show("it")["outputs"] == result.outputs
 
 
+# Shows F25
 def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
     store: Path, tmp_path: Path, write: Write
 ) -> None:
@@ -208,7 +209,7 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
 """
     with Engine(None) as engine:
         id = engine.start(world.make(tmp_path, text))
-        host = engine._host
+        host = world.host_of(engine)
         execution = host.stored(id, host.keeper.acquire(id))
         recover(host, execution)
         execution.apply_queue()

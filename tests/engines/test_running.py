@@ -1,10 +1,9 @@
+# Shows F6
 """Running flows in this process: sync and async, timers, cancellation, concurrency (F1, F6)."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -295,26 +294,6 @@ def test_printed_text_goes_to_standard_output_or_to_subscribers(
     engine.run(file)
     assert capsys.readouterr().out == ""
     assert [u.data for u in told if u.kind == "text"] == [{"address": "say", "text": "hi"}]
-
-
-def test_hello_and_an_approval_with_a_plain_rest_load_no_event_loop(tmp_path: Path) -> None:
-    world.make(tmp_path, HELLO.replace("steps:\n", "steps:\n  - {id: sure, approval: Sure?}\n"))
-    code = f"""
-import sys, flowengine
-with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
-    result = engine.run({str(tmp_path / "flow.yaml")!r}, {{"name": "Ada"}}, id="it")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    heavy = ("asyncio", "yaml", "pydantic", "rich", "jsonschema_rs", "networkx", "dataclasses")
-    approve = f"""
-    (wait,) = engine.approvals.list().items
-    result = engine.approvals.approve(wait["id"]).result
-assert result.outputs == {{"message": "Hello, Ada!"}}, result
-loaded = [name for name in {heavy!r} if name in sys.modules]
-assert not loaded, loaded
-"""
-    again = [sys.executable, "-c", code + approve]
-    subprocess.run(again, check=True, timeout=60)
 
 
 class ClockSetBack:

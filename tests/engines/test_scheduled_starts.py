@@ -1,3 +1,4 @@
+# Shows V11
 """Schedules: jitter, several processes and backfills (also `scheduled_starts.cases.yaml`)."""
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ async def hold(day: str) -> int:
 """
 
 
+# Shows V12
 def test_a_backfill_runs_at_most_so_many_at_once(
     engine: Engine, clock: Clock, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_greater_durability_wins(
         assert engine.store.durability == "none"
 
 
+# Shows F80
 def test_durability_shown_is_that_of_the_open_database(folders: tuple[Path, Path]) -> None:
     with Engine() as engine:
         assert engine.store.durability == "power"
@@ -59,6 +60,7 @@ def test_durability_shown_is_that_of_the_open_database(folders: tuple[Path, Path
         )
 
 
+# Shows F43
 def test_members_are_those_that_both_files_name_and_a_project_adds_none(
     folders: tuple[Path, Path],
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows G12
 """Budgets that executions share, over crashes and upgrades (G12)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F92
 """Locks across executions, and limits on concurrent executions (F92)."""
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Pa
     assert asyncio.run(main()) == ["started", "message", "granted"]
 
 
+# Shows V13
 def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
     tmp_path: Path,
 ) -> None:
@@ -166,6 +168,7 @@ def test_the_next_one_begins_when_the_attempts_of_the_cancelled_one_have_ended(
 
 
 @pytest.mark.parametrize("then", ["queue", "cancel"])
+# Shows V13
 def test_a_crash_at_any_write_of_a_start_blocks_no_later_one(tmp_path: Path, then: str) -> None:
     """An execution whose start was only half recorded would have its place for ever."""
     file = flow(tmp_path, BOUND.replace("THEN", then))

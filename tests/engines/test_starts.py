@@ -28,6 +28,7 @@ outputs: {customer: "${{ inputs.customer }}", again: "${{ state.again }}"}
 """
 
 
+# Shows F93
 def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
     """From two processes, many times: the second message goes to the first one's execution."""
     store = tmp_path / "store"

@@ -1,3 +1,4 @@
+# Shows V51
 """Long executions that no process has shown: their steps are in an index, not replayed."""
 
 from __future__ import annotations
@@ -194,41 +195,6 @@ def test_a_past_moment_is_replayed_from_a_snapshot_near_by(
         assert applied() < length / 2
         list(islice(engine.executions.events(id, from_seq=length // 2), 5))
         assert applied() < length / 2
-
-
-def test_views_of_a_retried_execution_replay_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, applied: Callable[[], int]
-) -> None:
-    with Engine("store") as driver:
-        result = driver.run("long.yaml")
-        approve_all(driver, result)
-        id = result.execution
-        assert driver.executions.retry(id).status == "failed"
-        with server() as watching:  # a view that is open while the execution is retried
-            overview(watching, id)
-            Path("fixed").touch()
-            assert driver.executions.retry(id).status == "succeeded"
-            open_view = overview(watching, id)
-    length = compare(id, monkeypatch, applied)
-    with server() as engine:
-        assert overview(engine, id) == open_view
-        retries = [
-            entry["seq"] for entry in engine.executions.events(id) if entry["type"] == "retry"
-        ]
-        kept = snapshots(engine, id)
-    assert len(retries) == 2
-    assert {*retries} <= {*kept}  # each goes back to a snapshot
-    for until in (retries[0], retries[0] + 1, retries[1] + 1, length):
-        with server() as engine:
-            applied()
-            overview(engine, id, until)
-            assert applied() <= until - max(number for number in kept if number < until)
-    with server() as engine:
-        applied()
-        attempts = one(engine, id, {"address": "last"})["steps"][0]["tries"]
-        assert len(attempts) == 3
-        assert all(attempt["input"] for attempt in attempts)
-        assert applied() < length
 
 
 def test_a_fork_has_an_index_of_its_past(

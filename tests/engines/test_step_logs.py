@@ -1,3 +1,4 @@
+# Shows V51
 """Lines that steps log: their times, bounds and forms (also `step_logs.cases.yaml`)."""
 
 from __future__ import annotations

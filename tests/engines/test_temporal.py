@@ -1,3 +1,4 @@
+# Shows D1, D4, D5, D7, D12, F60, V51
 """Executions in Temporal: same flows, commands and histories as with a store in a folder."""
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from inspect import getsource
 from itertools import count, islice
 from pathlib import Path
@@ -56,8 +56,8 @@ from tests.engines.conftest import Temporal
 from tests.engines.temporal_server import RunningWorker, StoreNamed, command_line
 from tests.engines.test_temporal_commands import EXCEPTED
 from tests.engines.test_temporal_commands import TESTS as COMMANDS
-from tests.engines.world import until
-from tests.flow.examples import EXAMPLES, FILES, compiled
+from tests.engines.world import host_of, until
+from tests.flow.examples import FILES, compiled
 from tests.in_temporal import LEFT_OUT, OF_KINDS, REASONS
 from tests.testing.random_flows import Author
 
@@ -92,6 +92,7 @@ def shown(engine: Engine, id: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.endurance(sample=1)
+# Shows D9, V61
 def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,22 +232,6 @@ def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
     asyncio.run(replay(store, "mixed"))
 
 
-def test_what_steps_log_is_part_of_the_history(store: str, tmp_path: Path) -> None:
-    flow = write_flow(
-        tmp_path,
-        "steps:\n  - {id: a, call: told, with: {size: 3}, retry: {attempts: 2, delay: 1ms}}\n",
-    )
-    told = []
-    for place in (store, tmp_path / "store"):
-        with Engine(place) as engine:
-            engine.run(flow, id="logs")
-            [step] = engine.executions.show("logs", step="a")["steps"]
-            told.append([without_times(attempt["log"]["lines"][0]) for attempt in step["tries"]])
-    assert told[0] == told[1]
-    assert [one["text"] for one in told[0]] == ["attempt 1", "attempt 2"]
-    asyncio.run(replay(store, "logs"))
-
-
 FOLLOWED = """\
 steps:
   - {id: a, call: double, with: {n: 1}}
@@ -330,6 +315,7 @@ def test_an_execution_whose_key_is_gone_hides_no_others(
             engine.executions.show("with-A")
 
 
+# Shows D3
 def test_what_a_lost_worker_leaves_follows_the_effect(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,83 +474,6 @@ def watch(store: TemporalStore, execution: str) -> None:
     while time.monotonic() < until:
         assert not store.may_rest(execution)
         time.sleep(0.05)
-
-
-def test_failures_are_retried_and_steps_forked(store: str, tmp_path: Path) -> None:
-    found, made = [], tmp_path / "made"
-    flow = write_flow(
-        tmp_path,
-        "steps:\n  - {id: first, call: double, with: {n: 2}}\n"
-        "  - {id: sign, approval: {title: Go on?}}\n"
-        f"  - {{id: last, call: needs, with: {{name: {made}}}}}\n"
-        "outputs: {n: '${{ steps.last.output }}'}\n",
-    )
-    for place in (store, tmp_path / "store"):
-        made.unlink(missing_ok=True)
-        with Engine(place, user="user:ana") as engine:
-            failed = engine.run(flow, id="again")
-            engine.approvals.approve(failed.waits[0]["id"])
-            assert engine.executions.result("again").status == "failed"
-            made.write_text("done")
-            assert engine.executions.retry("again").outputs == {"n": "done"}
-            with pytest.raises(Conflict, match="only a failed execution can be retried"):
-                engine.executions.retry("again")
-            forked = engine.executions.fork("again", from_step="sign", id="forked")
-            engine.approvals.approve(forked.waits[0]["id"])
-            assert engine.executions.result("forked").outputs == {"n": "done"}
-            assert [one["execution"] for one in engine.executions.list(flow="f").items[:2]] == [
-                "forked", "again",
-            ]  # fmt: skip
-            diff = without_times(engine.executions.diff("again", "forked"))
-            found.append([shown(engine, "again"), shown(engine, "forked"), diff])
-    assert found[0] == found[1]
-
-
-UPGRADED = """\
-version: "1"
-steps:
-  - {id: first, call: double, with: {n: 2}}
-  - {id: sign, approval: {title: Go on?}}
-  - {id: last, call: double, with: {n: "${{ steps.first.output }}"}}
-outputs: {n: "${{ steps.last.output }}"}
-"""
-
-
-def test_open_executions_continue_with_a_changed_flow(store: str, tmp_path: Path) -> None:
-    """A waiting one after an upgrade, and one that failed after a retry with a fixed file."""
-    flow, found = write_flow(tmp_path, UPGRADED), []
-    text = flow.read_text().replace("id: f\n", "id: upgraded\n")
-    flow.write_text(text)
-    fixed, broken = tmp_path / "fixed.yaml", tmp_path / "broken.yaml"
-    more = '  - {id: more, call: double, with: {n: "${{ steps.last.output }}"}}\n'
-    steps = text.replace('"1"', '"2"').replace("outputs: ", f"{more}outputs: ")
-    fixed.write_text(
-        steps.replace('{n: "${{ steps.last.output }}"}\n', '{n: "${{ steps.more.output }}"}\n')
-    )
-    last = 'double, with: {n: "${{ steps.first.output }}"}'
-    fails = 'needs, with: {name: "${{ string(steps.first.output) }}"}'
-    broken.write_text(text.replace(last, fails))
-    for place in (store, tmp_path / "store"):
-        with Engine(place, user="user:ana", durability="power") as engine:
-            [wait] = engine.run(flow, id="upgraded").waits
-            [info] = engine.executions.upgrade(fixed, "upgraded", check=True)
-            assert (info["verdict"], info["moved"]) == ("continues", False)
-            [info] = engine.executions.upgrade(fixed, "upgraded", resume=False)
-            assert info["moved"], info
-            assert [one["verdict"] for one in engine.executions.upgrade(fixed, "upgraded")] == [
-                "current"
-            ]
-        with Engine(place, user="user:ana", durability="power") as engine:
-            assert engine.executions.list(flow="upgraded").items[0]["version"] == "2"
-            result = engine.approvals.approve(wait["id"]).result
-            assert result is not None
-            assert result.outputs == {"n": 16}
-            [wait] = engine.run(broken, id="fixed").waits
-            assert engine.approvals.approve(wait["id"]).result.status == "failed"  # type: ignore[union-attr]
-            assert engine.executions.retry("fixed", flow=fixed).outputs == {"n": 16}
-        with Engine(place, user="user:ana", durability="power") as engine:
-            found.append([shown(engine, "upgraded"), shown(engine, "fixed")])
-    assert found[0] == found[1]
 
 
 def test_executions_that_have_ended_are_pruned(store: str, tmp_path: Path) -> None:
@@ -791,34 +700,6 @@ def test_there_is_a_limit_on_tasks_to_change() -> None:
     assert "self._deadlock_timeout_seconds = " in getsource(_WorkflowWorker)
 
 
-@pytest.mark.endurance(sample=1)
-def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
-    flow = write_flow(
-        tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: sign, approval: {title: Go}}]\n"
-    )
-    flow.write_text(flow.read_text().replace("id: f", "id: paged"))
-    with Engine(store) as engine:
-        for n in range(5):
-            engine.run(flow, {"n": n}, id=f"page{n}", labels={"odd": str(n % 2)})
-        pages = [engine.executions.list(flow="paged", limit=2)]
-        while pages[-1].next is not None:
-            pages.append(engine.executions.list(flow="paged", limit=2, after=pages[-1].next))
-        ids = [[row["execution"] for row in page.items] for page in pages]
-        assert ids == [["page4", "page3"], ["page2", "page1"], ["page0"]]
-        odd = engine.executions.list(flow="paged", labels={"odd": "1"}).items
-        assert [row["execution"] for row in odd] == ["page3", "page1"]
-        waits = engine.approvals.list(flow="paged", limit=3)
-        rest = engine.approvals.list(flow="paged", limit=3, after=waits.next)
-        found = [wait["execution"] for wait in [*waits.items, *rest.items]]
-        assert (found, rest.next) == ([f"page{n}" for n in range(5)], None)
-        engine.approvals.approve(waits.items[0]["id"])
-        wait_until(lambda: len(engine.approvals.list(flow="paged").items) == 4)
-        assert engine.due() == []
-        assert [one["execution"] for one in engine.approvals.list(execution="page1").items] == [
-            "page1"
-        ]
-
-
 def wait_until(is_so: Callable[[], bool], seconds: float = 60, *, pause: float = 0.02) -> None:
     """Wait until the index of the server has caught up, with a pause (s) between looks."""
     until = time.monotonic() + seconds
@@ -838,32 +719,6 @@ steps:
   - {id: second, wait: {signal: stop}}
 outputs: {n: "${{ steps.first.output.data }}"}
 """
-
-
-def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, ORDER)
-    with Engine(store) as engine:
-        one = engine.run(flow, {"order": "7"}, id="one").execution
-        sent = engine.signal("paid", 5, key="7", id="m1")
-        assert (sent.execution, sent.first, sent.began) == (one, True, False)
-        assert not engine.signal("paid", 5, key="7", id="m1", resume=False).first
-        with pytest.raises(Conflict, match="'data' is 5 there and 6 here"):
-            engine.signal("paid", 6, key="7", id="m1")
-        assert engine.signal("stop", execution=one, id="m2", resume=False).first
-        assert engine.resume(one).outputs == {"n": 5}
-        assert not engine.signal("stop", execution=one, id="m2", resume=False).first
-        with pytest.raises(Conflict, match="has succeeded"):
-            engine.signal("stop", execution=one)
-        with pytest.raises(NotFound, match="no open execution takes signal 'paid'"):
-            engine.signal("paid", 5, key="7")
-        assert engine.flows.versions() == []
-        engine.flows.deploy(flow)
-        assert [one["current"] for one in engine.flows.versions()] == [True]
-        assert engine.flows.starts() == [{"flow": "f", "signal": "paid"}]
-        begun = engine.signal("paid", 8, key="8")
-        assert (begun.began, engine.executions.result(begun.execution).status) == (True, "waiting")
-        engine.executions.cancel(begun.execution)
-        assert engine.signal("paid", 9, key="8").execution != begun.execution
 
 
 SCHEDULED = """\
@@ -888,7 +743,7 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
             return super().now() - 60_000
 
     with Engine(store) as engine:
-        engine._host.clock = Past()
+        host_of(engine).clock = Past()
         engine.flows.deploy(flow)
         wait_until(lambda: len(engine.executions.list(flow="timed").items) >= 1)
         engine.flows.pause("timed")
@@ -910,6 +765,7 @@ def test_schedules_start_executions(store: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows V13
 def test_of_two_first_messages_one_starts_the_execution(
     block: int, store: str, tmp_path: Path
 ) -> None:
@@ -1001,32 +857,6 @@ def test_what_temporal_refuses_for_the_moment_is_repeated(
     assert result.status == "succeeded"
 
 
-DOUBLED = "outputs: {n: '${{ steps.a.output }}'}\n"
-
-
-def test_calls_are_approved(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, "steps: [{id: a, call: fee, with: {n: 2}}]\n" + DOUBLED)
-    with Engine(store) as there, Engine(tmp_path / "store", durability="power") as here:
-        for engine in (there, here):
-            [wait] = engine.run(flow, id="call").waits
-            assert engine.approvals.approve(wait["id"]).result.outputs == {"n": 4}  # type: ignore[union-attr]
-        assert shown(there, "call") == shown(here, "call")
-
-
-def test_agents_take_turns(store: str, tmp_path: Path) -> None:
-    with (
-        Engine(store, workdir=EXAMPLES / "triage") as there,
-        Engine(tmp_path / "store", workdir=EXAMPLES / "triage") as here,
-    ):
-        for engine in (there, here):
-            result = engine.run(EXAMPLES / "triage" / "triage.yaml", id="triage")
-            assert result.error is None
-            if result.waits:
-                engine.approvals.approve(result.waits[0]["id"])
-        assert there.executions.result("triage").outputs == here.executions.result("triage").outputs
-        assert happened(there, "triage") == happened(here, "triage")  # ids of calls are random
-
-
 REPLIES = """\
 - {calls: [{name: double, arguments: {n: 21}}]}
 - {text: It is 42.}
@@ -1034,6 +864,7 @@ REPLIES = """\
 """
 
 
+# Shows G5
 def test_agents_in_python_run_at_workers(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1079,65 +910,6 @@ def happened(engine: Engine, id: str) -> list[tuple[str, str]]:
     return [(event["type"], event.get("address", "")) for event in engine.executions.events(id)]
 
 
-DETACHED = """\
-flows:
-  child: {inputs: {n: {type: integer}}, steps: [{id: sign, approval: {title: Go on?}}]}
-steps: [{id: begin, map: 2, flow: child, detach: true, with: {n: "${{ item }}"}}]
-outputs: {ids: "${{ steps.begin.output.map(one, one.execution_id) }}"}
-"""
-
-
-def test_flows_begin_others(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, DETACHED)
-    with Engine(store) as there, Engine(tmp_path / "store") as here:
-        for engine in (there, here):
-            outputs = engine.run(flow, id="parent").outputs
-            assert outputs is not None
-            for child in outputs["ids"]:
-                assert [wait["address"] for wait in engine.resume(child).waits] == ["sign"]
-        assert there.executions.result("parent").outputs == here.executions.result("parent").outputs
-
-
-NOTIFIED = """\
-flowengine: 1
-id: asks
-tools: {tell: {python: "telling:tell"}}
-steps: [{id: sign, approval: {title: Go on?, notify: [tell]}}]
-"""
-TELLING = """\
-from pathlib import Path
-
-def tell(approval: dict) -> str:
-    Path(__file__).with_name(approval["id"]).touch()
-    return approval["why"]
-"""
-
-
-def test_notifications_about_approvals_are_sent(store: str, tmp_path: Path) -> None:
-    (tmp_path / "telling.py").write_text(TELLING)
-    (tmp_path / "asks.yaml").write_text(NOTIFIED)
-    with Engine(store) as engine:
-        [wait] = engine.run(tmp_path / "asks.yaml").waits
-        until((tmp_path / wait["id"]).exists)
-
-
-BUDGET = """\
-budget: {tool_calls: 1}
-steps:
-  - {id: a, call: double, with: {n: 1}, compensate: {call: double, with: {n: 2}}}
-  - {id: b, call: double, with: {n: 3}}
-on_error: compensate
-"""
-
-
-def test_budgets_and_compensations(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, BUDGET)
-    with Engine(store) as there, Engine(tmp_path / "store") as here:
-        for engine in (there, here):
-            assert engine.run(flow, id="budget").status == "failed"
-        assert shown(there, "budget") == shown(here, "budget")
-
-
 SECRET = """\
 secrets: {KEY: {file: FILE}}
 steps:
@@ -1147,6 +919,7 @@ outputs: {printed: "${{ steps.a.output.stdout }}"}
 """
 
 
+# Shows D9
 def test_secrets_stay_references(store: str, tmp_path: Path) -> None:
     """A worker resolves them, and nothing of them is in a history."""
     (tmp_path / "key").write_text("hidden-value")
@@ -1162,109 +935,7 @@ async def history_of(store: str, id: str) -> bytes:
     return b"".join([event.SerializeToString() async for event in handle.fetch_history_events()])
 
 
-SENDER = """\
-inputs: {to: {type: string}}
-signals: {paid: {data: {type: integer}}}
-steps:
-  - {id: ask, emit: {signal: paid, data: 3, key: "9", to: "${{ inputs.to }}"}}
-"""
-
-
-def test_executions_send_messages_to_each_other(store: str, tmp_path: Path) -> None:
-    receiver, sender = write_flow(tmp_path, ORDER), tmp_path / "sender.yaml"
-    sender.write_text(HEAD.replace("id: f", "id: sender") + SENDER)
-    with Engine(store) as engine:
-        waits = engine.run(receiver, {"order": "9"}).execution
-        assert engine.run(sender, {"to": "all"}).status == "succeeded"
-        assert engine.executions.result(waits).waits[0]["address"] == "second"
-        lost = engine.run(sender, {"to": "nobody"})
-        [undelivered] = engine.executions.show(lost.execution)["undelivered"]
-        assert "there is no execution nobody" in undelivered["why"]
-
-
-LOCKED = """\
-steps:
-  - id: g
-    lock: {key: a, scope: global}
-    group: [{id: sure, approval: {title: Sure?}}]
-"""
-
-
-def test_locks_and_bounds_are_shared_by_executions(store: str, tmp_path: Path) -> None:
-    flow, bounded = write_flow(tmp_path, LOCKED), tmp_path / "bounded.yaml"
-    steps = "steps: [{id: sure, approval: {title: Sure?}}]\n"
-    bounded.write_text(f"{HEAD}concurrency: {{max: 1, then: reject}}\n{steps}")
-    with Engine(store, linger=0) as engine:
-        one, two = (engine.run(flow).execution for _ in range(2))
-        assert (
-            len(engine.executions.result(one).waits),
-            len(engine.executions.result(two).waits),
-        ) == (1, 0)
-        assert one[:12] in str(engine.executions.why(two))
-        engine.approvals.approve(engine.executions.result(one).waits[0]["id"])
-        wait_until(lambda: len(engine.executions.result(two).waits) == 1)
-        first = engine.run(bounded).execution
-        with pytest.raises(Conflict, match=f"concurrency limit: execution {first} is open"):
-            engine.run(bounded)
-        engine.executions.cancel(first)
-        assert engine.run(bounded).status == "waiting"
-
-
-HELD = """\
-inputs: {made: {type: string}}
-steps:
-  - id: g
-    lock: {key: again, scope: global}
-    group:
-      - {id: sure, approval: {title: Sure?}}
-      - {id: do, call: needs, with: {name: "${{ inputs.made }}"}}
-"""
-
-
-def test_retries_and_forks_take_their_locks_again(store: str, tmp_path: Path) -> None:
-    """If they are free, and they leave no claim if they are not."""
-    flow, told, made = write_flow(tmp_path, HELD), [], tmp_path / "made"
-    for place in (store, tmp_path / "store"):
-        made.unlink(missing_ok=True)
-        with Engine(place, linger=0, user="user:ana") as engine:
-            held = engine.run(flow, {"made": str(made)}, id="lock-held")
-            after = engine.approvals.approve(held.waits[0]["id"]).result
-            assert after is not None
-            assert after.status == "failed", after
-            made.touch()
-            other = engine.run(flow, {"made": str(made)}, id="lock-other").waits
-            for again in (
-                engine.executions.retry,
-                partial(engine.executions.fork, from_step="g/do"),
-            ):
-                with pytest.raises(Conflict, match="other"):
-                    again("lock-held")
-            engine.approvals.approve(other[0]["id"])
-            assert engine.executions.result("lock-other").status == "succeeded"
-            assert engine.executions.retry("lock-held").status == "succeeded"
-            forked = engine.executions.fork("lock-held", from_step="g/do", id="lock-forked")
-            assert forked.status == "succeeded"
-            for id in ("lock-held", "lock-forked"):
-                view, entries = shown(engine, id)
-                # In Temporal, a lock that was reserved is granted a moment later, perhaps too late.
-                kept = [{**one, "seq": 0} for one in entries if one["type"] != "granted"]
-                told.append((view, kept))
-            [last] = engine.run(flow, {"made": str(made)}, id="lock-last").waits  # the lock is free
-            assert last["title"] == "Sure?"
-            engine.executions.cancel("lock-last")
-    assert told[:2] == told[2:]
-
-
-def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
-    with Engine(store) as engine:
-        engine.run(WELCOME, {"name": "Bob"}, id="cancelled")
-        engine.subscribe(lambda update: told.append((update.kind, update.data.status)))
-        engine.executions.cancel("cancelled")
-        assert told == [("end", "cancelled")]
-        assert engine.executions.result("cancelled").status == "cancelled"
-
-
+# Shows D11
 def test_temporals_own_page_names_flows_and_steps(
     temporal: Temporal, store: str, tmp_path: Path
 ) -> None:
@@ -1313,6 +984,7 @@ outputs: {size: "${{ size(steps.a.output) }}", file: "${{ steps.b.output.stdout_
 """
 
 
+# Shows D6
 def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, LARGE)
     with Engine(store) as engine:
@@ -1474,6 +1146,7 @@ def random_flows(
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows D2, D3
 def test_random_flows_do_the_same_as_in_a_folder(
     block: int, tenth: int | None, store: str, tmp_path: Path
 ) -> None:
@@ -1492,6 +1165,7 @@ def test_random_flows_do_the_same_as_in_a_folder(
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows D2
 def test_random_flows_with_races_end_and_a_folder_reads_the_same(
     block: int, tenth: int | None, store: str, tmp_path: Path
 ) -> None:

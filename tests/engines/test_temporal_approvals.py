@@ -1,3 +1,4 @@
+# Shows D1
 """Rules of a host, grants and approvals of calls in Temporal, the same as with a store in a folder.
 
 The worker has policies, and no object store.
@@ -6,10 +7,8 @@ The worker has policies, and no object store.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,63 +118,6 @@ def test_the_policies_of_the_workers_host_hold(store: str, config: Path) -> None
         assert refused is not None
         assert "the rules of this host cannot be read" in str(refused.error)
     assert acted() == []
-
-
-GRANTED = """\
-inputs: {n: {type: array, items: {type: integer}}}
-steps: [{id: a, map: "${{ inputs.n }}", call: fee, with: {n: "${{ item }}"}}]
-"""
-
-
-def test_grants_hold_for_all_executions_of_a_flow(store: str) -> None:
-    """They are used as often as granted, whoever asks at once, and until revoked."""
-    flow, told = write(GRANTED, "granted"), []
-    for place in (store, "store"):
-        with Engine(place, user="user:ana", durability="power") as engine:
-            first = engine.run(flow, {"n": [1, 2]}, id="granted").waits[0]
-            engine.run(flow, {"n": [3]}, id="other")
-            wait_until(lambda engine=engine: len(engine.approvals.list(flow="granted").items) == 3)  # type: ignore[misc]
-            any_number: Any = {"scope": "flow", "args": {"n": "*"}, "uses": 4}
-            engine.approvals.approve(first["id"], grant=any_number)
-            assert [engine.resume(id).status for id in ("granted", "other")] == ["succeeded"] * 2
-            ids = [engine.start(flow, {"n": [n]}, id=f"raced{n}") for n in (4, 5, 6)]
-            results = [engine.resume(id).status for id in ids]
-            assert Counter(results) == {"succeeded": 2, "waiting": 1}
-            [grant] = engine.approvals.grants()
-            assert (grant["used"], grant["status"]) == (4, "used up")
-            told.append([shown(engine, "granted")[0], *shown(engine, "other")])
-            assert len(acted()) == 5
-
-            wait = engine.executions.result(ids[results.index("waiting")]).waits[0]
-            engine.approvals.approve(wait["id"], grant={"scope": "flow", "args": {"n": "*"}})
-            [_, grant] = engine.approvals.grants()
-            assert engine.run(flow, {"n": [7]}).status == "succeeded"
-            assert engine.approvals.revoke(grant["id"])["revoked_by"] == "user:ana"
-            with pytest.raises(Conflict, match="was revoked by user:ana"):
-                engine.approvals.revoke(grant["id"])
-            assert engine.run(flow, {"n": [8]}).status == "waiting"
-            acted()
-    assert told[0] == told[1]
-
-
-def test_a_changed_tool_is_asked_about_with_its_change(store: str) -> None:
-    """Also in a fork, which has the texts of the calls before."""
-    flow, told = write("steps: [{id: a, call: fee, with: {n: 1}}]\n", "changing"), []
-    acts = Path("acts.py").read_text()
-    for place in (store, "store"):
-        Path("acts.py").write_text(acts)
-        with Engine(place, user="user:ana", durability="power") as engine:
-            engine.run(flow, id="changing")
-            forked = engine.executions.fork("changing", from_step="a", id="forked").waits[0]
-            Path("acts.py").write_text(acts.replace("    return n", "    return n + 1"))
-            asked = engine.approvals.approve(forked["id"]).result
-            assert asked is not None
-            [again] = asked.waits
-            assert acted() == []
-            told.append([again["difference"], engine.approvals.approve(again["id"]).result.status])  # type: ignore[union-attr]
-            assert acted() == ["1"]
-    assert "+    return n + 1" in told[0][0]
-    assert told[0] == told[1]
 
 
 MANY = """\

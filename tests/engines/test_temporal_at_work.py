@@ -1,3 +1,4 @@
+# Shows D7
 """Attempts that are at work in a worker, while activities that watch them come and go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows D1, F60
 """Tests of the command line in Python, once more with a store in Temporal.
 
 The transcripts of `tests/cli` say themselves where they hold.

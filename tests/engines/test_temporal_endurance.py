@@ -1,3 +1,4 @@
+# Shows D13
 """Executions in Temporal lose and repeat nothing while workers and the server are killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows D8
 """Environments of executions in Temporal: opened at one worker, kept there, and lost with it."""
 
 from __future__ import annotations
@@ -206,6 +207,7 @@ outputs: {then: "${{ steps.then.output }}"}
 """
 
 
+# Shows D7
 def test_a_long_attempt_keeps_its_environment_while_its_workflow_continues(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows D3, D13
 """What happens to executions in Temporal when workers, the server or the network fail."""
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def is_cut_short(worker: RunningWorker, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("block", range(10))
+# Shows F60
 def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
     block: int, server: StoreNamed, tmp_path: Path
 ) -> None:
@@ -301,6 +303,7 @@ def test_a_worker_that_dies_during_a_workflow_task_is_noticed_as_soon(
             opened.finish()
 
 
+# Shows D7
 def test_short_workflow_tasks_bound_what_a_worker_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -406,6 +409,7 @@ def test_attempts_end_before_the_server_gives_them_to_others() -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
+# Shows F60
 def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "server"
     server = start_server(port, "restarted", file=file)

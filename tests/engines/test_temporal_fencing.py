@@ -1,3 +1,4 @@
+# Shows D13
 """No attempt in Temporal is at work beside the next one of its step, whatever its worker can do."""
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def address(server: StoreNamed) -> str:
     return server("faults")
 
 
+# Shows D3
 def test_a_stopped_worker_ends_before_its_attempt_begins_again(
     address: str, tmp_path: Path
 ) -> None:
@@ -209,6 +211,7 @@ def test_an_attempt_that_reaches_its_worker_late_does_not_begin_and_is_given_out
     assert len(fenced.effects("acted")) == ITEMS
 
 
+# Shows D3
 def test_a_function_that_holds_the_interpreter_keeps_its_attempt(
     address: str, tmp_path: Path
 ) -> None:

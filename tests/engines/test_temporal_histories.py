@@ -1,3 +1,4 @@
+# Shows D10
 """Histories recorded once replay with the code of today, or open executions would fail.
 
 `histories/VERSION/NAME.json` has the histories of a flow of `histories/`: one per run, and one per

@@ -65,6 +65,7 @@ def _no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
+# Shows D5
 def test_open_waits_of_any_size_and_number_are_listed_and_decided(
     limited: str, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_open_waits_of_any_size_and_number_are_listed_and_decided(
             engine.approvals.show("0" * 16)
 
 
+# Shows D6, D7
 def test_values_that_fit_into_no_other_history_stay_in_theirs(limited: str, tmp_path: Path) -> None:
     """Each value is allowed. Together they are more than a history can begin with."""
     file = world.make(tmp_path, VALUES)
@@ -142,6 +144,7 @@ def logs() -> None:
 """
 
 
+# Shows D4
 def test_messages_without_a_worker_are_recorded(limited: str, tmp_path: Path) -> None:
     address = limited.replace("limited", "idle")
     file = world.make(tmp_path, HEARS)
@@ -161,6 +164,7 @@ def test_messages_without_a_worker_are_recorded(limited: str, tmp_path: Path) ->
         world.until(lambda: engine.executions.result(ended).status == "cancelled")
 
 
+# Shows D1
 def test_a_worker_logs_everything_in_one_form_and_past_times_run(
     limited: str, tmp_path: Path
 ) -> None:
@@ -193,6 +197,7 @@ outputs: {text: %s}
 """
 
 
+# Shows D5
 def test_the_forms_of_deployed_flows_have_a_history_each(limited: str, tmp_path: Path) -> None:
     """Together, they are larger than a history can begin with, and there are enough to need one."""
     address, file = limited.replace("limited", "deployed"), tmp_path / "flow.yaml"

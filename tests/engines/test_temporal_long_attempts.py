@@ -1,3 +1,4 @@
+# Shows D7
 """Attempts in Temporal that are at work for longer than a run of their workflow."""
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ def ends_of(step: str, engine: Engine, id: str) -> list[str]:
     return [event["type"] for event in events if event["type"] in ("succeeded", "cut")]
 
 
+# Shows D13
 def test_a_draining_worker_is_asked_by_each_further_run(
     server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +243,7 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
 
 
 @pytest.mark.parametrize("block", range(5))
+# Shows D13
 def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(
     block: int, server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

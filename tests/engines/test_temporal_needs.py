@@ -1,3 +1,4 @@
+# Shows V14
 """Steps with needs in Temporal: they wait for a worker that has a place for them (V14)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows D6
 """Large values and files of executions in Temporal: in parts, in directories and in S3."""
 
 from __future__ import annotations

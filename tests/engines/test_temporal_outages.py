@@ -103,6 +103,7 @@ def warnings(engine: Engine, id: str) -> list[tuple[str, str]]:
     return [(event["about"], event["message"]) for event in events if event["type"] == "warning"]
 
 
+# Shows D6
 def test_a_result_waits_for_the_object_store(address: str, tmp_path: Path) -> None:
     objects = tmp_path / "objects"
     flow = write(
@@ -132,6 +133,7 @@ FAULTS: dict[str, tuple[Exception, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+# Shows D6
 def test_an_attempt_that_cannot_begin_yet_begins_later(
     fault: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_what_is_to_begin_again_can_be_cancelled(
 
 
 @pytest.mark.parametrize(("effect", "attempts_made"), [("once", 1), ("idempotent", 3)])
+# Shows D3
 def test_an_error_of_the_engine_during_an_attempt_counts_as_an_interruption(
     effect: str, attempts_made: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +208,7 @@ def test_an_error_of_the_engine_during_an_attempt_counts_as_an_interruption(
 
 
 @pytest.mark.parametrize("part", ["kernel", "attempt"])
+# Shows D7
 def test_an_error_of_the_engine_fails_a_workflow_task_and_not_the_execution(
     part: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +263,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
+# Shows D1
 def test_a_worker_without_the_package_of_a_kind_leaves_the_attempt_to_another(
     address: str, package: Path
 ) -> None:
@@ -294,6 +299,7 @@ outputs: {size: "${{ steps.a.output }}", longest: "${{ state.longest }}"}
 
 
 @pytest.mark.parametrize("lacks", ["", "import nothing_there\n", LATER.partition("\n\n\n")[2]])
+# Shows D3
 def test_what_a_worker_lacks_for_a_function_fails_nothing(
     lacks: str, address: str, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows D9
 """Payloads in Temporal, as Temporal's own page and command line show them."""
 
 from __future__ import annotations

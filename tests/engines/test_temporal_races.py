@@ -1,3 +1,4 @@
+# Shows V13
 """Executions with one key at once in Temporal (V13)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows D3
 """What an execution in Temporal asks of others follows from its history, and from nothing else.
 
 A workflow task that fails, or whose worker dies, is given to a worker again, with the events that

@@ -1,3 +1,4 @@
+# Shows D3
 """*Reset* of Temporal, as on its page: steps that may run once ask before they run again."""
 
 from __future__ import annotations

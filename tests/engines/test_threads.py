@@ -1,3 +1,4 @@
+# Shows F32
 """One engine in several threads: the driving thread keeps an execution, others send to it."""
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def test_a_second_run_of_an_id_leaves_the_first_its_lease(
     file = world.make(tmp_path, SLOW)
     with Engine(tmp_path / "store") as first, Engine(tmp_path / "store") as second:
         begun: list[Any] = []
-        commit = second._host.journals.commit
+        store: Any = second.store
+        commit = store.commit
 
         def late(appends: Any) -> Any:
             begun.append(threads.submit(run, first, file))

@@ -58,6 +58,7 @@ def killed(steps: str) -> dict[str, Any]:
 
 
 @pytest.mark.endurance
+# Shows T61
 def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
     wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
     assert (wait["kind"], wait["tool"]) == ("question", "send")
@@ -83,6 +84,7 @@ def test_it_is_still_there_when_the_next_process_looks() -> None:
         assert engine.resume(wait["execution"]).waits[0]["subject"]["to"] == "ben"
 
 
+# Shows T61
 def test_an_attempt_that_was_stopped_is_shown_before_it_is_undone() -> None:
     """Whether the stopped attempt took effect is unknown, and so is whether it must be undone."""
     Path("flow.yaml").write_text(

@@ -56,11 +56,11 @@ def test_what_a_living_process_holds_is_left_alone_and_told(tmp_path: Path) -> N
     store = tmp_path / "store"
     with Engine(store) as engine, Engine(store) as other:
         id = waiting(engine, tmp_path)
-        other._host.keeper.acquire(id)
+        world.hold(other, id)
         for check in (True, False):
             (info,) = engine.executions.upgrade(changed, check=check)
             assert (info["verdict"], info["moved"]) == ("held", False)
-        other._host.keeper.close()
+        other.close()
         (info,) = engine.executions.upgrade(changed)
         assert info["moved"]
 
@@ -136,10 +136,7 @@ outputs: {done: "${{ steps.done.output }}"}
 def cut_off(engine: Engine, tmp_path: Path) -> str:
     """Start an execution whose process dies while its first step runs."""
     id = engine.start(world.make(tmp_path, RUNNING))
-    found = engine._driving.loaded(id)
-    found.apply_queue()
-    assert engine._host.journals.commit([found.take(release=True)]) == [None]
-    engine._host.keeper.released(id)
+    world.cut_off(engine, id)
     return id
 
 

@@ -95,7 +95,8 @@ def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
     """The vote was recorded but not journaled, and a fork has only the journal."""
     result = engine.run(world.make(tmp_path, BESIDE))
     sign, last = (wait["id"] for wait in result.waits)
-    commit = engine._host.journals.commit
+    store: Any = engine.store
+    commit = store.commit
     voted: list[bool] = []
 
     def vote_first(appends: Any) -> Any:

@@ -66,6 +66,28 @@ def until(holds: Callable[[], object], *, pause: float = 0.01, bound: float = 30
         time.sleep(pause)
 
 
+def host_of(engine: Engine) -> Any:
+    """Return what an engine drives executions with: their states, leases, flows and clock."""
+    return engine._host
+
+
+def cut_off(engine: Engine, id: str) -> None:
+    """Begin an execution as a process does that dies while its first step runs.
+
+    An engine in this process would end the step before it closes.
+    """
+    found = engine._driving.loaded(id)
+    found.apply_queue()
+    host = host_of(engine)
+    assert host.journals.commit([found.take(release=True)]) == [None]
+    host.keeper.released(id)
+
+
+def hold(engine: Engine, id: str) -> int:
+    """Hold an execution as a process does that drives it. Return the epoch of its lease."""
+    return int(host_of(engine).keeper.acquire(id))
+
+
 def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
     """Answer a wait in a deterministic way."""
     if wait["kind"] == "question":

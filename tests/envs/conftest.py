@@ -1,3 +1,4 @@
+# Shows S86
 """Sandbox parametrization, and resources shared by the tests of a file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S25, S86
 """Malicious code, in every sandbox: at most its own environment is lost."""
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
     ],
 )
 @pytest.mark.usefixtures("little_grace")
+# Shows S31
 def test_a_command_that_defends_itself_is_ended_and_leaves_nothing(bash: Bash, attack: str) -> None:
     seconds = 10_000 + os.getpid()  # no other process sleeps for so long
     result = bash.run(attack.replace("977", str(seconds)), timeout=1)
@@ -111,6 +113,7 @@ def test_limits_that_code_puts_on_what_starts_commands_hit_no_other(bash: Bash) 
         assert (result.stdout, result.exit_code) == ("here\n", 0), limit
 
 
+# Shows S34b
 def test_scratch_space_that_is_full_leaves_memory_for_the_sandbox(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows E33, S86
 """Commands in every sandbox: separate process trees, bounded time and output."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S4b
 """Images that the docker sandbox builds from the user's Dockerfile."""
 
 from __future__ import annotations

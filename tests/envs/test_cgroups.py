@@ -1,3 +1,4 @@
+# Shows S34
 """Control groups of both versions, on directory trees laid out like the kernel's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S13b, S22, S48
 """`DockerConfig`, `DockerEnv`, `LocalEnv`, `with_env`."""
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def env(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerE
 # Configuration
 
 
+# Shows S1
 def test_defaults() -> None:
     config = DockerConfig()
 
@@ -81,11 +83,13 @@ def test_defaults() -> None:
         ("workspace_mount", "/run"),
     ],
 )
+# Shows S1, S45
 def test_a_wrong_value_names_its_field(field: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=field):
         DockerConfig(**{field: value})
 
 
+# Shows S2, S46b
 def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     monkeypatch.chdir(tmp_path)
@@ -100,6 +104,7 @@ def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     env.close()
 
 
+# Shows S5
 def test_another_platform_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +119,7 @@ def test_another_platform_is_warned_of_once(
     env.close()
 
 
+# Shows S5
 def test_what_is_asked_for_reaches_the_daemon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +212,7 @@ def test_a_crash_is_a_result_and_says_that_names_are_gone(
     assert env.execute_code("1") == ("", "", "1")
 
 
+# Shows S3
 def test_both_sides_see_the_workspace(env: DockerEnv | LocalEnv) -> None:
     folder = env.resource.workspace
     (folder / "from_host").write_text("1")
@@ -214,6 +221,7 @@ def test_both_sides_see_the_workspace(env: DockerEnv | LocalEnv) -> None:
     assert (folder / "from_inside").read_text() == "2"
 
 
+# Shows S45
 def test_a_folder_that_is_not_there_is_made_for_the_caller(kind: str, tmp_path: Path) -> None:
     absent = tmp_path / "not" / "there"
     with make(kind, absent) as env:
@@ -223,6 +231,7 @@ def test_a_folder_that_is_not_there_is_made_for_the_caller(kind: str, tmp_path: 
         assert (path.stat().st_uid, path.stat().st_gid) == (os.getuid(), os.getgid())
 
 
+# Shows S3
 def test_opening_twice_gives_one(env: DockerEnv | LocalEnv) -> None:
     before = env.resource
     env.init_container()
@@ -239,6 +248,7 @@ def test_coroutines_have_verbs_of_their_own(env: DockerEnv | LocalEnv) -> None:
     assert asyncio.run(work()) == "42"
 
 
+# Shows S10
 def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Path) -> None:
     env = make(kind, tmp_path)
     env.execute_code("x = 1")
@@ -255,6 +265,7 @@ def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Pat
     assert env.generation == 2
 
 
+# Shows S6
 def test_closing_twice_is_harmless_and_use_is_refused(kind: str, tmp_path: Path) -> None:
     env = make(kind, tmp_path)
     env.init_container()
@@ -275,6 +286,7 @@ def test_local_imports_what_this_process_can_import(tmp_path: Path) -> None:
     assert done.result == repr((pydantic.__file__, sys.prefix)), done
 
 
+# Shows S46b
 def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

@@ -48,5 +48,6 @@ CASES: dict[str, ProviderCase] = {
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+# Shows E54
 def test_a_kind_conforms(check: Check, kind: str) -> None:
     check(CASES[kind])

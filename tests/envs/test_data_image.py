@@ -1,3 +1,4 @@
+# Shows S4c
 """The image with numpy and pandas, built locally from Debian packages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S34
 """Programs that fill the disk are ended while some of it is free, and files have a size (S37)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S34b
 """Containers: their rights, their ownership, and their removal."""
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def inspected(resource: Any) -> dict[str, Any]:
 # Rights
 
 
+# Shows S8, S39
 def test_a_container_has_no_needless_rights(bash: Bash) -> None:
     told = inspected(bash)
     rights = told["HostConfig"]
@@ -107,6 +109,7 @@ def test_limits_are_those_of_the_container(bash: Bash) -> None:
     assert rights["PidsLimit"] == 64 + OWN_PROCESSES
 
 
+# Shows E64
 def test_labels_say_whose_it_is(bash: Bash) -> None:
     request = bash.sandbox.request
     labels = inspected(bash)["Config"]["Labels"]
@@ -138,6 +141,7 @@ def test_scratch_space_and_files_are_limited(bash: Bash) -> None:
     assert bash.run("rm big; echo ok").stdout == "ok\n"
 
 
+# Shows S38
 def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
     code = (
         "import socket\n"
@@ -177,6 +181,7 @@ def test_all_of_the_network_is_reached_when_that_is_said(tmp_path: Path) -> None
         thread.join()
 
 
+# Shows S41b
 def test_variables_and_secrets_of_the_host_stay_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +192,7 @@ def test_variables_and_secrets_of_the_host_stay_outside(
         assert "canary" not in str(inspected(bash))
 
 
+# Shows S39
 def test_nobody_inside_can_keep_the_container_from_ending(bash: Bash) -> None:
     """The first process ends when its input closes. No program may open that input."""
     for descriptor in (0, 1, 2):
@@ -196,6 +202,7 @@ def test_nobody_inside_can_keep_the_container_from_ending(bash: Bash) -> None:
 # Ownership, mounts
 
 
+# Shows S40
 def test_files_are_the_callers_when_it_has_ended(tmp_path: Path) -> None:
     with opened(BashProvider(), Docker, tmp_path) as bash:
         bash.run("mkdir -p a && echo x > a/b && ln -s /etc/passwd a/link")
@@ -242,6 +249,7 @@ def as_member(folder: Path) -> dict[str, Any]:
     return told
 
 
+# Shows S40
 def test_files_are_an_ordinary_users_at_once(bash: Bash, tmp_path: Path) -> None:
     """For a user who may use the daemon as a member of its group."""
     group = Path(host().removeprefix("unix://")).stat().st_gid
@@ -256,6 +264,7 @@ def test_files_are_an_ordinary_users_at_once(bash: Bash, tmp_path: Path) -> None
     assert told["open"] == told["closed"] == {user}
 
 
+# Shows E111b
 def test_folders_of_other_environments_are_mounted(tmp_path: Path) -> None:
     workspace, shared, kept = tmp_path / "w", tmp_path / "shared", tmp_path / "kept"
     for folder in (workspace, shared, kept):
@@ -279,6 +288,7 @@ DANGEROUS = [
 
 
 @pytest.mark.parametrize("path", DANGEROUS)
+# Shows E66, S45
 def test_dangerous_mounts_are_refused(path: str, tmp_path: Path) -> None:
     folder = Path(path).expanduser()
     link = tmp_path / "link"
@@ -290,6 +300,7 @@ def test_dangerous_mounts_are_refused(path: str, tmp_path: Path) -> None:
         check(link)
 
 
+# Shows S45
 def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> None:
     state = tmp_path / "state" / "environments"
     state.mkdir(parents=True)
@@ -305,6 +316,7 @@ def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> No
         assert check(Path(own)) == Path(own)
 
 
+# Shows E66
 def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +330,7 @@ def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
 # Distinct errors for distinct causes
 
 
+# Shows E63
 def test_what_keeps_us_from_the_daemon_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +351,7 @@ def test_what_keeps_us_from_the_daemon_is_told_apart(
         open_resource(DockerProvider(), Docker, tmp_path)
 
 
+# Shows S4
 def test_an_absent_image_that_must_not_be_fetched(tmp_path: Path) -> None:
     config = {"image": "example.invalid/absent:1", "pull_policy": "never"}
     with pytest.raises(
@@ -347,6 +361,7 @@ def test_an_absent_image_that_must_not_be_fetched(tmp_path: Path) -> None:
     assert config["image"] not in {each["Image"] for each in containers()}
 
 
+# Shows E63, S5
 def test_a_platform_that_the_image_has_not_is_told(tmp_path: Path) -> None:
     config = {"platform": "linux/arm64"}
     with pytest.raises(EnvironmentStartFailed, match="platform"):
@@ -364,6 +379,7 @@ NO_START = {
 
 
 @pytest.mark.parametrize("case", NO_START)
+# Shows S9
 def test_an_image_that_does_not_start_is_told_within_the_deadline(
     case: str, tmp_path: Path
 ) -> None:
@@ -379,6 +395,7 @@ def test_an_image_that_does_not_start_is_told_within_the_deadline(
     assert tmp_path.stat().st_uid == os.getuid()
 
 
+# Shows S11
 def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None:
     name = f"somebody-elses-{os.getpid()}"
     api = connect().api
@@ -412,6 +429,7 @@ def test_a_wrong_configuration_names_its_field(wrong: dict[str, str]) -> None:
         Container(**wrong)  # type: ignore[arg-type]
 
 
+# Shows S12
 def test_gpus_platform_and_network_are_asked_for_only_when_said(tmp_path: Path) -> None:
     asked = {"gpus": "all", "network": "host"}
     plain = Docker(request_for(Python(), Docker, tmp_path))._rights()
@@ -424,6 +442,7 @@ def test_gpus_platform_and_network_are_asked_for_only_when_said(tmp_path: Path) 
     assert rich["network_mode"] == "host"
 
 
+# Shows S12
 def test_gpus_without_their_runtime_are_told(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentStartFailed, match="no GPU runtime"):
         open_resource(Python(), Docker, tmp_path, config={"gpus": "all"})
@@ -438,6 +457,7 @@ def test_the_workspace_is_where_the_config_says(tmp_path: Path) -> None:
 # Ends
 
 
+# Shows S10
 def test_a_container_killed_during_a_call_is_lost(tmp_path: Path) -> None:
     with opened(BashProvider(), Docker, tmp_path) as bash:
         [pid] = processes_of(bash)
@@ -448,6 +468,7 @@ def test_a_container_killed_during_a_call_is_lost(tmp_path: Path) -> None:
         assert not bash.healthy
 
 
+# Shows S8
 def test_five_at_once_do_not_clash(tmp_path: Path) -> None:
     made = []
     try:
@@ -475,6 +496,7 @@ bash.run("sleep 1000", timeout=1000)
 @pytest.mark.endurance
 @pytest.mark.wherever("end")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+# Shows S6
 def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: Path) -> None:
     engine = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(OWNER), str(tmp_path)],
@@ -492,6 +514,7 @@ def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["closed", "raised", "cancelled"])
+# Shows S6
 def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path) -> None:
     spec = {"kind": "bash", "provider": "docker", "scope": "session", "owner_id": "s"}
     ids = []
@@ -514,6 +537,7 @@ def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path)
         until(lambda: not containers(environment=ids[0]), 60)
 
 
+# Shows E87, S7
 def test_only_containers_of_dead_owners_are_swept(tmp_path: Path) -> None:
     api = connect().api
     labels = request_for(BashProvider(), Docker, tmp_path).labels

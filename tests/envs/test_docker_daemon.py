@@ -163,11 +163,13 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.endurance  # a daemon of its own is started and killed
+# Shows E65
 def test_a_daemon_that_goes_away_is_a_loss_and_then_all_is_well(folder: Path) -> None:
     lost, unavailable = "EnvironmentLost EnvironmentLost", "EnvironmentUnavailable " * 2
     assert played("restart", folder) == f"{lost} {unavailable}here here 0"
 
 
 @pytest.mark.endurance
+# Shows E63
 def test_who_may_not_use_the_daemon_is_told_so(folder: Path) -> None:
     assert "cannot be used by this user: sudo usermod -aG docker" in played("forbidden", folder)

@@ -1,3 +1,4 @@
+# Shows E65
 """The kind `docker`: commands, each in a separate container."""
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def of(resource: Containers) -> list[Any]:
     return found
 
 
+# Shows E62
 def test_a_command_runs_and_nothing_of_it_is_left(docker: Containers) -> None:
     result = docker.run(["echo", "hi"])
 
@@ -67,6 +69,7 @@ def test_a_command_runs_and_nothing_of_it_is_left(docker: Containers) -> None:
     assert of(docker) == []
 
 
+# Shows E62
 def test_files_go_in_and_out_byte_for_byte(docker: Containers, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(SECRET)
@@ -117,6 +120,7 @@ def test_another_image_for_one_command(docker: Containers) -> None:
         client.images.remove(name)
 
 
+# Shows E63
 def test_an_image_that_must_not_be_fetched(tmp_path: Path) -> None:
     config = {"image": "example.invalid/absent:1", "pull_policy": "never"}
     with pytest.raises(ImageUnavailable, match="pull_policy is never"):
@@ -255,6 +259,7 @@ def test_a_manager_gives_it_and_takes_it_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows E86, S7
 def test_the_engine_is_killed_and_the_next_start_sweeps(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -1,3 +1,4 @@
+# Shows S4
 """Images from a registry: when it is queried, and the errors for missing images."""
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ def containers() -> list[Any]:
     return found
 
 
+# Shows S3
 def test_an_image_is_fetched_when_it_is_missing_and_only_then(
     registry: Registry, tmp_path: Path
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows S38
 """`policy: {network: [host:port]}`: only those destinations are reachable from a sandbox."""
 
 from __future__ import annotations
@@ -396,6 +397,7 @@ def fetch(url):
 
 
 @pytest.mark.endurance
+# Shows W32
 def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

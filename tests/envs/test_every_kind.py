@@ -1,3 +1,4 @@
+# Shows E12b, E112
 """Every kind of environment, in the same flows and under the same manager (E112)."""
 
 from __future__ import annotations
@@ -214,6 +215,7 @@ SAYS = {
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
+# Shows S56
 def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
     """S57, through a flow."""
     count = 3 if stage.name == "docker" else 8
@@ -234,6 +236,7 @@ def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
+# Shows E96b, S56
 def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
     """S56, E98: for kinds that have state to lose."""
     run = {"run": {"script": "1" if stage.name in {"python", "node"} else "true"}, "in": "box"}
@@ -269,6 +272,7 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     [("step", 1, 2, 0), ("execution", 2, 2, 0), ("session", 2, 1, 1)],
     ids=lambda given: given if isinstance(given, str) else "",
 )
+# Shows E16, E20
 def test_it_lives_as_long_as_its_scope(
     stage: Stage, scope: str, runs: int, opened: int, left: int
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows W62
 """Names for files that are suggested by others, such as servers and pages."""
 
 from __future__ import annotations

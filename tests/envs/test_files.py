@@ -1,3 +1,4 @@
+# Shows E111
 """Folders: copies, writing back, and confinement to the folder (E111, S42-S43)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F95
 """Files that one step keeps and another uses, wherever both run (F95)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S42, S86
 """Files go in and out byte for byte, below the workspace and nowhere else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S25
 """Code that answers in place of its interpreter: its call ends with one error, at once."""
 
 from __future__ import annotations

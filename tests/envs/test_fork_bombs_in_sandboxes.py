@@ -1,3 +1,4 @@
+# Shows S34
 """Fork bombs: a timeout ends them, and the sandbox stays usable (S35)."""
 
 from __future__ import annotations

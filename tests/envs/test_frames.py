@@ -1,3 +1,4 @@
+# Shows S23
 """Frames of any size, in any pieces. A forged frame ends the link, an unusable one a request."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E39
 """The workspace contains only the user's files, so Git may add or clean all of it."""
 
 from __future__ import annotations

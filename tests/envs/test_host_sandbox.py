@@ -1,3 +1,4 @@
+# Shows S46
 """The sandbox `host`: used only on request, with a warning, and with accurate capabilities."""
 
 from __future__ import annotations

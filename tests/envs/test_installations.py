@@ -1,3 +1,4 @@
+# Shows E40
 """Interpreters of the user's installation, run in the sandboxes of this machine."""
 
 from __future__ import annotations

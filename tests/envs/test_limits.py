@@ -1,3 +1,4 @@
+# Shows E100b
 """Each limit is enforced in each sandbox, errors name it, and the sandbox stays usable (E100)."""
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def limited(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("limit", BREACHES)
+# Shows S34b
 def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) -> None:
     code, messages = BREACHES[limit]
     result = limited.run(["python3", "-c", code])
@@ -189,6 +191,7 @@ def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
         assert docker.run(["echo", "usable"]).stdout == "usable\n"
 
 
+# Shows E7
 def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Path) -> None:
     """E7."""
     with EnvironmentManager(tmp_path / "data") as manager:
@@ -206,6 +209,7 @@ def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Pat
     assert limits["sqlite"] == {"time": 30, "output": 16 * 2**20, "best_effort": False}
 
 
+# Shows S46
 def test_what_this_machine_cannot_hold_is_refused_or_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

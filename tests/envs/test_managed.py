@@ -45,6 +45,7 @@ def test_a_healthy_sandbox_is_reused_and_a_lost_one_replaced(manager: Environmen
     assert renewed.resource.get("kept.txt") == b"here"
 
 
+# Shows E100b, S46
 def test_without_bubblewrap_nothing_weaker_is_taken(
     manager: EnvironmentManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_without_bubblewrap_nothing_weaker_is_taken(
     ],
     ids=str,
 )
+# Shows S46
 def test_what_the_spec_itself_opens_is_not_said_to_be_held(
     manager: EnvironmentManager, opened: dict[str, Any]
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_the_spec_itself_opens_is_not_said_to_be_held(
     assert "network" not in seen["held"]
 
 
+# Shows E31
 def test_what_is_required_must_be_there(manager: EnvironmentManager, tmp_path: Path) -> None:
     strong = {**SPEC, "requires": {"isolation": "container"}}
     weak = {**SPEC, "resource_key": "weak", "provider": "host", "requires": {"network": True}}
@@ -99,6 +102,7 @@ def test_what_is_required_must_be_there(manager: EnvironmentManager, tmp_path: P
     ("provider", "isolation"),
     [("namespace", "namespace"), ("docker", "container"), ("host", "none")],
 )
+# Shows E31
 def test_the_isolation_in_force_is_on_the_handle_and_can_be_required(
     manager: EnvironmentManager, provider: str, isolation: str
 ) -> None:
@@ -116,6 +120,7 @@ def test_the_isolation_in_force_is_on_the_handle_and_can_be_required(
             manager.ensure(strong)
 
 
+# Shows E103
 def test_a_secret_is_in_the_variables_and_nowhere_else(
     manager: EnvironmentManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

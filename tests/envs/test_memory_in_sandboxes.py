@@ -1,3 +1,4 @@
+# Shows E100b
 """What is killed when memory is at its limit: programs before the supervisor, and it goes on."""
 
 from __future__ import annotations

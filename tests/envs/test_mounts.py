@@ -62,6 +62,7 @@ def sh(resource: Any, command: str) -> Any:
     return resource.run(["sh", "-c", command])
 
 
+# Shows E111b
 def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
     manager: EnvironmentManager, original: Path, box: dict[str, Any]
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
 
 @pytest.mark.wherever("narrowed")  # both are the same setting to a sandbox
 @pytest.mark.parametrize("narrowed", [{"config": {"mode": "ro"}}, {"policy": {"writable": []}}])
+# Shows E111b
 def test_a_folder_that_is_only_read_is_only_read_inside(
     manager: EnvironmentManager, original: Path, box: dict[str, Any], narrowed: dict[str, Any]
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_folder_that_is_only_read_is_only_read_inside(
 
 
 @pytest.mark.parametrize("place", ["/", "~", "socket", "state"])
+# Shows E66
 def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
     manager: EnvironmentManager,
     tmp_path: Path,

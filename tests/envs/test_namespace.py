@@ -1,3 +1,4 @@
+# Shows E114, S34
 """The namespace sandbox: isolation, limits, and support for ordinary users."""
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def test_nothing_of_the_host_is_there(box: Bash, tmp_path: Path) -> None:
     assert box.run("ls /etc/ssl/private /etc/sudoers /etc/ssh").exit_code != 0
 
 
+# Shows S25
 def test_the_first_process_cannot_be_killed_traced_or_read(box: Bash) -> None:
     assert box.run("kill -9 1; kill -STOP 1; sleep 0.1; echo here").stdout == "here\n"
     for name in ("mem", "environ", "fd/0", "fd/100", "fd/101", "maps"):

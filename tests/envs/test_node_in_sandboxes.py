@@ -1,3 +1,4 @@
+# Shows E39, S86
 """JavaScript in every sandbox: values, modules, errors, and what ends a process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S42
 """Reads and writes in a workspace while a program in it swaps path components (S43)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows S26, S86
 """Requests and answers between the engine and its supervisor, in every sandbox."""
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, reques
         b"\xff" * 64,
     ],
 )
+# Shows S23
 def test_bytes_without_the_key_end_the_connection_and_do_nothing(
     sandbox: type[Sandbox], tmp_path: Path, data: bytes
 ) -> None:
@@ -161,6 +163,7 @@ def test_bytes_without_the_key_end_the_connection_and_do_nothing(
         assert python.run("1").value == 1
 
 
+# Shows S25
 def test_the_key_is_in_no_variable_argument_or_file(python: PythonSandbox) -> None:
     python.put("key", python._channel._sealer._key.hex().encode())
     code = """

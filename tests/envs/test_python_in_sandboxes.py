@@ -1,3 +1,4 @@
+# Shows E29, S13, S17, S25, S31, S86
 """Python code in every sandbox: results, state between calls, and termination."""
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def test_names_last_and_an_old_result_does_not(python: PythonSandbox) -> None:
 
 
 @pytest.mark.wherever
+# Shows S23
 def test_names_are_of_one_handle(
     python: PythonSandbox, sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ def test_an_error_keeps_its_reasons(python: PythonSandbox) -> None:
 
 @pytest.mark.wherever
 @pytest.mark.parametrize("code", ["def f(:", "x = 1\ny = = 2", "a\0b", "\ud800", "  x = 1"])
+# Shows S88
 def test_code_that_is_none_is_an_error_with_its_line(python: PythonSandbox, code: str) -> None:
     python.run("kept = 'kept'")
 
@@ -134,6 +137,7 @@ def test_code_that_is_none_is_an_error_with_its_line(python: PythonSandbox, code
 
 
 @pytest.mark.wherever
+# Shows S88
 def test_bad_arguments_are_refused_and_harm_nothing(python: PythonSandbox) -> None:
     python.run("kept = 'kept'")
 
@@ -179,6 +183,7 @@ def test_odd_output_survives(python: PythonSandbox) -> None:
 
 
 @pytest.mark.wherever
+# Shows S36
 def test_output_is_cut_and_all_of_it_is_in_a_file(python: PythonSandbox) -> None:
     result = python.run("for n in range(1000): print(('%07d ' % n) * 6250)")  # 50 MB
 
@@ -429,6 +434,7 @@ def test_cancelling_the_caller_ends_the_call(python: PythonSandbox) -> None:
 
 
 @pytest.mark.wherever
+# Shows S57
 def test_calls_at_the_same_time_are_served_in_turn_and_never_mixed(python: PythonSandbox) -> None:
     async def many() -> list[str]:
         calls = [python.async_run(f"print({n}); print({n})") for n in range(20)]

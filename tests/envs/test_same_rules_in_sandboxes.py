@@ -1,3 +1,4 @@
+# Shows E39
 """Rules that python, bash and node share, in every sandbox (E41)."""
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def kind(request: pytest.FixtureRequest, sandbox: type[Sandbox]) -> tuple[str, A
 
 
 @pytest.mark.endurance
+# Shows S41, S41b
 def test_no_variable_is_there_that_was_not_declared(
     kind: tuple[str, Any], sandbox: type[Sandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_time_is_bounded_and_all_that_was_started_ends(kind: tuple[str, Any]) ->
 
 
 @pytest.mark.wherever
+# Shows S36
 def test_output_is_bounded(kind: tuple[str, Any]) -> None:
     name, resource = kind
 

@@ -1,3 +1,4 @@
+# Shows S59, S64, S66, S71, S76, S77, S79, S86, S91
 """A persistent shell in every sandbox: results stay with their commands."""
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def ended(shell: Shell) -> ShellResult:
     return result
 
 
+# Shows S58
 def test_output_and_exit_code_come_back(shell: Shell) -> None:
     result = shell.run("echo hi; echo wrong >&2; echo $DECLARED")
 
@@ -122,6 +124,7 @@ def test_unfinished_syntax_is_told_at_once(shell: Shell, text: str) -> None:
     assert shell.run("echo next").output == "next\n"
 
 
+# Shows S62
 def test_the_state_lasts(shell: Shell) -> None:
     shell.run("mkdir -p deep; cd deep; export A=1; B=2; f() { echo f$B; }; alias g='echo alias'")
     shell.run("umask 027")
@@ -144,6 +147,7 @@ def test_the_state_lasts(shell: Shell) -> None:
         ("exec no-such", 127, None),
     ],
 )
+# Shows S62
 def test_the_end_of_the_shell_is_told(
     shell: Shell, command: str, code: int, signal: int | None
 ) -> None:
@@ -159,6 +163,7 @@ def test_the_end_of_the_shell_is_told(
 
 
 @pytest.mark.wherever
+# Shows S65
 def test_codes_of_pipes_and_signals(shell: Shell) -> None:
     assert shell.run("false").exit_code == 1
     assert shell.run("(exit 3)").exit_code == 3
@@ -241,6 +246,7 @@ sys.exit(subprocess.run(["bash", "--norc", "-i"]).returncode)
         "./poetry shell",
     ],
 )
+# Shows S68
 def test_a_nested_shell_at_its_prompt_is_idle(shell: Shell, wrapper: str) -> None:
     for name, script in WRAPPERS.items():
         shell.put(name, script, 0o755)
@@ -266,6 +272,7 @@ def test_a_nested_shell_at_its_prompt_is_idle(shell: Shell, wrapper: str) -> Non
         "./mybash",
     ],
 )
+# Shows S68
 def test_work_is_running_whatever_its_name(shell: Shell, command: str) -> None:
     shell.put("mybash", b"#!/bin/sh\nsleep 30\n", 0o755)
 
@@ -279,6 +286,7 @@ def test_work_is_running_whatever_its_name(shell: Shell, command: str) -> None:
 
 
 @pytest.mark.wherever
+# Shows S70
 def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
     result = shell.run("sleep 100 &")
     assert (result.status, result.exit_code) == ("done", 0)
@@ -291,6 +299,7 @@ def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
 
 
 @pytest.mark.wherever
+# Shows S70
 def test_late_output_is_told_apart(shell: Shell) -> None:
     shell.run("(while ! [ -e go ]; do sleep 0.02; done; echo late; touch gone) &")
     (shell.workspace / "go").touch()

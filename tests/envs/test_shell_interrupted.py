@@ -1,3 +1,4 @@
+# Shows S64
 """Interrupts and input of a shell right before a command starts and right after it ends."""
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ def test_an_interrupt_at_any_moment_of_the_start_of_a_program_ends_it(shell: She
 
 
 @pytest.mark.wherever
+# Shows S71
 def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> None:
     for _ in range(3):
         shell.run("read x; echo got-$x", wait=0)

@@ -1,3 +1,4 @@
+# Shows E12b
 """The kind `shell` under the manager: the public suite, scopes, and loss."""
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def test_what_is_not_kept_begins_anew_in_its_workspace(manager: EnvironmentManag
     assert again.resource.run("echo [$X]; ls").output == "[]\nkept\n"
 
 
+# Shows V56
 def test_looking_at_a_busy_terminal_only_reads_it(
     manager: EnvironmentManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows S62
 """Commands that damage their own shell: no later call is lost."""
 
 from __future__ import annotations

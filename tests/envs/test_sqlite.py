@@ -62,6 +62,7 @@ def file(tmp_path: Path) -> Path:
 # Rows and parameters (E42)
 
 
+# Shows E42
 def test_rows_are_maps_and_parameters_are_bound(opened: Open) -> None:
     database = opened(path=":memory:")
     database.execute("create table t (a, b)")
@@ -74,6 +75,7 @@ def test_rows_are_maps_and_parameters_are_bound(opened: Open) -> None:
     assert database.execute("update t set b = 'z'") == StatementEffect(2, 2)
 
 
+# Shows E42
 def test_an_exception_in_a_transaction_takes_all_of_it_back(opened: Open) -> None:
     database = opened(path=":memory:")
     database.execute("create table t (a)")
@@ -190,6 +192,7 @@ def test_a_value_that_no_database_holds_is_an_error(opened: Open) -> None:
         "rollback",
     ],
 )
+# Shows E43
 def test_read_only_is_kept_by_the_database(
     opened: Open, file: Path, tmp_path: Path, sql: str
 ) -> None:
@@ -238,6 +241,7 @@ def test_what_was_refused_is_said_with_what_would_let_it(opened: Open, file: Pat
     assert "config.mode" not in caught.value.message
 
 
+# Shows E43
 def test_pragmas_that_only_tell_are_allowed(opened: Open, file: Path) -> None:
     assert [row["name"] for row in opened().query("pragma table_info(t)")] == ["a", "b"]
     assert opened().query("pragma integrity_check") == [{"integrity_check": "ok"}]
@@ -257,6 +261,7 @@ def test_writing_lets_nobody_out_of_the_file(
     assert database.execute("delete from t where a = 1").changed == 1
 
 
+# Shows E44
 def test_rw_makes_no_file_and_rwc_does(opened: Open, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnavailable, match="rwc"):
         opened(mode="rw")
@@ -266,6 +271,7 @@ def test_rw_makes_no_file_and_rwc_does(opened: Open, tmp_path: Path) -> None:
     assert (tmp_path / "a.db").exists()
 
 
+# Shows E44
 def test_the_file_lies_below_the_roots_with_links_resolved(opened: Open, tmp_path: Path) -> None:
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
@@ -307,6 +313,7 @@ def test_a_pipe_does_not_open_and_is_not_waited_for(opened: Open, tmp_path: Path
 NUMBERS = "with recursive n(i) as (select 1 union all select i + 1 from n where i < {}) "
 
 
+# Shows E45
 def test_a_result_stops_at_the_largest_number_of_rows(opened: Open) -> None:
     database = opened(path=":memory:", rows=1000)
 
@@ -335,6 +342,7 @@ def test_one_value_larger_than_the_result_may_be_is_an_error(opened: Open) -> No
     assert caught.value.data == {"limit": "output", "value": 100_000}
 
 
+# Shows E45
 def test_an_endless_statement_is_interrupted_and_the_connection_stays_usable(opened: Open) -> None:
     database = opened(path=":memory:", limits={"time": 0.2})
     begin = time.monotonic()
@@ -377,6 +385,7 @@ def test_a_file_grows_to_its_limit(opened: Open, file: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows E46
 def test_twenty_threads_write_at_once(opened: Open, file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("pragma journal_mode = wal")  # fewer syncs
@@ -433,6 +442,7 @@ def test_parallel_tasks_do_not_mix_their_transactions(opened: Open) -> None:
     assert all(len({*tasks[at : at + 3]}) == 1 for at in range(0, 30, 3))
 
 
+# Shows E46
 def test_a_lock_held_elsewhere_is_waited_for_within_a_bound(opened: Open, file: Path) -> None:
     database = opened(mode="rw", busy=0.2)
     other = sqlite3.connect(file, isolation_level=None)
@@ -462,6 +472,7 @@ def test_a_lock_that_is_given_up_meanwhile_is_no_error(opened: Open, file: Path)
 # The end (E47)
 
 
+# Shows E47
 def test_release_rolls_back_and_leaves_the_file_whole(
     opened: Open, file: Path, manager: EnvironmentManager, tmp_path: Path
 ) -> None:
@@ -497,6 +508,7 @@ def test_release_interrupts_what_runs(opened: Open, manager: EnvironmentManager)
     assert report.failed == []
 
 
+# Shows E47
 def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentManager) -> None:
     first = opened(path=":memory:")
     first.execute("create table t (a)")

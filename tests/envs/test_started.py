@@ -209,6 +209,7 @@ exec sleep 1000
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("begun", range(0, 40, 4))
+# Shows E54
 def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(
     tmp_path: Path, begun: int
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows E33
 """`run` steps with `in:`: inputs and files from other steps, values and files as results."""
 
 from __future__ import annotations
@@ -190,6 +191,7 @@ def test_files_that_a_step_keeps_count_as_long_as_they_are(
 
 
 @pytest.mark.wherever
+# Shows E12b
 def test_steps_in_a_shell_keep_directory_and_variables(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:
@@ -267,6 +269,7 @@ def test_a_program_without_a_network_learns_why(
 
 
 @pytest.mark.endurance
+# Shows E100b
 def test_limits_that_a_step_in_a_shell_meets_are_named(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:

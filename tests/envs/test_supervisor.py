@@ -1,3 +1,4 @@
+# Shows S26
 """The supervisor over plain pipes: the requests it answers, and those it ignores."""
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def supervisor(raw: Raw) -> Raw:
     return raw
 
 
+# Shows S23
 def test_nothing_listens(supervisor: Raw) -> None:
     folder = f"/proc/{supervisor.process.pid}/fd"
     links = [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)]
@@ -44,6 +46,7 @@ def test_nothing_listens(supervisor: Raw) -> None:
 
 
 @pytest.mark.parametrize("what", ["plain line", "http", "wrong key", "replayed greeting"])
+# Shows S23
 def test_nothing_runs_for_who_does_not_have_the_key(raw: Raw, tmp_path: Path, what: str) -> None:
     marker = tmp_path / "marker"
     code = f"open({str(marker)!r}, 'w')"

@@ -1,3 +1,4 @@
+# Shows S71, S86
 """Full-screen programs, shells that fail to start, and endless output."""
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def test_arrow_keys_arrive(terminal: Shell) -> None:
 
 
 @pytest.mark.wherever
+# Shows S79
 def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     screen = waiting(terminal, terminal.run("echo before; less numbers; echo after", wait=20))
     assert screen.startswith("1\n2\n3\n")
@@ -88,6 +90,7 @@ def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
 
 
 @pytest.mark.wherever
+# Shows S79
 def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     waiting(terminal, terminal.run("vi -u NONE note", wait=20))
 
@@ -106,6 +109,7 @@ def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
 @pytest.mark.endurance
 @pytest.mark.wherever
 @pytest.mark.parametrize("broken", ["echo not today; false", "echo not today; sleep 60"])
+# Shows S91
 def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
     sandbox: type[Sandbox], tmp_path: Path, broken: str
 ) -> None:
@@ -123,6 +127,7 @@ def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
 
 
 @pytest.mark.wherever
+# Shows S91
 def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"SHELL": "/usr/sbin/nologin"}}
     with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
@@ -153,6 +158,7 @@ def before() -> int:
 
 @pytest.mark.endurance
 @pytest.mark.wherever
+# Shows E33, S36
 def test_more_output_than_is_kept_costs_the_engine_nothing(
     sandbox: type[Sandbox], tmp_path: Path, before: int
 ) -> None:
@@ -170,6 +176,7 @@ def test_more_output_than_is_kept_costs_the_engine_nothing(
 
 @pytest.mark.endurance
 @pytest.mark.wherever
+# Shows S36
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows S77
 """Terminal output as text, with bounded size, in records."""
 
 from __future__ import annotations

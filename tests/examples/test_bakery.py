@@ -1,3 +1,4 @@
+# Shows F93
 """The bakery: orders start with a message, share an oven, and go out automatically (F93)."""
 
 from __future__ import annotations

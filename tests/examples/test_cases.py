@@ -13,6 +13,7 @@ FILES = sorted(EXAMPLES.rglob("*.test.yaml"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".test.yaml"))
+# Shows F71
 def test_the_cases_of_an_example_pass_and_leave_no_branch_out(path: Path) -> None:
     report = run_file(str(path))
 

@@ -1,3 +1,4 @@
+# Shows V7
 """The command in `examples/deploy` exists, and stops within its time limit (V7)."""
 
 from __future__ import annotations

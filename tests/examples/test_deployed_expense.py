@@ -1,3 +1,4 @@
+# Shows V37, V54
 """The expense approval as a service: deployed, notified by mail, decided on a phone, traced."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V7
 """The image of `examples/deploy`: killed, started and stopped (V7)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V7
 """The unit of `examples/deploy`: under systemd, with a kill and a stop (V7)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E84
 """The examples of environments print the stored outputs, and leave nothing behind (E84)."""
 
 from __future__ import annotations

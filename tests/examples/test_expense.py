@@ -84,6 +84,7 @@ def test_small_amounts_are_booked_without_asking(
 
 
 @pytest.mark.endurance
+# Shows F4
 def test_a_manager_lowers_the_amount_and_it_is_booked_so(
     flowengine: Shell, office: Callable[..., list[str]]
 ) -> None:

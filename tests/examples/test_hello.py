@@ -16,6 +16,7 @@ def test_it_greets_the_world_by_default_as_one_json_object(flowengine: Shell) ->
     assert done["outputs"] == {"message": "Hello, world!"}
 
 
+# Shows F17
 def test_an_input_it_does_not_have_is_refused_before_anything_runs(flowengine: Shell) -> None:
     done = flowengine("run", EXAMPLES / "hello.yaml", "-i", "nmae=Ada", code=3)
 

@@ -1,3 +1,4 @@
+# Shows G13
 """The agent that refunds late orders with one program, which waits for approvals (G13)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F15
 """The letters: a file of tools and flows that two other flows use (F15, F96)."""
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from tests.examples.conftest import EXAMPLES, Shell
 LETTERS = EXAMPLES / "letters"
 
 
+# Shows F96
 def test_two_flows_use_one_library(flowengine: Shell) -> None:
     inputs = ["-i", 'guests=["Ben", "Cem"]', "-i", 'silent=["Cem"]']
     invited = flowengine("--json", "run", LETTERS / "invite.yaml", *inputs).json()

@@ -51,6 +51,7 @@ def wait_for(waits: dict[str, dict[str, Any]], name: str) -> str:
 
 
 @pytest.mark.usefixtures("inbox")
+# Shows F1
 def test_only_doubtful_documents_wait_and_each_moves_by_its_own_answer(flowengine: Shell) -> None:
     run = flowengine("--json", "run", REVIEW, "-i", "folder=inbox", code=4).json()
     waits = flowengine.waits()
@@ -85,6 +86,7 @@ def test_only_doubtful_documents_wait_and_each_moves_by_its_own_answer(flowengin
     assert "Not read: inbox/notes.txt." in page
 
 
+# Shows F42
 def test_an_edit_must_keep_the_type_of_its_field_and_leaves_the_question_open(
     flowengine: Shell, inbox: Path
 ) -> None:

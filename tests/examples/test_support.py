@@ -1,3 +1,4 @@
+# Shows F7
 """The example that is built in Python: `examples/support.py`."""
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ def test_another_model_can_be_named(flowengine: Shell, tmp_path: Path) -> None:
     assert execution["labels"] == {"model": "scripted/other.yaml"}
 
 
+# Shows M13
 def test_its_graph_has_models_tools_and_handoffs(flowengine: Shell) -> None:
     drawn = flowengine("graph", HERE / "triage.yaml", "--format", "mermaid").out
 

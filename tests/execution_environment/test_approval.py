@@ -1,3 +1,4 @@
+# Shows E109
 """Approval before an environment is opened (E67 to E72, E109)."""
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def person() -> Iterator[Callable[..., Person]]:
     policy_approval.configure_policy_approval()
 
 
+# Shows E67
 def test_nothing_starts_before_the_answer(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person]
 ) -> None:
@@ -86,6 +88,7 @@ def test_nothing_starts_before_the_answer(
         ({"approved": False, "reason": "not today", "by": "policy"}, Refused),
     ],
 )
+# Shows E67
 def test_a_no_opens_nothing_and_leaves_the_spec_declared(
     manager: EnvironmentManager,
     toy: Toy,
@@ -103,6 +106,7 @@ def test_a_no_opens_nothing_and_leaves_the_spec_declared(
     assert [each["state"] for each in manager.list()] == ["declared"]
 
 
+# Shows E72
 def test_one_question_for_a_spec_however_often_it_is_ensured(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person]
 ) -> None:
@@ -124,6 +128,7 @@ def test_one_question_for_a_spec_however_often_it_is_ensured(
     assert len(asked.asked) == 2
 
 
+# Shows E68
 def test_handlers_have_names_and_a_spec_can_choose(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person]
 ) -> None:
@@ -229,6 +234,7 @@ def test_an_answer_that_forbids_less_is_none(key: str) -> None:
     assert policy_approval._widens({key: ["one", "two", "three"]}, policy) is None
 
 
+# Shows E71
 def test_an_answer_may_come_later_and_the_first_one_stands(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person], make: Make
 ) -> None:
@@ -293,6 +299,7 @@ def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
     ("keys", "approved"),
     [(b"yes\n", True), (b"YES\n", True), (b"y\n", False), (b"\n", False), (b"nope\n", False)],
 )
+# Shows E69
 def test_the_default_handler_asks_on_the_terminal(keys: bytes, approved: bool) -> None:
     shown, answer = ask_on_terminal(keys)
 
@@ -301,6 +308,7 @@ def test_the_default_handler_asks_on_the_terminal(keys: bytes, approved: bool) -
     assert f"'approved': {approved}" in answer
 
 
+# Shows E69
 def test_silence_on_the_terminal_means_no() -> None:
     _, answer = ask_on_terminal(b"", seconds=0.2)
 
@@ -309,6 +317,7 @@ def test_silence_on_the_terminal_means_no() -> None:
 
 
 @pytest.mark.parametrize("stdin", ["null", "pipe", "closed"])
+# Shows E70
 def test_without_a_terminal_nothing_is_read_and_the_answer_is_no(stdin: str) -> None:
     program = PROGRAM + "\nimport os; print(os.read(0, 1) if sys.argv[2] == 'pipe' else '')"
     command = [sys.executable, "-c", program, "30", stdin]

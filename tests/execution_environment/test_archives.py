@@ -1,3 +1,4 @@
+# Shows D14
 """Archives of workspaces: everything comes back, and nothing else gets out of an archive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E95
 """Limits on number and time, and their effect on waiting executions (E94, E95, E96 in Python)."""
 
 from __future__ import annotations
@@ -215,6 +216,7 @@ def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]
 # Times
 
 
+# Shows E94
 def test_what_nobody_holds_is_released_when_it_has_been_idle(
     make: Make, toy: Toy, clock: FakeClock
 ) -> None:
@@ -238,6 +240,7 @@ def test_what_nobody_holds_is_released_when_it_has_been_idle(
     assert (toy.opens, toy.releases) == (2, 1)
 
 
+# Shows E94
 def test_past_its_age_it_is_drained_and_not_cut(make: Make, toy: Toy, clock: FakeClock) -> None:
     manager = make(clock=clock)
     spec = named("a", max_age="1h", idle="2h")
@@ -262,6 +265,7 @@ def settle(manager: EnvironmentManager) -> None:
     until(lambda: not manager.list(state="releasing"))
 
 
+# Shows E96
 def test_while_its_execution_waits_it_is_given_back_or_kept(
     make: Make, toy: Toy, clock: FakeClock
 ) -> None:
@@ -292,6 +296,7 @@ def test_while_its_execution_waits_it_is_given_back_or_kept(
 
 
 @pytest.mark.endurance
+# Shows E96
 def test_a_hundred_waiting_executions_hold_nothing(make: Make, toy: Toy) -> None:
     before = threading.active_count()  # other tests may have left idle ones
     manager = make(capacity=Capacity(whole=1))

@@ -1,3 +1,4 @@
+# Shows S87, E83
 """The public contract suite, with a third-party provider and with broken ones (E10, S87)."""
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ CASE = ProviderCase(Calculators, {"kind": "calculator"}, add)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+# Shows E10
 def test_a_provider_of_somebody_else_conforms(check: Check) -> None:
     check(CASE)
 

@@ -34,6 +34,7 @@ FIELDS = {
 }
 
 
+# Shows E73
 def test_every_subscriber_hears_everything_in_order(manager: EnvironmentManager, toy: Toy) -> None:
     ears = [Heard(manager) for _ in range(3)]
     handles = [manager.ensure({**SPEC, "owner_id": str(number)}) for number in range(20)]
@@ -50,6 +51,7 @@ def test_every_subscriber_hears_everything_in_order(manager: EnvironmentManager,
     assert {event.event.partition(".")[0] for event in told} == {"execution_environment"}
 
 
+# Shows E75
 def test_one_that_raises_or_blocks_holds_up_nobody(
     manager: EnvironmentManager, toy: Toy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +103,7 @@ async def tells_in_type(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("open", [None, tells, tells_in_type])
+# Shows E74
 def test_no_secret_leaves_an_environment(
     make: Make,
     toy: Toy,
@@ -132,6 +135,7 @@ def test_no_secret_leaves_an_environment(
         assert event.data().keys() == FIELDS
 
 
+# Shows E74
 def test_a_secret_written_in_clear_is_refused_without_showing_it(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_secret_written_in_clear_is_refused_without_showing_it(
     assert manager.list() == []
 
 
+# Shows E103
 def test_a_rotated_secret_is_read_when_it_is_opened(
     manager: EnvironmentManager, toy: Toy, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -162,6 +167,7 @@ def test_a_rotated_secret_is_read_when_it_is_opened(
     assert values == ["one", "two"]
 
 
+# Shows E103
 def test_an_unknown_secret_is_named_and_nothing_is_opened(
     manager: EnvironmentManager, toy: Toy
 ) -> None:

@@ -24,6 +24,7 @@ from tests.execution_environment.toy import SPEC, FakeClock, Gate, Heard, Thing,
 Make = Callable[..., EnvironmentManager]
 
 
+# Shows E85
 def test_any_number_at_once_make_one(manager: EnvironmentManager, toy: Toy) -> None:
     gate = toy.open = Gate()
 
@@ -51,6 +52,7 @@ def test_any_number_at_once_make_one(manager: EnvironmentManager, toy: Toy) -> N
     assert toy.releases == 1
 
 
+# Shows E85
 def test_a_failed_opening_fails_all_who_wait_and_the_next_one_tries_anew(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_failed_opening_fails_all_who_wait_and_the_next_one_tries_anew(
     assert manager.ensure(SPEC).generation == 2
 
 
+# Shows E90
 def test_who_stops_waiting_harms_nobody(manager: EnvironmentManager, toy: Toy) -> None:
     gate = toy.open = Gate()
 
@@ -96,6 +99,7 @@ def test_who_stops_waiting_harms_nobody(manager: EnvironmentManager, toy: Toy) -
     assert handle.resource.echo("x") == "x"
 
 
+# Shows E90
 def test_an_opening_that_nobody_waits_for_is_stopped(manager: EnvironmentManager, toy: Toy) -> None:
     ended = threading.Event()
     reached = threading.Event()
@@ -187,6 +191,7 @@ def test_interrupting_a_blocked_caller_leaves_no_hold(
 # Several together
 
 
+# Shows E28, S55
 def test_of_several_those_before_the_one_that_fails_are_given_back(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -208,6 +213,7 @@ def test_of_several_those_before_the_one_that_fails_are_given_back(
     assert [handle.resource_key for handle in handles] == ["a", "b", "c"]
 
 
+# Shows E108
 def test_two_specs_of_one_name_are_refused_naming_both(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -253,6 +259,7 @@ async def never(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("open", [nothing, future, leaves, interrupts, cancels, never])
+# Shows E107
 def test_a_provider_that_misbehaves_is_contained(
     make: Make, toy: Toy, clock: FakeClock, open: Callable[[Request], Any]
 ) -> None:
@@ -287,6 +294,7 @@ def test_a_provider_that_gives_the_same_object_twice_is_refused(
     assert handle.resource.echo("x") == "x"
 
 
+# Shows E107
 def test_what_a_provider_does_to_its_spec_reaches_nobody(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -331,6 +339,7 @@ async def stuck(thing: Thing) -> None:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
+# Shows E89
 def test_what_cannot_be_closed_is_set_aside_and_tried_again(
     make: Make, toy: Toy, clock: FakeClock, hangs: bool
 ) -> None:
@@ -367,6 +376,7 @@ def test_what_cannot_be_closed_is_set_aside_and_tried_again(
     assert other.state == "ready"
 
 
+# Shows E89
 def test_after_the_last_try_it_is_reported(make: Make, toy: Toy, clock: FakeClock) -> None:
     manager = make(clock=clock, bounds=TimeBounds(retries=(1, 1)))
     heard = Heard(manager)
@@ -389,6 +399,7 @@ def test_after_the_last_try_it_is_reported(make: Make, toy: Toy, clock: FakeCloc
     assert clock.pending() == []
 
 
+# Shows E92
 def test_a_call_that_runs_ends_before_its_environment_is_given_back(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -408,6 +419,7 @@ def test_a_call_that_runs_ends_before_its_environment_is_given_back(
         resource.echo("x")
 
 
+# Shows E92
 def test_a_call_without_end_is_cut_off_at_the_bound(make: Make, toy: Toy) -> None:
     manager = make(bounds=TimeBounds(use=0.05))
     resource = manager.ensure(SPEC).resource

@@ -1,3 +1,4 @@
+# Shows V56
 """Looking into open environments from this and from other processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E2, E19
 """Declaring, opening, reusing, releasing, listing (E1 to E8, E11 to E14, E19)."""
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.execution_environment.toy import SPEC, FakeClock, Heard, Thing, Toy
 Make = Callable[..., EnvironmentManager]
 
 
+# Shows E1
 def test_declaring_checks_and_records_and_starts_nothing(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -67,6 +69,7 @@ def test_which_kinds_are_kept(manager: EnvironmentManager) -> None:
     assert set(waits.values()) == {"keep", "release"}
 
 
+# Shows E3, E12
 def test_ensuring_opens_once_by_spec_and_by_id(manager: EnvironmentManager, toy: Toy) -> None:
     first = manager.ensure(SPEC)
     second = manager.ensure(manager.declare(SPEC)["id"])
@@ -81,6 +84,7 @@ def test_ensuring_opens_once_by_spec_and_by_id(manager: EnvironmentManager, toy:
     assert manager.list(state="ready")[0]["holds"] == 2
 
 
+# Shows E5
 def test_the_last_release_closes(manager: EnvironmentManager, toy: Toy) -> None:
     heard = Heard(manager)
     handle, other = manager.ensure(SPEC), manager.ensure(SPEC)
@@ -94,6 +98,7 @@ def test_the_last_release_closes(manager: EnvironmentManager, toy: Toy) -> None:
     assert [event.number for event in heard.events if event.id] == [1, 2, 3, 4]
 
 
+# Shows E4
 def test_coroutines_do_the_same_and_blocking_in_a_loop_is_refused(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -123,6 +128,7 @@ def fail_in(manager: EnvironmentManager) -> None:
         raise ZeroDivisionError
 
 
+# Shows E4, E22
 def test_leaving_a_block_releases_also_by_an_exception(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -139,6 +145,7 @@ def test_leaving_a_block_releases_also_by_an_exception(
     assert (toy.opens, toy.releases) == (2, 2)
 
 
+# Shows E6, S54
 def test_releasing_a_scope_takes_all_of_its_owner_newest_first(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -159,6 +166,7 @@ def test_releasing_a_scope_takes_all_of_its_owner_newest_first(
     assert [each["owner_id"] for each in manager.list(state="ready")] == ["t"]
 
 
+# Shows E7
 def test_inspecting_gives_plain_data_without_what_is_in_it(
     make: Make, toy: Toy, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +200,7 @@ def test_inspecting_gives_plain_data_without_what_is_in_it(
     assert manager.inspect(manager.declare({"kind": "toy"})["id"])["state"] == "declared"  # type: ignore[index]
 
 
+# Shows E8
 def test_listing_filters_and_gives_copies(manager: EnvironmentManager, toy: Toy) -> None:
     manager.ensure(SPEC)
     manager.ensure({"kind": "toy", "owner_id": "x"})
@@ -208,6 +217,7 @@ def test_listing_filters_and_gives_copies(manager: EnvironmentManager, toy: Toy)
     assert manager.list(owner_id="nobody") == []
 
 
+# Shows E11, E106
 def test_managers_are_independent(make: Make, toy: Toy) -> None:
     one, other = make(), make()
 
@@ -218,6 +228,7 @@ def test_managers_are_independent(make: Make, toy: Toy) -> None:
         other.release(handle)
 
 
+# Shows E11
 def test_importing_starts_and_loads_nothing() -> None:
     program = (
         "import sys, threading, flowengine, flowengine.execution_environment;"
@@ -235,6 +246,7 @@ def test_importing_starts_and_loads_nothing() -> None:
 # Health
 
 
+# Shows E13
 def test_the_unhealthy_one_of_its_only_holder_is_replaced_at_once(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -266,6 +278,7 @@ async def says_no() -> bool:
 
 
 @pytest.mark.parametrize("check", [raises, never, says_no])
+# Shows E14
 def test_a_check_that_fails_in_any_way_means_unhealthy(
     make: Make, toy: Toy, check: Callable[[], Any]
 ) -> None:
@@ -304,6 +317,7 @@ def test_a_check_that_takes_its_time_is_made_once_for_all_who_ask(
     assert manager.list(state="ready")[0]["holds"] == 31
 
 
+# Shows E88
 def test_what_others_hold_is_drained_and_not_torn_away(
     make: Make, toy: Toy, clock: FakeClock
 ) -> None:
@@ -321,6 +335,7 @@ def test_what_others_hold_is_drained_and_not_torn_away(
     assert b.resource.echo("x") == "x"
 
 
+# Shows E88
 def test_draining_ends_at_its_bound(make: Make, toy: Toy, clock: FakeClock) -> None:
     from flowengine.sdk import EnvironmentLost
 
@@ -347,6 +362,7 @@ def test_draining_ends_at_its_bound(make: Make, toy: Toy, clock: FakeClock) -> N
 # Owners and identity
 
 
+# Shows E18
 def test_owners_never_share(manager: EnvironmentManager, toy: Toy) -> None:
     a = manager.ensure({**SPEC, "owner_id": "a"})
     b = manager.ensure({**SPEC, "owner_id": "b"})
@@ -408,6 +424,7 @@ def test_order_of_keys_and_written_out_defaults_make_no_difference(
 # Wrong ids, and the end
 
 
+# Shows E106
 def test_unknown_ids_are_told_and_a_second_release_does_nothing(
     manager: EnvironmentManager, toy: Toy
 ) -> None:

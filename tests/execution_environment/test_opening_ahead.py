@@ -1,3 +1,4 @@
+# Shows E25
 """Opening environments ahead of their first use."""
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ with manager().use({"kind": "calculator", "approval": "required"}) as calculator
 """
 
 
+# Shows E10
 def test_once_it_is_installed_a_program_opens_it(tmp_path: Path) -> None:
     install(tmp_path)
 

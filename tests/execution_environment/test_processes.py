@@ -1,3 +1,4 @@
+# Shows E93
 """Forks, loops and the end of the interpreter (E17, E93, S90)."""
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ FORK = """
 
 
 @pytest.mark.endurance
+# Shows S90
 def test_the_child_of_a_fork_is_told_and_releases_nothing(tmp_path: Path) -> None:
     done = run(FORK, tmp_path)
 
@@ -96,6 +98,7 @@ def test_the_child_of_a_fork_is_told_and_releases_nothing(tmp_path: Path) -> Non
         ),
     ],
 )
+# Shows E17
 def test_the_interpreters_end_releases_everything_quietly(tmp_path: Path, end: str) -> None:
     program = f"""
         async def close(thing):
@@ -139,6 +142,7 @@ def test_what_never_ends_does_not_keep_the_process(tmp_path: Path) -> None:
     assert "destroyed" not in done.stderr
 
 
+# Shows S90
 def test_a_closed_resource_says_whose_it_was(manager: EnvironmentManager, toy: Toy) -> None:
     handle = manager.ensure({"kind": "toy", "owner_id": "01k8exec", "resource_key": "box"})
     resource = handle.resource

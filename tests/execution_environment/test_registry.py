@@ -1,3 +1,4 @@
+# Shows E87
 """Leftovers of a dead process, and only these, are found and removed (E86, E87, E110)."""
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def reaped(manager: EnvironmentManager, tmp_path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("stop", ["intent", "started", "ready", "releasing"])
+# Shows E86
 def test_wherever_a_process_is_killed_nothing_is_left(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path, stop: str
 ) -> None:
@@ -136,6 +138,7 @@ def test_wherever_a_process_is_killed_nothing_is_left(
     assert reaped(manager, tmp_path) == []
 
 
+# Shows E86
 def test_the_next_opening_reaps_by_itself(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
@@ -433,6 +436,7 @@ def unusable(tmp_path: Path) -> Iterator[Path]:
     assert (tmp_path / "file").read_text() == ""
 
 
+# Shows E110
 def test_where_nothing_can_be_written_what_could_be_left_is_not_opened(
     unusable: Path, boxes: Boxes, toy: Toy, tmp_path: Path
 ) -> None:
@@ -454,6 +458,7 @@ def test_where_nothing_can_be_written_what_could_be_left_is_not_opened(
     assert not workspace.exists()
 
 
+# Shows E110
 def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
     boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
@@ -505,6 +510,7 @@ WAYS = ("end", "error", "int", "hup")
     "way",
     ["term", *(pytest.param(way, marks=pytest.mark.endurance) for way in WAYS)],
 )
+# Shows E22
 def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
     stop = "exit" if way == "error" else "ready"
     process = subprocess.Popen(

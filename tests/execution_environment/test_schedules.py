@@ -1,3 +1,4 @@
+# Shows E9, E73
 """Random schedules of all verbs over a provider that misbehaves at random (E9)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E102
 """Valid and invalid specs (E2, E10, E31, E100 to E102, E105, E114's refusal)."""
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def faults(manager: EnvironmentManager, spec: Any) -> dict[str, str]:
     return {fault.path: fault.message for fault in invalid.value.faults}
 
 
+# Shows E105
 def test_all_faults_are_told_at_once_with_the_nearest_right_name(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -93,12 +95,14 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         ({"kind": "mcp", "config": {"env": {"x": 1}}}, "config.env.x", "must be text"),
     ],
 )
+# Shows E78
 def test_a_fault_is_told_at_its_place(
     manager: EnvironmentManager, toy: Toy, spec: Any, place: str, message: str
 ) -> None:
     assert message in faults(manager, spec)[place]
 
 
+# Shows E100
 def test_sizes_and_times_are_read(manager: EnvironmentManager, toy: Toy) -> None:
     toy.holds = dict.fromkeys(AXES, "by hand")
     limits = {"memory": "2GiB", "disk": "1.5MB", "output": 100, "time": "1m30s", "total_time": 0.5}
@@ -109,6 +113,7 @@ def test_sizes_and_times_are_read(manager: EnvironmentManager, toy: Toy) -> None
     assert (seen.time, seen.total_time, seen.cpus) == (90.0, 0.5, None)
 
 
+# Shows E2
 def test_the_schema_of_specs_is_current() -> None:
     import os
 
@@ -134,6 +139,7 @@ def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, to
 # Enforced limits
 
 
+# Shows E101
 def test_a_limit_that_nobody_holds_is_refused_or_told(
     manager: EnvironmentManager, toy: Toy
 ) -> None:
@@ -295,6 +301,7 @@ class Whole(Provider[Any]):
 
 
 @pytest.mark.parametrize("method", ["probe", "ensure", "health_check", "release"])
+# Shows E10, S87
 def test_a_provider_that_lacks_a_method_is_refused_naming_it(method: str) -> None:
     methods = {name: value for name, value in vars(Whole).items() if name != method}
     lacking = type("Lacking", (Provider,), methods)
@@ -311,6 +318,7 @@ def test_a_provider_without_a_kind_or_base_is_refused() -> None:
         register_provider(duck())
 
 
+# Shows E108
 def test_a_second_provider_of_a_kind_is_refused_and_the_first_stays(
     manager: EnvironmentManager, toy: Toy
 ) -> None:

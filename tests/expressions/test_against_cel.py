@@ -1,3 +1,4 @@
+# Shows F13
 """Expressions have the values that they have in Google's implementation of CEL in C++."""
 
 from __future__ import annotations

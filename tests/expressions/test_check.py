@@ -1,3 +1,4 @@
+# Shows F13
 """F13: names and types are checked before a run, with exact positions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E33, T48
 """Commands permitted by a policy: matched as parsed by a shell, not as text."""
 
 from __future__ import annotations

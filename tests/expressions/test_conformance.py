@@ -1,3 +1,4 @@
+# Shows F13
 """Expressions pass the cases of CEL's conformance suite that concern them.
 
 `conformance.jsonl` has inputs and expected values of the suite in `tests/simple/testdata` of

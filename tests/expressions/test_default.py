@@ -1,3 +1,4 @@
+# Shows F101
 """F101: `default` and `has`, on paths through null and missing keys, typed and untyped.
 
 `default` returns the first value that exists and is not null. `has` only checks.

@@ -1,3 +1,4 @@
+# Shows F25
 """F25: an expression yields the same bytes for every hash seed."""
 
 from __future__ import annotations

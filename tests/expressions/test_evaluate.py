@@ -1,3 +1,4 @@
+# Shows F14
 """Results and errors of evaluation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F13
 """F13: no expression reaches the interpreter, files or the network, and its cost is bounded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F14
 """F14: a single expression keeps its type, surrounding text makes it text, `$${{` escapes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E24, E78, E105, F11, F31, F88, F91, S89
 """The corpus of broken flow files and their exact reports.
 
 `broken/CODE_what.yaml` is a flow file, `CODE_what.txt` the report of `flowengine check` about it.

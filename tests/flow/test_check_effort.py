@@ -1,3 +1,4 @@
+# Shows F24
 """Cost of a check: bounded for any file, and proportional to the file where possible."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F24
 """The graph analyses against an exhaustive token game over random graphs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F24
 """The graph checks by case: graphs that must be rejected, and graphs that must pass.
 
 See docs/language.md: Order, Checking.

@@ -1,3 +1,4 @@
+# Shows F24
 """Accepted flows never stall in the kernel (F24): random flows, orders and failures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F16
 """The structural hash changes with every change in meaning, and with nothing else (F16).
 
 The flows are the examples. A change affects one scalar. Changes of the same kind, at the same place

@@ -1,3 +1,4 @@
+# Shows F16
 """The structural hash: equal for equal meanings, different for different ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F15
 """Imported files: packages, the hash, the cache and the printed form (F15, F16)."""
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def compiled(text: str = USER, library: str = LIBRARY) -> Compiled:
     return compile_file(write("main.yaml", text))
 
 
+# Shows F16
 def test_the_hash_covers_what_is_imported_and_only_what_is_used() -> None:
     first = compiled().hash
 

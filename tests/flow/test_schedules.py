@@ -148,6 +148,7 @@ def check(expression: str, zone: str, year: int) -> int:
 @pytest.mark.endurance
 @pytest.mark.parametrize("year", range(2026, 2031))
 @pytest.mark.parametrize("zone", ZONES)
+# Shows V11
 def test_all_times_are_those_of_the_rule(zone: str, year: int, tenth: int | None) -> None:
     these = SCHEDULES if tenth is None else SCHEDULES[tenth::10]
     leap = year == 2028
@@ -173,6 +174,7 @@ def test_all_times_are_those_of_the_rule(zone: str, year: int, tenth: int | None
         ("30 * * * *", "America/New_York", "2027-11-07T05:00", "07T05:30 07T06:30 07T07:30"),
     ],
 )
+# Shows V11
 def test_changes_of_clocks(expression: str, zone: str, after: str, times: str) -> None:
     """A fixed time runs once a day, and `*` in minutes or hours follows real time."""
     at = datetime.datetime.fromisoformat(after).replace(tzinfo=datetime.UTC)

@@ -129,6 +129,7 @@ outputs:
 """
 
 
+# Shows F10, T88
 def test_the_file_in_schemas_is_current() -> None:
     """`flowengine schema -o schemas/flow-1.schema.json` and UPDATE_GOLDEN=1 write it."""
     path = ROOT / "schemas" / "flow-1.schema.json"
@@ -292,6 +293,7 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 
 @sliced(examples=30)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
+# Shows F10
 def test_schema_and_checker_find_the_same_files_wrong(
     place: tuple[Any, ...], odd: Any, how: str
 ) -> None:

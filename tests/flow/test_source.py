@@ -1,3 +1,4 @@
+# Shows F12
 """YAML 1.2 core schema: plain data only, with a position for every key, value and character."""
 
 from __future__ import annotations

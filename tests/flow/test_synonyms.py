@@ -1,3 +1,4 @@
+# Shows F11
 """Keywords of other tools: each hint names the equivalent, without further errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F12
 """Flow files are read as the public test suite of YAML demands, or refused with the reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F41
 """The first decision stands, regardless of its process (F41)."""
 
 from __future__ import annotations

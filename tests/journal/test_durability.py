@@ -1,3 +1,4 @@
+# Shows F30, F80
 """Durability of commits: the promise of each of the three levels (F80), and real kills (F30)."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, LockOperation, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, JournalStore
+from tests.journal.database import connection_of
 from tests.rows import each_row
 from tests.testing.faulty_store import FaultyStore, ProcessDied
 
@@ -39,7 +41,7 @@ def append(store: JournalStore, seq: int) -> None:
 def test_the_level_is_read_back_from_the_open_database(level: Durability, tmp_path: Path) -> None:
     """The level depends on a pragma, which is read back from the connection that commits use."""
     store = SqliteStore(tmp_path / "s.db", level)
-    connection = store._database.connection()
+    connection = connection_of(store)
 
     assert store.durability == level
     assert connection.execute("PRAGMA synchronous").fetchone() == (SYNCHRONOUS[level],)
@@ -147,7 +149,7 @@ def test_at_no_moment_is_an_execution_there_without_its_first_event(tmp_path: Pa
                 looks.append([message.event for one in there for message in other.inbox(one.id)])
                 assert len(other.claims("l")) == len(there)
 
-        store._database.connection().set_trace_callback(look)
+        connection_of(store).set_trace_callback(look)
         claim = LockOperation("l", 0, 1, granted=b"granted")
         new = NewExecution("orders", None, "f", 0)
         store.begin(Beginning("e1", new, [], b"started", [claim]), [(b"content", "a.txt")])
@@ -212,7 +214,7 @@ def test_a_torn_log_gives_the_commits_before_the_tear(tmp_path: Path, start: Sta
         two = store.events(other) if other in listed else []
         assert len(one) == len(two) or (len(one), len(two)) == (1, 0)
         found.append(len(one))
-        check = store._database.connection().execute("PRAGMA integrity_check").fetchone()
+        check = connection_of(store).execute("PRAGMA integrity_check").fetchone()
         assert check == ("ok",)
         store.close()
 

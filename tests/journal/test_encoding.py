@@ -1,3 +1,4 @@
+# Shows F77
 """Stored bytes decode to plain data only, or to an error (F77)."""
 
 from __future__ import annotations

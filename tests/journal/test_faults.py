@@ -1,3 +1,4 @@
+# Shows F33
 """Faults of disks, folders, files and other processes: error messages, and data that survives.
 
 The faults are real where possible (F33): limits on file sizes, a full database, a read-only folder,
@@ -24,6 +25,7 @@ from flowengine.journal.sqlite import database, schema
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.addresses import wait_id
+from tests.journal.database import connection_of
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 60
@@ -79,7 +81,7 @@ def test_a_full_database_keeps_what_was_committed_and_goes_on(path: Path) -> Non
     """SQLite's page limit causes the error of a full disk on any file system."""
     store = SqliteStore(path, "process")
     begin(store)
-    connection = store._database.connection()
+    connection = connection_of(store)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 3}")
 
@@ -104,7 +106,7 @@ def test_a_group_that_does_not_fit_leaves_nothing_of_itself(path: Path) -> None:
     store = SqliteStore(path, "process")
     begin(store, "e1")
     begin(store, "e2")
-    connection = store._database.connection()
+    connection = connection_of(store)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 3}")
     small = Append("e1", 0, 1, [(1, payload(1))], head=ExecutionHead("waiting", 5))
@@ -550,7 +552,7 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_open(path: Path) -
 
     with pytest.raises(KeyboardInterrupt):
         store.commit([Append("e1", 0, 1, Interrupting([(1, payload(1)), (2, payload(2))]))])
-    store._database.connection().execute("BEGIN")
+    connection_of(store).execute("BEGIN")
     append(store, 1)
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT count(*) FROM events").fetchone() == (2,)

@@ -1,3 +1,4 @@
+# Shows F32
 """One writer at a time, tested with processes that are killed, frozen, and compete (F32)."""
 
 from __future__ import annotations

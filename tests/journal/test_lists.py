@@ -14,6 +14,7 @@ from flowengine.errors import StoreError, UsageError
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.sqlite import queries, search
 from flowengine.journal.sqlite.store import SqliteStore
+from tests.journal.database import connection_of
 
 STRING = {"type": "string"}
 TITLES: list[tuple[str | None, dict[str, Any], dict[str, Any], str | None, dict[str, Any]]] = [
@@ -91,7 +92,7 @@ def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
             assert found(f"n{n}") >= {ids[n]}
         engine.store.prune(0, (), [ids[13], ids[2]])
         assert found("luck") == {*ids} - {ids[13], ids[2]}
-        rows = store._database.connection().execute("SELECT count(*) FROM texts").fetchone()
+        rows = connection_of(store).execute("SELECT count(*) FROM texts").fetchone()
         assert rows == (12,)
 
 

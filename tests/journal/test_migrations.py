@@ -1,3 +1,4 @@
+# Shows F38
 """A store of an earlier release opens, and one of a later release is rejected (F38).
 
 `stores/` contains a small store of each released version, created by `make_store.py` of that

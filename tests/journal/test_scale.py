@@ -1,3 +1,4 @@
+# Shows F35
 """The cost of a page is independent of the list's length (F35). See `benchmarks/` for figures."""
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.journal.sqlite.store import SqliteStore
+from tests.journal.database import connection_of
 
 SHORT, LONG = 1_000, 10_000
 
@@ -47,7 +49,7 @@ def fill(path: Path, count: int) -> SqliteStore:
 @contextmanager
 def counted(store: SqliteStore) -> Iterator[list[int]]:
     """Count SQLite's work in hundreds of virtual machine steps, which is independent of time."""
-    connection = store._database.connection()
+    connection = connection_of(store)
     steps = [0]
 
     def step() -> None:
@@ -101,6 +103,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[SqliteStore, Sqlit
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("filter", WAIT_FILTERS, ids=str)
+# Shows V54
 def test_a_page_of_waits_costs_the_same_in_a_long_list(
     filter: WaitFilter, stores: tuple[SqliteStore, SqliteStore]
 ) -> None:
@@ -132,7 +135,7 @@ def test_a_page_of_executions_costs_the_same_in_a_long_list(
 def test_nothing_walks_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries of a running execution use an index, never a table scan."""
     store = fill(tmp_path / "s.db", 10)
-    connection = store._database.connection()
+    connection = connection_of(store)
     asked: set[str] = set()
     connection.set_trace_callback(asked.add)
     store.load("e1")

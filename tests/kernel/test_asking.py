@@ -23,6 +23,7 @@ def box(scope: str = "execution", **more: Any) -> dict[str, Any]:
     return needs({"box": {"scope": scope, **ASKED, **more}}, 1)
 
 
+# Shows E72
 def test_another_spec_is_another_question() -> None:
     arms = [step("a", **box(), **ARMS), step("b", **box(config={"path": "other"}), **ARMS)]
     played = begin(graph(step("p", parallel=arms)))

@@ -59,6 +59,7 @@ def test_the_title_of_a_question_has_the_first_short_arguments(
     assert wait["title"] == title
 
 
+# Shows T91
 def test_whatever_order_things_happen_in_each_call_runs_once_or_not_at_all() -> None:
     arms = [
         step(name, **calls("send", {"n": n}), input=INPUT, next="end", on_error=[

@@ -102,6 +102,7 @@ def test_an_approval_from_before_a_move_does_not_count_for_what_the_step_is_now(
     assert [run.approved for run in played.running.values()] in ([], [None])
 
 
+# Shows F45
 def test_whatever_order_things_happen_in_each_call_runs_once_or_not_at_all() -> None:
     arms = [
         step(name, tool=name, next="end", effect="once", on_crash="fail",

@@ -1,3 +1,4 @@
+# Shows G9
 """Executions in the background, in random orders of starts, ends, failures and crashes.
 
 The world outside knows which executions exist. Whatever happens, each is heard once or cancelled

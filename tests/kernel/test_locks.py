@@ -1,3 +1,4 @@
+# Shows F92
 """Locks under random schedules: holders never overlap, and no unit waits forever."""
 
 from __future__ import annotations

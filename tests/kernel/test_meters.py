@@ -1,3 +1,4 @@
+# Shows F74
 """Budgets of tokens and money: reserved before a call, settled after it, despite crashes (F74)."""
 
 from __future__ import annotations

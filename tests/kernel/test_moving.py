@@ -1,3 +1,4 @@
+# Shows F75
 """Migration of states to another graph: all fields are covered, and executions continue (F75)."""
 
 from __future__ import annotations

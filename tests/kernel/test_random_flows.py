@@ -1,3 +1,4 @@
+# Shows F21
 """Random flows under random schedules: the invariants hold.
 
 `tests.simulation.invariants` defines the invariants. `tests/kernel/test_draw.py` measures the
@@ -35,6 +36,7 @@ def check(seed: int, *, crashes: bool) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("crashes", [False, True], ids=["calm", "crashes"])
+# Shows F74
 def test_all_properties_hold(crashes: bool) -> None:
     """After every event and at the end, even if the state is restored from bytes at any moment."""
     for seed in range(FLOWS):
@@ -49,6 +51,7 @@ def test_all_properties_hold_of_thousands(block: int) -> None:
 
 
 @each_row("block", range(2))
+# Shows V14
 def test_all_properties_hold_while_attempts_are_left_to_workers(block: int) -> None:
     """Of steps that need what a process does not offer. Whoever takes them begins them anew."""
     left = 0

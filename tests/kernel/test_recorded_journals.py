@@ -1,3 +1,4 @@
+# Shows F25
 """Journals recorded once lead to the same state forever, in every process.
 
 `journals/NAME.json` contains a compiled flow, the events of one execution, and the digest of the

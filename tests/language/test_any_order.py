@@ -1,3 +1,4 @@
+# Shows F21
 """Random flows: equal outcomes in any order, and an end despite any disturbance (F21, F24)."""
 
 from __future__ import annotations

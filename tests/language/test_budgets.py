@@ -1,3 +1,4 @@
+# Shows F74
 """Budgets under crashes, in every order, and with changed flows (F74)."""
 
 from __future__ import annotations

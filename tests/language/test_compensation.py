@@ -1,3 +1,4 @@
+# Shows F21
 """Compensation under crashes and losses at every event (F21, F87)."""
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Airline:
 
 @pytest.mark.parametrize("acted", [True, False])
 @pytest.mark.parametrize("fails", ["hotel", "pay"])
+# Shows F87
 def test_nothing_stays_reserved_at_whatever_event_it_fails_or_crashes(
     stage: Stage, fails: str, acted: bool
 ) -> None:
@@ -156,6 +158,7 @@ def test_late_result_of_a_withdrawn_request_settles_it_without_asking_again(stag
 
 @pytest.mark.parametrize("acted", [True, False])
 @pytest.mark.parametrize("fails", ["hotel", "pay"])
+# Shows F87b
 def test_nothing_stays_reserved_where_its_environment_is_lost_at_whatever_event(
     stage: Stage, fails: str, acted: bool
 ) -> None:
@@ -204,6 +207,7 @@ def test_one_whose_environment_is_lost_while_it_is_settled_is_a_question(stage: 
 
 
 @pytest.mark.parametrize("answer", ["result", "fail"])
+# Shows F87b
 def test_one_that_must_not_be_repeated_and_lost_its_environment_is_a_question(
     stage: Stage, answer: str
 ) -> None:

@@ -44,6 +44,7 @@ outputs: {{p: "${{{{ steps.p.output }}}}"}}
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("way", ["end", "end_all"])
+# Shows F86
 def test_parallel_has_the_history_of_the_group_and_split_that_it_stands_for(
     stage: Stage, way: str
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows F92
 """Locks in random orders: steps that never run at the same time (F92, S22, S23, S26-S28)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F75
 """Random pairs of flows: a moved execution has every result that the new flow relies on.
 
 The oracle plays both flows on from the moment of the move. If the old one never lacks a value, the

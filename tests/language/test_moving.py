@@ -165,6 +165,7 @@ def play_to(simulator: Simulator, moments: int) -> bool:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
+# Shows F75
 def test_prediction_is_what_happens(stage: Stage, block: int) -> None:
     verdicts: Counter[str] = Counter()
     for seed in range(block * 1000, block * 1000 + 100):

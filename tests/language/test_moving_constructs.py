@@ -1,3 +1,4 @@
+# Shows F75
 """Each construct is migrated to a changed flow midway, or the migration is refused (F75)."""
 
 from __future__ import annotations

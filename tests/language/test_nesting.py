@@ -1,3 +1,4 @@
+# Shows F21
 """The places of nested maps, counted without the kernel's counters (F21)."""
 
 from __future__ import annotations

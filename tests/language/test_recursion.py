@@ -1,3 +1,4 @@
+# Shows F21
 """Single-token flows behave like plain recursion over their text: in runs, forks and retries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F21, F90, F91
 """Repetition and its limits, as far as `retries.cases.yaml` does not show it (F21, F90)."""
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ def test_what_is_compiled_does_not_grow_with_the_depth(stage: Stage) -> None:
     }
 
 
+# Shows F92
 def test_a_lock_is_that_of_the_execution_however_deep_it_is_taken(stage: Stage) -> None:
     """A recursion of 31 flows with at most 8 at work at once (F92)."""
     text = """

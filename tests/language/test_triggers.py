@@ -22,6 +22,7 @@ outputs: {last: "${{ steps.t.output }}"}
     assert simulator.state["outputs"] == {"last": 1499}
 
 
+# Shows F23
 def test_persistent_is_kept_for_a_wait_that_comes_later_and_transient_is_not(stage: Stage) -> None:
     """A transient trigger alone keeps no messages: those that it rejects are gone."""
     text = """

@@ -100,6 +100,7 @@ NOT_FOLLOWED = {
 }
 
 
+# Shows W32
 def test_a_redirect_into_what_only_this_side_reaches_is_not_followed(
     bench: Bench, internet: Internet
 ) -> None:
@@ -139,6 +140,7 @@ LED_ON: list[tuple[dict[str, list[list[str]]], str, str, list[str]]] = [
 ]
 
 
+# Shows W34
 def test_the_address_that_was_checked_is_connected_to(bench: Bench, internet: Internet) -> None:
     for names, start, target, dialled in LED_ON:
         internet.names = {name: [*answers] for name, answers in names.items()}

@@ -44,6 +44,7 @@ def flow(tmp_path: Path) -> Any:
     return write
 
 
+# Shows F95
 def test_file_goes_from_a_script_to_a_function_to_another_script(flow: Any, tmp_path: Path) -> None:
     path = flow(
         "  - {id: make, run: {script: 'printf 1,2 > r.csv', files: {r: r.csv}}}\n"
@@ -104,6 +105,7 @@ def test_parameter_annotated_float_gets_a_float(flow: Any, tmp_path: Path) -> No
     }
 
 
+# Shows F31
 def test_idempotent_step_is_tried_again_with_the_same_key(flow: Any, tmp_path: Path) -> None:
     path = flow(
         "  - id: pay\n"

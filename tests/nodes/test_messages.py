@@ -51,6 +51,7 @@ def refused(bench: Bench, server: str, args: Any, security: str = "none", **sett
     return bench.fail("smtp", {"security": security}, input, key="k")
 
 
+# Shows V37
 def test_mail_has_the_question_and_its_link(bench: Bench, mail: str) -> None:
     first = send(bench, mail, {"approval": APPROVAL}, to=["a@x.example", "Ben <b@x.example>"])
     again = send(bench, mail, {"approval": APPROVAL})
@@ -141,6 +142,7 @@ def hook() -> Iterator[str]:
     server.server_close()
 
 
+# Shows V37
 def test_slack_gets_text_that_links_only_to_the_page(bench: Bench, hook: str) -> None:
     hostile = {**APPROVAL, "title": "<!channel> <https://evil.example|the page>"}
     bench.do("slack", {}, {"args": {"approval": hostile}, "configuration": {"webhook": hook}})

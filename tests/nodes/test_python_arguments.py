@@ -40,37 +40,6 @@ def call(bench: Bench, module: Write, source: str, **arguments: Any) -> Any:
     return bench.do("python", task, {"args": arguments})
 
 
-@pytest.mark.parametrize(
-    ("hint", "value", "got"),
-    [
-        ("Color", "red", "Color.RED"),
-        ("Point", {"x": 1}, "Point(x=1, y=5)"),
-        ("Line | None", {"article": "AB"}, "Line(article='AB', count=1)"),
-        ("list[Point]", [{"x": 1}], "[Point(x=1, y=5)]"),
-        ("dict[str, Color]", {"a": "red"}, "{'a': <Color.RED: 'red'>}"),
-        ("datetime.date", "2026-01-02", "datetime.date(2026, 1, 2)"),
-        ("tuple[int, str]", [1, "a"], "(1, 'a')"),
-        ("set[int]", [1, 1], "{1}"),
-        ("bytes", "aGk=", "b'hi'"),
-        ("bytes", b"\xff", "b'\\xff'"),
-        ("Row", {"a": 1}, "{'a': 1}"),
-        ("Any", {"a": 1}, "{'a': 1}"),
-        ("list[int]", [1], "[1]"),
-    ],
-)
-@pytest.mark.parametrize("mark", ["", "@quick\n", "async "])
-def test_an_argument_is_what_the_hint_names(
-    bench: Bench, module: Write, hint: str, value: Any, got: str, mark: str
-) -> None:
-    source = f"{mark}def f(a: {hint}, context: StepContext = None): return repr(a)"
-
-    said = call(bench, module, source, a=value)
-
-    assert said.replace("<Color.RED: 'red'>", "Color.RED") == got.replace(
-        "<Color.RED: 'red'>", "Color.RED"
-    )
-
-
 def test_a_field_as_default_is_checked_and_never_reaches_the_function(
     bench: Bench, module: Write
 ) -> None:

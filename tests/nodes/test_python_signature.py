@@ -81,6 +81,7 @@ def parameter(module: Write, hint: str, before: str = "", default: str = "") -> 
         ("'not a hint ('", {}),
     ],
 )
+# Shows M33, M35
 def test_hint_becomes_a_schema(module: Write, hint: str, schema: Any) -> None:
     assert parameter(module, hint) == schema
 

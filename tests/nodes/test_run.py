@@ -37,6 +37,7 @@ from tests.received import RECEIVED
 from .conftest import Bench
 
 
+# Shows F97
 def test_script_runs_with_bash_in_a_fresh_directory_that_is_gone_afterwards(bench: Bench) -> None:
     result = bench.do("run", {"script": "set -o pipefail; pwd; ls -A; echo oops >&2"})
 
@@ -207,6 +208,7 @@ def test_environment_too_large_for_the_system_names_the_way_out(bench: Bench) ->
 # Files
 
 
+# Shows F95
 def test_named_files_are_kept_with_name_size_and_digest(bench: Bench) -> None:
     script = "mkdir -p out; printf abc > report.csv; printf 1 > out/b.txt; printf 2 > out/a.txt"
 

@@ -1,3 +1,4 @@
+# Shows F98
 """`std.*` tools: printing, and files that stay below the working directory."""
 
 from __future__ import annotations

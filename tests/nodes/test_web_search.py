@@ -1,3 +1,4 @@
+# Shows E78
 """`web_search` against a local server that responds like search services."""
 
 from __future__ import annotations

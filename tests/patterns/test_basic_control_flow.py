@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 1-5: basic control flow."""
 
 from __future__ import annotations

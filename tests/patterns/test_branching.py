@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 6-9, 28-33, 37, 38, 41, 42: splits and joins of branches and threads."""
 
 from __future__ import annotations

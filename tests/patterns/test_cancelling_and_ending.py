@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 11, 19, 20, 25, 43: cancelling part or all of a case, and its end."""
 
 from __future__ import annotations

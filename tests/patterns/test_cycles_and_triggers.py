@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 10, 21-24: repetition, and external messages."""
 
 from __future__ import annotations

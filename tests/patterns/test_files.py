@@ -1,3 +1,4 @@
+# Shows F20
 """The pattern files: each is complete, passes a strict check, and runs unchanged."""
 
 from __future__ import annotations

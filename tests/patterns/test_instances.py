@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 12-15, 26, 27, 34-36: multiple instances of one step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F20
 """Patterns 16-18, 39, 40: options that depend on the state of the whole case."""
 
 from __future__ import annotations

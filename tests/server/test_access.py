@@ -1,3 +1,4 @@
+# Shows V20, V21
 """Who may do what: every route for every role, what each sees, and where identity comes from."""
 
 from __future__ import annotations
@@ -328,6 +329,7 @@ def test_a_token_is_refused_once_it_is_revoked_or_expired(api: Api) -> None:
     assert vera.split("_", 2)[2].encode() not in stored
 
 
+# Shows V23
 def test_an_address_that_guesses_is_slowed_down(api: Api) -> None:
     for _ in range(20):
         api("GET", "/v1/me", token="fe_guess", code=401)
@@ -337,6 +339,7 @@ def test_an_address_that_guesses_is_slowed_down(api: Api) -> None:
     api("GET", "/v1/me", code=200)  # guesses of others must not lock out who has a credential
 
 
+# Shows V22
 def test_changes_and_refusals_are_on_record(api: Api) -> None:
     _, wait = api.started()
     vera = api.token("user:vera")
@@ -359,6 +362,7 @@ def test_changes_and_refusals_are_on_record(api: Api) -> None:
     assert api("GET", f"/v1/audit?limit=1&before={page['next']}")["items"][0]["status"] == 401
 
 
+# Shows V22
 def test_a_flood_without_a_credential_does_not_fill_the_record(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

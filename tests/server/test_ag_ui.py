@@ -1,3 +1,4 @@
+# Shows V40
 """Agents of flows for front ends that speak AG-UI, checked with the models of its package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V34
 """The events of all executions: in the order of commits, none missing, none twice, none hidden."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V34, V53
 """Replies that models are writing, from the engine that drives to the readers of the server."""
 
 from __future__ import annotations

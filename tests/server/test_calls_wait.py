@@ -1,3 +1,4 @@
+# Shows T47
 """Calls that need an approval, in executions that the server starts: none approves itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V38
 """`Client` and `AsyncClient`: the engine's methods and errors, over HTTP."""
 
 from __future__ import annotations

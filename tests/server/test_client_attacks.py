@@ -1,3 +1,4 @@
+# Shows V38
 """Servers that answer garbage, too much or nothing, and addresses that lead elsewhere (V38)."""
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def flow_in(folder: Path) -> Path:
     return path
 
 
+# Shows V21
 def test_clients_choose_no_id_and_no_label_of_the_engine(api: Api) -> None:
     sam, otto = api.token("user:sam"), api.token("user:otto")
     body: dict[str, Any] = {"flow": "expense", "inputs": {"amount": 1}}
@@ -94,6 +95,7 @@ def test_clients_choose_no_id_and_no_label_of_the_engine(api: Api) -> None:
     api("POST", "/v1/executions", {**body, "labels": {"team": "x"}}, token=sam, code=201)
 
 
+# Shows V11
 def test_a_schedule_runs_although_its_id_is_taken(
     engine: Engine, clock: Clock, others: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_schedule_runs_although_its_id_is_taken(
     assert TAKEN in caplog.text
 
 
+# Shows V37
 def test_ids_of_detached_flows_and_notifications_are_known_to_nobody_before(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_ids_of_detached_flows_and_notifications_are_known_to_nobody_before(
 
 
 @pytest.mark.parametrize("by", ["user:mallory", OWNER])
+# Shows V40
 def test_a_conversation_is_that_of_its_user(api: Api, by: str) -> None:
     """Also one whose id an earlier version derived: it goes on, unless another user began it."""
     old = hashlib.sha256(json.dumps([OWNER, "expense", "one"]).encode()).hexdigest()[:32]

@@ -1,3 +1,4 @@
+# Shows V10, V30
 """Flows and schedules over the API: checked and deployed as text, within what the host allows."""
 
 from __future__ import annotations

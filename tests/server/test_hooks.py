@@ -1,3 +1,4 @@
+# Shows V36
 """Hooks: deliveries of other services, with the examples that the services publish."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F30, V34
 """A server and workers that are killed at random: nothing is lost, doubled, or shown and not so.
 
 People start executions and decide over HTTP, readers follow events, and all of them simply try

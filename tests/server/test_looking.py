@@ -1,3 +1,4 @@
+# Shows P14, V56
 """Looking into open environments through the API and the page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V39
 """Flows as tools of MCP, in both generations of the protocol."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V30, V31
 """The OpenAPI document: it is valid, and no request finds an answer that it does not describe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V20
 """Sign-in on the page with an OpenID provider on this machine (V20)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V20
 """Users whom an OpenID provider names, with a provider on this machine (V20)."""
 
 from __future__ import annotations

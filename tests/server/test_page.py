@@ -1,3 +1,4 @@
+# Shows F50, V23, V50, V51
 """The page without JavaScript: signing in, reading, deciding, and who sees what."""
 
 from __future__ import annotations
@@ -5,14 +6,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 from starlette.datastructures import URL
 
-from flowengine.page import execution_list, site
+from flowengine.page import site
 from flowengine.page.choices import closed_as
 from flowengine.page.looks import as_text, beginning, duration
 from flowengine.page.site import PAGES, PageRoute
@@ -127,6 +127,7 @@ def waiting(api: Api, name: str = "Ada") -> tuple[str, str]:
     return result.execution, result.waits[0]["id"]
 
 
+# Shows V54
 def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> None:
     _, wait = waiting(api)
     assert "Hire Ada?" in ben("GET", "/approvals").text
@@ -156,6 +157,7 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     assert ben("GET", "/approvals").headers["location"] == "/sign-in?next=/approvals"
 
 
+# Shows P13
 def test_an_empty_required_field_is_reported_as_missing(api: Api, ben: Browser) -> None:
     with open("hire.yaml", "w") as file:
         file.write(FORM.replace("enum: [junior, senior]", 'pattern: "^[a-z]+$"'))
@@ -175,6 +177,7 @@ def test_an_empty_required_field_is_reported_as_missing(api: Api, ben: Browser) 
     assert rejected.status_code == 303  # without the form
 
 
+# Shows V54
 def test_opening_a_link_decides_nothing(api: Api, ben: Browser) -> None:
     _, wait = waiting(api)
     for path in (f"/approvals/{wait}?choice=approve", f"/approvals/{wait}/decision?choice=approve"):
@@ -257,6 +260,7 @@ def test_a_session_ends_with_the_token_of_the_user_who_runs_the_server(api: Api)
     assert replaced.of_session(secret) is None
 
 
+# Shows V22
 def test_what_cannot_be_recorded_does_not_happen(api: Api, ben: Browser) -> None:
     execution, wait = api.started()
     place = f"/approvals/{wait}"
@@ -318,6 +322,7 @@ def test_who_does_not_see_the_content_sees_no_title(api: Api) -> None:
     assert hidden.status_code == 403
 
 
+# Shows V57
 def test_hostile_text_is_only_text(api: Api, ben: Browser) -> None:
     execution, wait = waiting(api, HOSTILE)
     owner = Browser(api)
@@ -364,6 +369,7 @@ def test_a_wrong_token_signs_nobody_in_and_is_on_record(api: Api) -> None:
     assert api.records.audited(None, 1)[0]["path"] == "/sign-in"
 
 
+# Shows P16
 def test_an_unchanged_view_is_not_sent_again(api: Api) -> None:
     waiting(api)
     owner = Browser(api)
@@ -378,6 +384,7 @@ def test_an_unchanged_view_is_not_sent_again(api: Api) -> None:
     assert owner("GET", "/executions", None, **same).status_code == 200
 
 
+# Shows P17
 def test_the_page_of_an_error_shows_the_user(api: Api) -> None:
     answer = Browser(api)("GET", "/executions/none")
     assert answer.status_code == 404
@@ -390,24 +397,7 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-def test_an_execution_shows_its_wait_first_then_its_graph_and_steps(api: Api) -> None:
-    execution, wait = waiting(api)
-    text = Browser(api)("GET", f"/executions/{execution}").text
-    places = [text.index(part) for part in (f"/approvals/{wait}", "<svg xmlns", 'id="steps"')]
-    assert places == sorted(places)
-
-
-def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api: Api) -> None:
-    with open("bad.yaml", "w") as file:
-        file.write(
-            "flowengine: 1\nid: bad\nsteps: [{id: a, fail: {type: Broke, message: It broke}}]\n"
-        )
-    id = api.engine.run("bad.yaml").execution
-    text = Browser(api)("GET", f"/executions/{id}").text
-    assert "It broke" in text
-    assert "flowengine retry" in text
-
-
+# Shows P3
 def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
     execution, wait = waiting(api)
     owner = Browser(api)
@@ -423,14 +413,6 @@ def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> Non
     assert f"<code>{named}</code>" in owner("GET", "/executions").text
 
 
-def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
-    waiting(api)
-    api.engine.run(api.flows[1], {"order": "a"})
-    shown = words(Browser(api)("GET", "/executions").text)
-    assert "waits for ben Hire Ada?" in shown
-    assert "sleeps signal arrived" in shown
-
-
 NOTIFYING = """
 flowengine: 1
 id: tells
@@ -440,6 +422,7 @@ steps:
 """
 
 
+# Shows P9
 def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(api: Api) -> None:
     (api.folder / "tools.py").write_text("def tell(**what): pass\n")
     (api.folder / "tells.yaml").write_text(NOTIFYING)
@@ -453,30 +436,7 @@ def test_notifications_are_listed_on_request_and_outcomes_are_drawn_over_time(ap
     assert "1 succeeded" in words(text[text.index('class="charted flat"') :])
 
 
-def test_the_chart_of_a_list_is_read_again_once_the_list_has_changed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execution_list, "LIMIT", 2)
-    read: list[int] = []
-    listed = execution_list.listed
-
-    def counted(*given: Any) -> Any:
-        read.append(1)
-        return listed(*given)
-
-    monkeypatch.setattr(execution_list, "listed", counted)
-    ids = [api.engine.run(api.flows[1], {"order": name}).execution for name in "abcd"]
-    owner, reads = Browser(api), []
-    for change in (None, None, ids[0], None):
-        if change is not None:
-            api.engine.executions.cancel(change)
-        read.clear()
-        text = owner("GET", "/executions").text
-        reads.append(len(read))
-    assert reads == [2, 1, 2, 1]
-    assert "1 cancelled" in words(text[text.index('class="charted flat"') :])
-
-
+# Shows P17
 def test_work_that_no_worker_takes_is_told_to_those_who_see_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,6 +451,7 @@ def test_work_that_no_worker_takes_is_told_to_those_who_see_it(
     assert left not in owner("GET", "/flows").text
 
 
+# Shows P9
 def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
     mine, wait = waiting(api)
     other = api.engine.run(api.flows[1], {"order": "a"}, labels={"team": "red & blue"}).execution
@@ -536,6 +497,7 @@ steps:
       - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
 """
 
+
 NESTED = """
 flowengine: 1
 id: nested
@@ -547,6 +509,7 @@ steps:
 """
 
 
+# Shows P1
 def test_colors_are_given_by_tokens(api: Api) -> None:
     text = Browser(api)("GET", "/approvals").text
     [address] = re.findall(r'href="(/static/\w+/page.css)"', text)
@@ -557,6 +520,7 @@ def test_colors_are_given_by_tokens(api: Api) -> None:
     assert color.findall(sheet.replace(tokens, "")) == []
 
 
+# Shows P2
 def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
     execution, _ = waiting(api)
     text = Browser(api)("GET", f"/executions/{execution}").text
@@ -569,15 +533,6 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
         names = re.findall(r'class="([\w ]+)"', element)[0].split()
         assert any(f".{name}" in sheet for name in names), element
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head", "graph_took"}
-
-
-def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
-    with open("nested.yaml", "w") as file:
-        file.write(NESTED)
-    id = api.engine.run("nested.yaml").execution
-    text = Browser(api)("GET", f"/executions/{id}").text
-    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
-    assert "3 waiting" in words(fold)
 
 
 def test_what_is_overdue_comes_first_and_says_so(
@@ -639,6 +594,7 @@ def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
     assert '<span class="count">1<' in ben("GET", "/approvals").text
 
 
+# Shows V58
 def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
     with open("many.yaml", "w") as file:
         file.write(MANY)
@@ -692,6 +648,7 @@ def test_filters_that_are_not_valid_are_errors_and_a_fault_shows_nothing_of_itse
     assert "division" not in answer.text
 
 
+# Shows P16
 def test_pages_without_a_session_lead_to_signing_in_and_other_methods_are_refused(api: Api) -> None:
     assert api.response("GET", "/", token=None).headers["location"] == "/approvals"
     found = api.response("GET", "/executions/x", token=None)

@@ -1,3 +1,4 @@
+# Shows V50
 """Many executions cancelled or retried, and many approvals decided, after a look at the list."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows P8
 """Approvals of calls on the page: their arguments are shown as they are, and stay as they are."""
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def asked(api: Api, text: str) -> tuple[ExecutionResult, str]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+# Shows T49
 def test_hostile_arguments_are_shown_harmless_and_unchanged_by_an_approval(
     api: Api, text: str
 ) -> None:

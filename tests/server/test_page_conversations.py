@@ -1,3 +1,4 @@
+# Shows P10, V53
 """Agents on the page: what they and their users said, their tool calls, and their usage."""
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import pytest
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.server.redaction import without_content
-from tests.agents.flows import HEAD, NAME, TOOLS, call, flow
-from tests.agents.test_asked_calls import ASKING
+from tests.agents.flows import ASKING, HEAD, NAME, TOOLS, call, flow
 from tests.server.api import Api
 from tests.server.test_page import HOSTILE, Browser, words
 
@@ -83,6 +83,7 @@ def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
     assert "The model had asked for" not in text
 
 
+# Shows G8
 def test_the_page_of_a_paused_agent_says_who_paused_it_and_continues_it(
     api: Api, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_the_page_of_a_paused_agent_says_who_paused_it_and_continues_it(
         unregister(NAME)
 
 
+# Shows G8
 def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     api: Api, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_message_to_an_agent_at_work_is_sent_from_its_conversation(
     assert "/signals/agent.steer" not in text
 
 
+# Shows G10
 def test_a_turn_shows_its_request_and_a_reduction_what_it_kept(api: Api, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(
         "def page(n: int) -> str:\n    'Read.'\n    return f'{n}' + 'x' * 4000\n"

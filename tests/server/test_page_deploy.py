@@ -1,3 +1,4 @@
+# Shows V10
 """Deploying a flow on the page: checked first, then deployed, within the limits of the host."""
 
 from __future__ import annotations

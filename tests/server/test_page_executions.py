@@ -1,3 +1,4 @@
+# Shows P4, P18, V51
 """The views of one execution: steps, time, history, events, and another execution beside it."""
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.page.timeline import WIDTH, Timeline, timeline
 from tests.server.api import HOST, LOCAL, Api
-from tests.server.test_page import HOSTILE, MANY, Browser, waiting, words
+from tests.server.test_page import HOSTILE, Browser, waiting, words
 
 DAY = 86_400_000
 ORDER = """
@@ -111,6 +112,7 @@ outputs:
 """
 
 
+# Shows G14
 def test_rows_in_outputs_are_tables_with_links_to_executions(
     api: Api, tmp_path: Path, order: str
 ) -> None:
@@ -125,23 +127,6 @@ def test_rows_in_outputs_are_tables_with_links_to_executions(
     assert cells[4:] == [str(escape(HOSTILE)), "3", link, "", "b", "", "", "true"]
     assert tables[1][1].count("<tr>") == 1 + 200
     assert "5 more rows" in text
-
-
-def test_the_timeline_shows_attempts_waits_and_folds(api: Api, order: str) -> None:
-    text = Browser(api)("GET", f"/executions/{order}/timeline").text
-    [fetch, check, ship] = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)
-    bars = re.findall(r'<rect class="(?!cut)(\w+)".*?<title>(.*?),', fetch)
-    assert bars == [("failed", "attempt 1"), ("pause", "pause"), ("succeeded", "attempt 2")]
-    assert 'class="waiting"' in check
-    assert 'class="failed"' in ship
-    with open("many.yaml", "w") as file:
-        file.write(MANY)
-    many = f"/executions/{api.engine.run('many.yaml').execution}/timeline"
-    text = Browser(api)("GET", many).text
-    fold = re.findall(r'<svg class="bars".*?</svg>', text, re.DOTALL)[0]
-    assert 'class="fold"' in fold
-    assert 'class="failed"' in fold
-    assert 'title="each[120]"' in Browser(api)("GET", f"{many}?at=each").text
 
 
 def test_a_long_wait_is_cut_out_of_the_timeline() -> None:
@@ -219,6 +204,7 @@ def at(ms: int) -> str:
     return format_time(1_700_000_000_000 + ms)
 
 
+# Shows V52
 def test_the_past_of_an_execution_has_its_waits_steps_and_state(api: Api, order: str) -> None:
     seen = [
         (info["status"], info["state"].get("tries"), [wait["title"] for wait in info["waits"]])
@@ -272,6 +258,7 @@ def test_events_are_shown_in_pages(
     assert seen == list(range(len(seen)))
 
 
+# Shows V52
 def test_two_executions_are_shown_side_by_side(
     api: Api, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +335,7 @@ def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> N
     assert api.engine.resume(forked).status == "cancelled"
 
 
+# Shows V55
 def test_a_fork_begins_with_changed_state_or_a_changed_flow(api: Api, order: str) -> None:
     owner, path = Browser(api), f"/executions/{order}/fork"
     assert f'href="{path}?at=ship"' in owner("GET", f"/executions/{order}?at=ship").text
@@ -414,6 +402,7 @@ def book(number):
 """
 
 
+# Shows P5
 def test_failures_are_grouped_by_cause_and_one_cause_is_retried(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +444,7 @@ outputs: {amount: "${{ steps.pay.output.data.amount }}"}
 """
 
 
+# Shows P6
 def test_a_signal_that_is_waited_for_is_sent_with_its_form(api: Api) -> None:
     Path("payment.yaml").write_text(PAYMENT)
     id = api.engine.run("payment.yaml", {"order": "B1"}).execution
@@ -524,6 +514,7 @@ def test_the_address_chooses_a_step_which_is_marked_in_the_graph_and_the_list(
     assert f'href="/executions/{order}?at=fetch"' in text
 
 
+# Shows P11
 def test_the_history_marks_failures_waits_and_decisions(api: Api, order: str) -> None:
     owner, path = Browser(api), f"/executions/{order}/history"
     text = owner("GET", f"{path}?event=1").text
@@ -546,6 +537,7 @@ steps:
 """
 
 
+# Shows P3
 def test_steps_are_named_by_their_titles(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

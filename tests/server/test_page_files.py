@@ -1,3 +1,4 @@
+# Shows V33, V54, V55
 """Files in the forms of the page: of starts, decisions and their form fields."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V56
 """Flows on the page: versions, schedules, outcomes over time, and the environments they use."""
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def test_versions_are_listed_and_two_are_compared(
     assert owner("GET", link).status_code == 400
 
 
+# Shows P12
 def test_outcomes_and_durations_are_drawn_from_the_list(
     api: Api, owner: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows V54, V55
 """Forms made from schemas: groups, rows, edits, and answers that are not maps."""
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def test_what_nobody_filled_in_is_left_out_and_each_value_has_its_type() -> None
     assert entered(wait(), empty)["form"] == {"lines": []}
 
 
+# Shows P13
 def test_all_faults_are_found_at_once_and_a_list_of_choices_has_boxes() -> None:
     some = {"type": "array", "items": {"enum": ["tea", "milk"]}, "title": "Drinks"}
     lines = {"type": "array", "items": {"$ref": "#/$defs/line"}}

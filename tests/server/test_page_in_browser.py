@@ -1,3 +1,4 @@
+# Shows P1, P3, V50, V54, V57
 """The page in Chromium: signing in, live updates, and deciding without JavaScript."""
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ FAULTS = "axe.run().then((found) => found.violations.map((one) => [one.id, one.n
 
 
 @pytest.mark.endurance
+# Shows P10, P14, P15, V34, V51, V53
 def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     served = Served(tmp_path)
@@ -225,6 +227,7 @@ async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple
 
 
 @pytest.mark.endurance
+# Shows P11
 def test_each_view_is_accessible_and_fits_a_phone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows P7, V54
 """The inbox: its order and filters, claims, and several approvals of one execution."""
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def test_open_ones_are_grouped_by_due_time_with_counts_by_flow_and_closed_ones_n
         ("[m](mailto:a@b.example)", '<a href="mailto:a@b.example">m</a>'),
     ],
 )
+# Shows P8
 def test_the_body_of_an_approval_is_markdown_that_can_do_nothing(
     api: Api, ben: Browser, text: str, shown: str
 ) -> None:
@@ -199,6 +201,7 @@ def with_files(engine: Engine, folder: Path) -> tuple[str, Any]:
     return wait["id"], inputs
 
 
+# Shows P8
 def test_files_are_shown_beside_an_approval_and_what_each_choice_leads_to(
     api: Api, tmp_path: Path
 ) -> None:

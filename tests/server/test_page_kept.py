@@ -1,3 +1,4 @@
+# Shows P13
 """What users have entered stays while the page is renewed, in Chromium."""
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ def test_a_signal_and_all_that_is_entered_stay_while_the_view_is_renewed(
 
 
 @pytest.mark.endurance
+# Shows P7, P10
 def test_a_message_can_be_written_while_the_agent_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows G15
 """Logins on the page (G15): a user goes to the authorization server and comes back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V58
 """The memory of a tab that shows an execution while its events arrive."""
 
 from __future__ import annotations

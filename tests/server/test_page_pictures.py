@@ -1,3 +1,4 @@
+# Shows P19, V57
 """The pictures in the documentation can be made again, and the documentation shows each of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V55
 """Starting executions on the page: a form from the schemas of the inputs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V23
 """Attacks on the socket: slow, huge and ambiguous requests, and requests of other origins."""
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def test_an_ambiguous_or_huge_head_is_refused(served: Served, more: list[str], c
     assert status(served.send(served.head("POST /v1/executions", *more) + b"{}")) == code
 
 
+# Shows V22
 def test_what_comes_too_slowly_is_on_record(served: Served) -> None:
     served.send(served.head("POST /v1/executions", "Content-Length: 9") + b"{")
     why = "the body did not arrive in time"

@@ -38,6 +38,7 @@ def named(user: str, **more: str) -> dict[str, str]:
     return {"X-User": user, "X-Proof": SECRET, **more}
 
 
+# Shows V20
 def test_the_proxy_names_the_user_of_a_request(api: Api) -> None:
     me = api("GET", "/v1/me", token=None, headers=named("ben"), code=200)
     assert me["user"] == "user:ben"
@@ -67,6 +68,7 @@ def test_the_proxy_names_the_user_of_a_request(api: Api) -> None:
         named(""),
     ],
 )
+# Shows V20
 def test_forged_headers_are_refused_also_beside_a_valid_token(
     api: Api, headers: dict[str, str]
 ) -> None:
@@ -171,6 +173,7 @@ def test_each_identity_has_its_own_allowance() -> None:
         rates.take("user:ben", "a")
 
 
+# Shows V23
 def test_requests_beyond_the_allowance_are_refused_on_the_api_and_the_page(api: Api) -> None:
     api.application._rates = Rates(3, lambda: 0.0)
     api("GET", "/v1/executions", token=None, headers=named("ben"), code=200)

@@ -1,3 +1,4 @@
+# Shows V32
 """`Idempotency-Key`: a repeated request has the same answer, in races and across restarts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G15
 """Input that MCP servers request: on the page, in AG-UI, in a chat, and by clients of `serve`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G2
 """What tools return, on every surface for clients: as data, without marks of untrusted text."""
 
 from __future__ import annotations

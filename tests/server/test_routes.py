@@ -1,3 +1,4 @@
+# Shows F50, V30, V31
 """What each route does: executions, signals, approvals, and what a program gets for an error."""
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def test_an_execution_with_the_same_id_is_the_same_execution(api: Api) -> None:
     assert api("GET", "/v1/executions?label=team=it", code=200)["items"] == []
 
 
+# Shows V10
 def test_a_flow_is_named_by_version_and_hash_too_and_never_by_a_path(api: Api) -> None:
     flow = api("GET", "/v1/flows/expense", code=200)
     for name in (flow["hash"], f"expense@{flow['version']}"):

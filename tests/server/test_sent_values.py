@@ -204,6 +204,7 @@ def test_files_and_paths_are_recognized_by_all_keywords(schema: Any, value: Any)
         sent_values(no_uploads, {"a": schema}, {"a": value}, "field", root)
 
 
+# Shows V33
 def test_a_fork_reads_files_as_the_version_does_that_it_begins_with(api: Api) -> None:
     execution = api.engine.run(api.flows[0], {}, id="old").execution
     path = api.folder / "later.yaml"

@@ -1,3 +1,4 @@
+# Shows F50, F5
 """`flowengine serve` as a process, and `flowengine tokens`."""
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def served(folder: Path) -> Iterator[Served]:
         yield served
 
 
+# Shows P17
 def test_a_server_with_a_worker_drives_executions_and_ends_with_it(folder: Path) -> None:
     with serving(folder, "--worker") as served:
         start = {"flow": "expense", "inputs": {"amount": 80}}
@@ -119,6 +121,7 @@ def test_a_server_records_what_a_command_line_drives_and_ends_when_it_is_told_to
     assert served.process.wait(60) == 0
 
 
+# Shows V23
 def test_other_machines_need_tls_or_a_proxy(folder: Path) -> None:
     done = flowengine("serve", "--host", "0.0.0.0")
     assert done.code == 2
@@ -128,6 +131,7 @@ def test_other_machines_need_tls_or_a_proxy(folder: Path) -> None:
     assert flowengine("serve", "--proxy", "proxy.example", "--host", "0.0.0.0").code == 2
 
 
+# Shows V20
 def test_tokens_are_created_listed_and_revoked(folder: Path) -> None:
     flowengine("run", "expense.yaml", "-i", "amount=1")
     made = flowengine(

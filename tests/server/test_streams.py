@@ -1,3 +1,4 @@
+# Shows V34
 """Streams of events: nothing is missing, nothing comes twice, and no reader holds up another."""
 
 from __future__ import annotations

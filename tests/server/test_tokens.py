@@ -1,3 +1,4 @@
+# Shows V30
 """Tokens that are created, listed and revoked through the API."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows T84, V35
 """Clients that follow calls of tools over the WebSocket of the server."""
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.server import rights, running, tool_socket
 from flowengine.tool_environment import LocalEnvironment, MemoryClient, ToolContext, tool
-from tests.agents.flows import NAME, TOOLS, call, flow
-from tests.agents.test_asked_calls import ASKING
+from tests.agents.flows import ASKING, NAME, TOOLS, call, flow
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.conftest import SETTINGS
 from tests.server.served import Served, until

@@ -1,3 +1,4 @@
+# Shows V33
 """Uploads: files of one user, named by their digest, never by a path of the server."""
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def send(api: Api, token: str, content: bytes, name: str, code: int = 201) -> An
     return api("POST", f"/v1/artifacts?name={name}", token=token, content=content, code=code)
 
 
+# Shows F99
 def test_a_file_is_uploaded_used_and_attached(api: Api, tmp_path: Path) -> None:
     sam = api.token("user:sam")
     otto, ben = api.token("user:otto"), api.token("user:ben")

@@ -1,3 +1,4 @@
+# Shows V21
 """Nothing that a user may not see is in any answer or error, of any route, page or protocol."""
 
 from __future__ import annotations

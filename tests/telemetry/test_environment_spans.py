@@ -1,3 +1,4 @@
+# Shows V60
 """Spans of environments: the same while an execution runs and from its journal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V61
 """Metrics of executions, as an exporter receives them (V61)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F54, V60
 """Traces: a running engine exports the same spans as its journal yields."""
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def test_agent_that_waits_in_two_engines_has_one_trace() -> None:
     assert "secret" not in json.dumps(spans)
 
 
+# Shows V62
 def test_content_is_included_only_if_it_is_asked_for() -> None:
     with Engine(None) as engine:
         execution = engine.run("parts.yaml").execution
@@ -342,6 +344,7 @@ def test_collector_that_is_down_is_reported_in_one_line(
 
 
 @pytest.mark.endurance
+# Shows V61, V62
 def test_without_a_destination_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     program = (

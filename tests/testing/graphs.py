@@ -188,20 +188,20 @@ class _Builder:
         self.flows = number
         body = self.body(described["steps"], "flow", -1, False)
         if described.get("finally_"):
-            self._final(body, described["finally_"], -1)
-        self._opens(body, described.get("opens"))
+            self.final(body, described["finally_"], -1)
+        self.opens(body, described.get("opens"))
         for given_body in self.bodies[first[1] :]:
             given_body["flow"] = number
         indexes = self.indexes()
         spec: Described = {"id": name, "body": body, "steps": [first[0], len(self.steps)]}
         spec |= {"bodies": [first[1], len(self.bodies)], "expressions": [0, 0]}
-        spec["on_error"] = [self._handler(h, indexes) for h in described.get("on_error", ())]
+        spec["on_error"] = [self.handler(h, indexes) for h in described.get("on_error", ())]
         self.lead_back(described.get("on_error", ()), indexes)
         for key, value in described.items():
             if key == "outputs":
-                spec[key] = {n: {"value": self._resolved(o)} for n, o in value.items()}
+                spec[key] = {n: {"value": self.resolved(o)} for n, o in value.items()}
             elif key not in ("steps", "on_error", "finally_", "opens"):
-                spec[key] = self._resolved(value)
+                spec[key] = self.resolved(value)
         return spec
 
     def indexes(self) -> dict[str, int]:
@@ -220,7 +220,7 @@ class _Builder:
                 child = self.body(plan[word], "group", index, word == "parallel")
                 self.steps[index].update({"action": "group", "child": child})
                 if "finally_" in plan:
-                    self._final(child, plan["finally_"], index)
+                    self.final(child, plan["finally_"], index)
         if "undo" in plan:
             self.steps[index]["compensate"] = len(self.steps)
             self.steps.append(
@@ -228,7 +228,7 @@ class _Builder:
                  "input": ["expr", self._expression(X(lambda names: names["output"]))]}
             )  # fmt: skip
 
-    def _final(self, body: int, described: list[Described], owner: int) -> None:
+    def final(self, body: int, described: list[Described], owner: int) -> None:
         """Add the `finally` of a body: a hidden step with a group."""
         child = self.body(described, "finally", owner, False)
         self.bodies[body]["final"] = len(self.steps)
@@ -237,11 +237,11 @@ class _Builder:
             {"id": name, "body": -1, "action": "group", "child": child, "timeout": ["const", "5m"]}
         )
 
-    def _opens(self, body: int, uses: dict[str, Described] | None) -> None:
+    def opens(self, body: int, uses: dict[str, Described] | None) -> None:
         """Add the hidden step that opens environments at the start of a flow."""
         if uses:
             self.bodies[body]["opens"] = len(self.steps)
-            keys = self._resolved(needs(uses))
+            keys = self.resolved(needs(uses))
             self.steps.append(
                 {
                     "id": OPENING,
@@ -265,11 +265,11 @@ class _Builder:
             if key == "join":
                 spec["join"] = self._join(value)
             elif key == "on_error":
-                spec["on_error"] = [self._handler(h, indexes) for h in value]
+                spec["on_error"] = [self.handler(h, indexes) for h in value]
             elif key == "cancel":
                 spec["cancel"] = {**value, "targets": [self._index(t) for t in value["targets"]]}
             elif key not in ("id", "next", "group", "parallel", "undo", "finally_"):
-                spec[key] = self._resolved(value)
+                spec[key] = self.resolved(value)
         if "trigger" in spec:
             spec["sources"].append(TRIGGER)
         for target in self._targets(spec):
@@ -307,8 +307,8 @@ class _Builder:
                 entries.append({"to": to(way[1]), "when": self._expression(X(way[0]))})
         return {"kind": kind, "entries": entries}
 
-    def _handler(self, handler: Described, indexes: dict[str, int]) -> Described:
-        made = {k: self._resolved(v) for k, v in handler.items() if k != "to"}
+    def handler(self, handler: Described, indexes: dict[str, int]) -> Described:
+        made = {k: self.resolved(v) for k, v in handler.items() if k != "to"}
         if "to" in handler:
             made["to"] = indexes[handler["to"]]
         return made
@@ -331,16 +331,16 @@ class _Builder:
     def _value(self, value: Any) -> list[Any]:
         return ["expr", self._expression(value)] if isinstance(value, X) else ["const", value]
 
-    def _resolved(self, value: Any) -> Any:
+    def resolved(self, value: Any) -> Any:
         """Replace the expressions of a description by their numbers."""
         if isinstance(value, X):
             return self._expression(value)
         if isinstance(value, V):
             return self._value(value.value)
         if isinstance(value, dict):
-            return {k: self._resolved(v) for k, v in value.items()}
+            return {k: self.resolved(v) for k, v in value.items()}
         if isinstance(value, list):
-            return [self._resolved(v) for v in value]
+            return [self.resolved(v) for v in value]
         return value
 
 
@@ -381,8 +381,8 @@ def graph(
     builder = _Builder()
     builder.body(list(steps), "flow", -1, False)
     if finally_:
-        builder._final(0, finally_, -1)
-    builder._opens(0, opens)
+        builder.final(0, finally_, -1)
+    builder.opens(0, opens)
     subflows = [builder.subflow(name, value) for name, value in (flows or {}).items()]
     for spec in builder.steps:
         if "flow" in spec:
@@ -392,12 +392,12 @@ def graph(
     indexes = builder.indexes()
     builder.lead_back(on_error or (), indexes)
     compiled: Described = {"id": "test", "version": "0", "format": FORMAT, "evaluator": "functions"}
-    compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]
+    compiled["on_error"] = [builder.handler(h, indexes) for h in on_error or ()]
     for key, value in flow.items():
         if key == "outputs":
-            compiled[key] = {n: {"value": builder._resolved(o)} for n, o in value.items()}
+            compiled[key] = {n: {"value": builder.resolved(o)} for n, o in value.items()}
         else:
-            compiled[key] = builder._resolved(value)
+            compiled[key] = builder.resolved(value)
     triggered = [index for index, plan in enumerate(builder.steps) if "trigger" in plan]
     if triggered:
         compiled["triggered"] = triggered

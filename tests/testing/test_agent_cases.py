@@ -1,3 +1,4 @@
+# Shows F72
 """Test cases of flows with agents: with scripted replies, or recorded from any run (F72)."""
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def played(folder: Path, cases: str, text: str | None = None) -> list[str]:
     return [problem.message for outcome in report.outcomes for problem in outcome.problems]
 
 
+# Shows F71
 def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
     assert played(tmp_path, SUM, flow(ADDER)) == []
 

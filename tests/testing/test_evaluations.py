@@ -1,3 +1,4 @@
+# Shows G14
 """Evaluations: the statistics, a killed process, and text that addresses the judge."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows F24
 """Properties of random flows, drawn by Hypothesis and minimized when they fail (F24).
 
 A failing flow is written to `kept/`. All flows there are run again in every test run, in many
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import FlowFileError
@@ -31,8 +32,6 @@ from tests.simulation.invariants import check_over
 from tests.simulation.simulator import Fails, Simulator
 from tests.sliced_examples import sliced
 from tests.testing.disturbed import check
-from tests.testing.random_flows import Author
-from tests.testing.random_graphs import random_graph
 from tests.testing.random_tangles import tangled_flow
 from tests.testing.stalls import find_stall, play_example, play_stall, refused
 from tests.testing.strategies import flows, graphs, schedules, tangled_flows
@@ -58,21 +57,6 @@ def compiled(flow: dict[str, Any] | str) -> CompiledFlow | None:
     text = flow if isinstance(flow, str) else json.dumps(flow)
     accepted = compiled_if_accepted(text, Path(__file__).parent)  # `tools` is in that folder
     return accepted.flow if accepted else None
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("wild", [False, True])
-def test_many_flows_that_call_functions_are_accepted(wild: bool) -> None:
-    found = 0
-    for seed in range(40):
-        drawn = Author(random.Random(seed), wild=wild).flow()
-        flow = compiled({"flowengine": 1, "id": "f", **drawn})
-        steps = flow["steps"] if flow else []
-        found += any(step.get("kind") == "python" for step in steps)
-        if found == 10:
-            break
-
-    assert found == 10
 
 
 @sliced(examples=20)
@@ -133,42 +117,6 @@ def test_flows_that_once_failed_keep_all_properties(path: Path) -> None:
         return  # the checker now rejects it
     for seed in range(30):
         check(flow, random.Random(seed))
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("wild", [False, True])
-def test_failing_flows_shrink_to_small_ones(wild: bool) -> None:
-    found = find(
-        flows(wild=wild),
-        lambda flow: any("group" in step for step in flow["steps"]),
-        settings=settings(max_examples=150, derandomize=True),
-    )
-
-    assert len(found["steps"]) <= 3
-    assert sum(len(step.get("group", ())) for step in found["steps"]) <= 3
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "limits.locks.leave_lock",
-        "expressions.provenance.drop",
-        "tokens.routing.forget_activation",
-        "limits.budgets.settle",
-    ],
-)
-def test_a_bug_in_the_kernel_breaks_a_property(
-    monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    monkeypatch.setattr(f"flowengine.kernel.{broken}", lambda *_, **__: None)
-
-    def play_all() -> None:
-        for seed in range(50):
-            graph = random_graph(random.Random(seed))
-            check_over(Simulator(graph, seed=seed).start().run(500))
-
-    with pytest.raises((AssertionError, KeyError)):
-        play_all()
 
 
 # Flows rejected as stuck

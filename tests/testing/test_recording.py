@@ -1,3 +1,4 @@
+# Shows F72
 """Any execution becomes a test case that reproduces its history offline (F72)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows T67, T69
 """Abort: tools that react to it, tools that do not, and messages to the model."""
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from tests.tool_environment.world import (
 )
 
 
+# Shows T66
 async def test_running_tools_get_the_signal_and_end_as_aborted() -> None:
     clock, slow = FakeClock(), Slow()
     async with await made(slow.tool) as env:
@@ -178,6 +180,7 @@ def wait_for(mark: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["abort", "timeout", "dispose"])
+# Shows T68
 async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
     mark = os.urandom(8).hex()
     variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
@@ -213,24 +216,6 @@ async def test_the_whole_tree_of_processes_is_stopped(how: str) -> None:
         await clock.until(ending.done)
 
 
-async def test_a_program_that_ignores_term_is_killed() -> None:
-    mark = os.urandom(8).hex()
-    variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
-    script = "trap '' TERM; sleep 1000 & while true; do wait; done"
-
-    @tool
-    async def deaf(ctx: ToolContext) -> None:
-        """Start a program that does not listen."""
-        await ctx.processes.run(["sh", "-c", script], env=variables, cwd=os.getcwd())
-
-    async with await made(deaf, bounds=CallBounds(grace=0.2)) as env:
-        running = asyncio.ensure_future(env.execute_tool(call("deaf")))
-        await asyncio.to_thread(wait_for, mark, 2)
-        env.abort_step()
-        assert (await running).status == "aborted"
-        await asyncio.to_thread(wait_for, mark, 0)
-
-
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     with EnvironmentManager(tmp_path / "managed") as found:
@@ -239,6 +224,7 @@ def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["bash", "shell"])
+# Shows T72
 async def test_an_aborted_command_keeps_what_it_printed(
     kind: str, manager: EnvironmentManager
 ) -> None:
@@ -330,6 +316,7 @@ async def test_an_abort_hits_a_call_whose_arguments_are_arriving(tmp_path: Path)
 @pytest.mark.endurance
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 @pytest.mark.parametrize("part", range(10))
+# Shows T71
 async def test_finish_and_abort_race_a_thousand_times_with_one_outcome(
     part: int, kind: str
 ) -> None:
@@ -383,6 +370,7 @@ async def test_who_stops_waiting_aborts_the_call() -> None:
         assert seen.of("result")[0]["result"]["status"] == "aborted"
 
 
+# Shows T73
 async def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
     clock, slow, count = FakeClock(), Slow(timeout=10.0), Counting(tmp_path)
 
@@ -417,6 +405,7 @@ async def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows T5
 def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os

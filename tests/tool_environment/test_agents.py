@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +83,7 @@ class Fake:
         )
 
 
+# Shows T1
 async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
     fake, model = Fake(), ScriptedModel([calls(("find", {"query": "a"})), {"text": "done"}])
     with using(model):
@@ -94,6 +94,7 @@ async def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
     assert told(model)[0]["content"] == "from the fake"
 
 
+# Shows T30
 async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     def answer(one: ToolCall) -> Any:
         if one.args["query"] == "b":
@@ -121,23 +122,6 @@ async def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
     assert "data:image/png;base64," in everything
 
 
-async def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
-    count = Counting(tmp_path)
-    async with await made(count.tool, callback=Asked(False)) as env:
-        second = Agent(name="second", functions=through(env, [count.tool]))
-
-        def hand_over() -> Agent:
-            """Hand over."""
-            return second
-
-        model = ScriptedModel([calls(("hand_over", {})), calls(("count", {})), {"text": "done"}])
-        with using(model):
-            first = Agent(name="first", functions=[hand_over])
-            await MetaChain().run_async(first, ASK, agents=[second])
-        assert count.n == 0
-        assert "Nothing was done" in json.dumps(told(model))
-
-
 # Client
 
 
@@ -155,6 +139,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+# Shows T85
 async def test_a_task_runs_with_tools_in_its_folder(
     manager: EnvironmentManager, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,20 +219,6 @@ async def test_a_model_that_cannot_be_read_is_refused_without_its_key(
     with pytest.raises(UsageError, match=message) as refused:
         await client.execute_task(model=model, task="x", api_key=api_key)
     assert "sk-" not in refused.value.with_hint
-
-
-async def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
-    async def no(name: str, call_id: str, args: dict[str, Any]) -> bool:
-        return False
-
-    model = ScriptedModel(
-        [calls(("execute_command", {"command": "rm hello.txt"})), {"text": "done"}]
-    )
-
-    client = Client(folder, manager=manager)
-    await client.execute_task(model=model, task="Remove it.", on_tool_approval=no)
-    assert os.listdir(folder) == ["hello.txt"]
-    assert "Nothing was done" in told(model)[0]["content"]
 
 
 def test_what_is_wrong_is_told_before_the_model_is_asked(

@@ -31,6 +31,7 @@ GOOD = {"tool_call_id": "1", "tool_name": "count", "args": {}}
         ({"tool_call_id": 7, "tool_name": "", "args": 1}, ["tool_call_id", "tool_name", "args"]),
     ],
 )
+# Shows T92
 async def test_a_wrong_call_is_invalid_with_every_fault_and_nobody_is_asked(
     change: dict[str, Any], named: list[str], tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ async def test_arguments_that_do_not_fit_are_invalid_and_nobody_is_asked(
         assert asked.calls == []
 
 
+# Shows T93
 async def test_an_unknown_tool_is_told_with_the_nearest_name_and_others_run() -> None:
     asked = Asked()
     async with await made(echo, callback=asked) as env:
@@ -82,6 +84,7 @@ async def test_an_unknown_tool_is_told_with_the_nearest_name_and_others_run() ->
         assert len(asked.calls) == 1
 
 
+# Shows T94
 async def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool, echo) as env:
@@ -96,6 +99,7 @@ async def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
         assert seen.types().count("execution") == 1
 
 
+# Shows T94
 def test_the_same_call_from_twenty_threads_runs_once(tmp_path: Path) -> None:
     registry = ToolRegistry()
     count = Counting(tmp_path)

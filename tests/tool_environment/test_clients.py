@@ -59,6 +59,7 @@ FOLLOWED = [
 ]
 
 
+# Shows T83
 async def test_a_client_follows_a_call_and_answers_the_question() -> None:
     env = LocalEnvironment()
     client = Answering(approved=True, feedback="go")
@@ -103,6 +104,7 @@ async def test_a_client_that_is_set_before_a_loop_runs_follows_all_the_same() ->
         ({"type": "execute", "tool_call_id": "1"}, "invalid_message"),
     ],
 )
+# Shows T83
 async def test_messages_that_are_wrong_change_nothing(message: Any, code: str) -> None:
     env = LocalEnvironment()
     env.set_client(MemoryClient())

@@ -1,3 +1,4 @@
+# Shows T58, T60b
 """Execution of tools: resources that they may use, and handling of their results."""
 
 # ruff: noqa: ASYNC240 - the tests are alone on their loop
@@ -19,12 +20,9 @@ from pydantic import BaseModel
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.tool_environment import (
     Image,
-    LocalEnvironment,
     MemoryClient,
-    Tool,
     ToolCall,
     ToolContext,
-    ToolRegistry,
     tool,
     tool_message,
 )
@@ -41,49 +39,7 @@ from tests.tool_environment.world import (
 )
 
 
-async def test_the_six_steps_of_an_execution_in_order() -> None:
-    order: list[str] = []
-
-    class Recording(ToolRegistry):
-        def definition(self, name: str) -> Any:
-            order.append("looked up")
-            return super().definition(name)
-
-    class Traced(Tool):
-        def execute(self, text: str, ctx: ToolContext) -> str:
-            order.append(f"runs with {text} and {type(ctx).__name__}")
-            return text
-
-    class Watching:
-        name = "watching"
-        description = "Watches."
-
-        async def execute(self, call: ToolCall, result: Any) -> str:
-            order.append("observed")
-            return "seen"
-
-    registry = Recording()
-    registry.register_tool(Traced)
-    env = LocalEnvironment(registry=registry)
-    env.register_observer(Watching())
-    env.listen(lambda message: order.append(message["type"]))
-    invalid = await env.execute_tool({"tool_name": "traced"})
-    assert invalid.status == "invalid"
-    assert order == []  # validation comes first
-    response = await env.execute_tool(call("traced", text="a"))
-    assert response.status == "ok"
-    await env.dispose()
-    kept = [
-        "looked up",
-        "call_registered",
-        "execution",
-        "runs with a and ToolContext",
-        "observed",
-        "result",
-    ]
-    assert [each for each in order if each in kept] == kept
-
-
+# Shows T52
 async def test_the_context_has_what_a_tool_may_use() -> None:
     seen: dict[str, Any] = {}
 
@@ -103,6 +59,7 @@ async def test_the_context_has_what_a_tool_may_use() -> None:
     assert callable(seen["context"].report)
 
 
+# Shows T53
 async def test_a_raising_tool_is_an_error_without_a_traceback() -> None:
     @tool
     def broken() -> None:
@@ -185,6 +142,7 @@ def raises_unprintable() -> None:
         raises_unprintable,
     ],
 )
+# Shows T53
 async def test_no_tool_ends_the_host(ending: Any) -> None:
     async with await made(ending, echo) as env:
         response = await env.execute_tool(call(ending.__name__))
@@ -192,6 +150,7 @@ async def test_no_tool_ends_the_host(ending: Any) -> None:
         assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
+# Shows T55b
 async def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
     clock = FakeClock()
     go_on = asyncio.Event()
@@ -221,6 +180,7 @@ async def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
         assert response.ran == "yes"
 
 
+# Shows T56
 async def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
     order: list[str] = []
 
@@ -264,6 +224,7 @@ async def test_execution_callbacks_are_called_around_each_call_that_runs() -> No
         ]
 
 
+# Shows T56
 async def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
     async def start(one: ToolCall) -> None:
         await asyncio.Event().wait()
@@ -421,6 +382,7 @@ async def test_progress_reaches_the_client_in_order_before_the_result() -> None:
 # Secrets
 
 
+# Shows T61b
 async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     canary = "c4n4ry-57a1n"
     monkeypatch.setenv("TOKEN", canary)
@@ -458,41 +420,6 @@ async def test_secrets_are_in_nothing_that_leaves_a_tool(monkeypatch: pytest.Mon
     await env.dispose()
     assert "***" in str(told)
     assert canary not in str(told)
-
-
-async def test_an_edit_of_masked_arguments_keeps_the_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
-    ran: list[Any] = []
-
-    @tool
-    def send(token: str, to: str) -> None:
-        """Send."""
-        ran.append((token, to))
-
-    def edit(one: ToolCall) -> Any:
-        assert one.args["token"] == "***"
-        return {"approved": True, "decision": "edit", "args": {**one.args, "to": "b"}}
-
-    async with await made(send, callback=Asked(edit), secrets={"T": {"env": "TOKEN"}}) as env:
-        await env.execute_tool(call("send", token="c4n4ry-57a1n", to="a"))
-        assert ran == [("c4n4ry-57a1n", "b")]
-
-
-async def test_open_questions_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
-
-    secrets = {"T": {"env": "TOKEN"}}
-    env = await made(
-        echo, callback=Asked({"approved": False, "decision": "defer"}), secrets=secrets
-    )
-    running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="c4n4ry-57a1n")))
-    await until(env.questions)
-    assert [each.args for each in env.questions()] == [{"text": "***"}]
-    env.decide("1", {"approved": True})
-    await running
-    await env.dispose()
 
 
 # Resources
@@ -574,6 +501,7 @@ async def test_a_resource_that_cannot_be_had_is_an_error_and_nothing_ran(
 # Commands
 
 
+# Shows T57
 async def test_a_command_without_a_shell_environment_names_the_missing_spec() -> None:
     async with await made() as env:
         response = await env.execute_tool(call("execute_command", command="ls -la"))
@@ -584,6 +512,7 @@ async def test_a_command_without_a_shell_environment_names_the_missing_spec() ->
 
 
 @pytest.mark.parametrize("kind", ["bash", "shell"])
+# Shows T57
 async def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentManager) -> None:
     spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
     async with await made(manager=manager, environments={"shell": spec}) as env:

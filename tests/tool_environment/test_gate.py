@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Result, function_to_json
+from flowengine.agents import function_to_json
 from flowengine.tool_environment import (
-    ApprovalResponse,
-    EnvironmentResponse,
     Link,
     LocalEnvironment,
     ToolCall,
     through,
     tool,
 )
-from tests.tool_environment.test_approval import PNG
-from tests.tool_environment.world import Asked, Counting, call, made, run, until
+from tests.tool_environment.world import Asked, Counting, call, made
 
 
 class Step:
@@ -67,30 +62,12 @@ WAYS = [executed, of_a_reply, arriving, after_a_rejection, by_an_agents_function
 
 
 @pytest.mark.parametrize("way", WAYS)
+# Shows T35, T28
 async def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
     count = Counting(tmp_path)
     async with await made(count.tool, callback=Asked(False)) as env:
         await way(env, call("count"))
         assert count.n == 0
-
-
-def test_a_resumed_execution_asks_again(tmp_path: Path) -> None:
-    async def main(callback: Asked, count: Counting, ends: bool) -> EnvironmentResponse:
-        engine = Engine(tmp_path / "calls")
-        env = await made(count.tool, callback=callback, engine=engine, execution_id="x")
-        running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
-        await until(lambda: running.done() or (not ends and env.questions()))
-        await env.dispose()
-        engine.close()
-        return await running
-
-    counting = Counting(tmp_path)
-    deferring = Asked({"approved": False, "decision": "defer"})
-    assert run(main(deferring, counting, ends=False)).status == "aborted"
-    rejecting = Asked(False)
-    assert run(main(rejecting, counting, ends=True)).status == "rejected"
-    assert len(rejecting.calls) == 1
-    assert counting.n == 0
 
 
 # Functions of agents
@@ -107,6 +84,7 @@ def find(query: str, limit: int = 3) -> str:
     return f"{query} {limit}"
 
 
+# Shows T10
 async def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment() -> None:
     asked = Asked()
     async with await made(find, callback=asked) as env:
@@ -118,16 +96,3 @@ async def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environ
         assert (asked.calls[0].tool_call_id, asked.calls[0].args) == ("k1", {"query": "a"})
         assert await function(query="a", step_of_call=Step("k1")) == "a 3"
         assert len(asked.calls) == 1  # a retry of the same step does not run it again
-
-
-async def test_images_of_the_one_who_decides_reach_the_agent() -> None:
-    answer = ApprovalResponse(approved=True, feedback="look", images=[PNG])  # type: ignore[list-item]
-
-    async with await made(find, callback=Asked(answer)) as env:
-        [function] = through(env, [find])
-        result = await function(query="a", step_of_call=Step("1"))
-        assert isinstance(result, Result)
-        assert "look" in str(result.value)
-        assert isinstance(result.image, list)
-        [image] = result.image
-        assert str(image).startswith("data:image/png;base64,")

@@ -24,6 +24,7 @@ from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo
 DEFER = {"approved": False, "decision": "defer"}
 
 
+# Shows T35
 async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
     with Engine(None) as engine:
         answer = Asked(lambda one: one.args["text"] != "no")
@@ -42,6 +43,7 @@ async def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> No
 
 
 @pytest.mark.parametrize("choice", ["approve", "edit", "reject", "respond"])
+# Shows T35
 def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -86,6 +88,7 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
     assert ("data:image/png;base64," in told) is (choice == "reject")
 
 
+# Shows T46
 async def test_the_policies_of_the_host_hold_for_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,7 @@ policies:
         assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
 
 
+# Shows T61b
 async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry")
 
@@ -144,6 +148,7 @@ async def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("changed", [False, True])
+# Shows T36b
 def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
     changed: bool, tmp_path: Path
 ) -> None:
@@ -177,6 +182,7 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
     assert (result.content, result.replayed) == ("a!" if changed else "a", False)
 
 
+# Shows T38b
 def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path: Path) -> None:
     asked = Asked(DEFER)
 
@@ -237,6 +243,7 @@ def test_an_interrupted_call_runs_again_only_if_its_tool_may(
 
 
 @pytest.mark.parametrize("aborted", [False, True])
+# Shows T38b
 async def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
     slow, other = Slow(), Slow()
     with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:

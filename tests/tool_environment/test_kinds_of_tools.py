@@ -175,6 +175,7 @@ def helper_model() -> ScriptedModel:
 
 
 @pytest.mark.parametrize("kind", [of_python, of_commands, of_server, of_agent])
+# Shows T35, T89
 def test_they_pass_the_same_gate_observers_and_abort(
     kind: Callable[[Path, EnvironmentManager], Kind], tmp_path: Path, manager: EnvironmentManager
 ) -> None:
@@ -215,6 +216,7 @@ def test_they_pass_the_same_gate_observers_and_abort(
         run(main())
 
 
+# Shows T35
 def test_the_calls_of_an_agent_that_is_a_tool_pass_the_gate_as_well(tmp_path: Path) -> None:
     async def main() -> None:
         counting = Counting(tmp_path)

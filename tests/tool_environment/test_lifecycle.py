@@ -41,6 +41,7 @@ STAGES = [
 ]
 
 
+# Shows T13
 async def test_init_runs_once_before_the_first_call() -> None:
     order: list[str] = []
 
@@ -63,6 +64,7 @@ async def test_init_runs_once_before_the_first_call() -> None:
 
 
 @pytest.mark.parametrize("fault", [ValueError("no key"), SystemExit(3)])
+# Shows T13
 async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) -> None:
     class Broken(Tool):
         def init(self, environment: Any) -> None:
@@ -78,6 +80,7 @@ async def test_a_tool_whose_init_raises_is_not_registered(fault: BaseException) 
         assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
 
 
+# Shows T14, T51
 def test_a_call_passes_nine_stages_in_order(tmp_path: Path) -> None:
     async def main(answer: bool) -> list[str]:
         count = Counting(tmp_path)
@@ -107,6 +110,7 @@ def test_a_call_sent_at_once_passes_the_same_stages() -> None:
     assert run(main()) == STAGES
 
 
+# Shows T15
 async def test_registering_a_call_makes_an_instance_of_its_own() -> None:
     class Mine(Tool):
         made: ClassVar[list[Tool]] = []
@@ -155,6 +159,7 @@ class Ended(Tool):
         ("invalid", "invalid"),
     ],
 )
+# Shows T16
 async def test_an_instance_is_disposed_of_once_whatever_came_of_the_call(
     mode: str, status: str
 ) -> None:
@@ -179,6 +184,7 @@ async def test_an_instance_is_disposed_of_once_whatever_came_of_the_call(
     assert Ended.count == 2  # that of the environment
 
 
+# Shows T17
 async def test_what_a_call_sets_is_gone_in_the_next_one_and_state_stays() -> None:
     class Keeper(Tool):
         def execute(self, ctx: ToolContext) -> list[Any]:
@@ -195,6 +201,7 @@ async def test_what_a_call_sets_is_gone_in_the_next_one_and_state_stays() -> Non
         ]
 
 
+# Shows T19, T99
 async def test_the_end_aborts_what_runs_and_withdraws_what_waits(tmp_path: Path) -> None:
     count, slow = Counting(tmp_path), Slow()
     asked = asyncio.Event()
@@ -231,6 +238,7 @@ async def test_the_end_aborts_what_runs_and_withdraws_what_waits(tmp_path: Path)
     assert count.n == 0
 
 
+# Shows T19
 async def test_async_with_is_the_end_as_well() -> None:
     env = await made(echo)
     async with env:

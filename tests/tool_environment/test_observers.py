@@ -46,6 +46,7 @@ def join(a: str, b: str) -> str:
     return a + b
 
 
+# Shows T75
 async def test_observers_are_told_once_of_each_call_and_their_words_are_attached() -> None:
     async with await made(join) as env:
         log = Watching("log", says=lambda one, result: f"{one.tool_name}: {result.status}")
@@ -62,6 +63,7 @@ async def test_observers_are_told_once_of_each_call_and_their_words_are_attached
         assert seen.content == "12"
 
 
+# Shows T77
 async def test_they_see_failures_and_no_call_that_never_ran(tmp_path: Path) -> None:
     @tool
     def broken() -> None:
@@ -84,6 +86,7 @@ def raising(one: Any, result: Any) -> None:
     raise SystemExit("no")
 
 
+# Shows T78
 async def test_one_that_raises_or_hangs_changes_no_result() -> None:
     class Hanging(Watching):
         async def execute(self, one: ToolCall, result: ToolResult) -> Any:
@@ -106,6 +109,7 @@ async def test_one_that_raises_or_hangs_changes_no_result() -> None:
         assert result.model_copy(update=bare) == plain.tool_result
 
 
+# Shows T79
 async def test_they_run_beside_each_other_on_copies_and_their_results_keep_their_order() -> None:
     together = asyncio.Barrier(3)
 
@@ -148,6 +152,7 @@ class Narrow(Idle):
 
 
 @pytest.mark.parametrize("wrong", [None, 7, Nameless(), Idle(), Narrow(), Watching("log")])
+# Shows T96
 async def test_what_is_no_observer_is_refused_and_the_others_stay(wrong: Any) -> None:
     async with await made(echo) as env:
         log = Watching("log")

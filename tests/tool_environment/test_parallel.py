@@ -57,6 +57,7 @@ class Beside:
             self.go_on.setdefault(name, asyncio.Event()).set()
 
 
+# Shows T62
 async def test_parallel_tools_run_beside_each_other_and_others_one_by_one() -> None:
     world = Beside()
     both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
@@ -74,6 +75,7 @@ async def test_parallel_tools_run_beside_each_other_and_others_one_by_one() -> N
     assert world.parallel == {"1": True, "2": True, "3": False, "4": False}
 
 
+# Shows T62
 async def test_a_mixed_reply_keeps_both_rules_and_the_order_of_results() -> None:
     world = Beside()
     both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
@@ -93,6 +95,7 @@ async def test_a_mixed_reply_keeps_both_rules_and_the_order_of_results() -> None
         assert world.beside["2"] == set()
 
 
+# Shows T64
 async def test_each_call_is_aborted_by_itself() -> None:
     world = Beside()
     async with await made(

@@ -35,6 +35,7 @@ def fresh() -> None:
     Write.shown = []
 
 
+# Shows T21
 async def test_the_tool_sees_what_has_arrived_and_the_client_what_it_makes_of_it() -> None:
     async with await made(Write) as env:
         seen = Seen(env)
@@ -51,6 +52,7 @@ async def test_the_tool_sees_what_has_arrived_and_the_client_what_it_makes_of_it
         assert [each["view"] for each in seen.of("view")] == [{"title": "a"}] * 2
 
 
+# Shows T22
 async def test_nobody_is_asked_before_the_arguments_are_final() -> None:
     asked = Asked()
     async with await made(echo, callback=asked) as env:
@@ -67,6 +69,7 @@ async def test_nobody_is_asked_before_the_arguments_are_final() -> None:
         assert not asked.calls[0].is_loading
 
 
+# Shows T23
 async def test_parts_of_two_calls_interleave_character_by_character() -> None:
     async with await made(echo) as env:
         texts = {"a": "ä" * 50, "b": "b{}" * 40}
@@ -84,6 +87,7 @@ async def test_parts_of_two_calls_interleave_character_by_character() -> None:
         assert other.tool_result.content == "b{}" * 40
 
 
+# Shows T25
 async def test_final_arguments_cannot_change() -> None:
     asked = Asked()
     async with await made(echo, callback=asked) as env:

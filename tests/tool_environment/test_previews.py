@@ -41,6 +41,7 @@ def with_preview(preview: Any) -> Any:
 
 
 @pytest.mark.parametrize("source", [with_preview(told), Put])
+# Shows T50
 async def test_whoever_is_asked_sees_it_and_so_do_clients(source: Any) -> None:
     asked = Asked()
     async with await made(source, callback=asked) as env:

@@ -1,3 +1,4 @@
+# Shows T95
 """Tools: creation, registration, cloning and disposal."""
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Log(Tool):
         return len(self.seen)
 
 
+# Shows T7
 def test_a_function_and_a_class_make_the_same_tool() -> None:
     async def main(form: Any) -> tuple[Any, Any]:
         async with await made(form) as env:
@@ -53,6 +55,7 @@ def test_a_function_and_a_class_make_the_same_tool() -> None:
     assert one_told == other_told
 
 
+# Shows T8
 def test_clones_share_nothing() -> None:
     registry = ToolRegistry()
     registry.register_tool(Log)
@@ -78,6 +81,7 @@ def test_an_instance_is_copied_as_it_was_registered() -> None:
     assert clone.seen == []
 
 
+# Shows T8
 async def test_each_environment_has_its_own_tools() -> None:
     registry = ToolRegistry()
     one, other = LocalEnvironment(registry=registry), LocalEnvironment(registry=registry)
@@ -121,6 +125,7 @@ asyncio.run(main())
 
 
 @pytest.mark.endurance
+# Shows T10
 def test_metadata_is_plain_data_and_the_same_in_every_process() -> None:
     told = [
         subprocess.run(
@@ -140,6 +145,7 @@ def test_metadata_is_plain_data_and_the_same_in_every_process() -> None:
     assert (found["effect"], found["timeout"]) == ("pure", 3)
 
 
+# Shows T11
 async def test_all_are_disposed_of_once_in_reverse_order_whatever_one_raises() -> None:
     ended: list[str] = []
 

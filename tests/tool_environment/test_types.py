@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 from typing import Any
@@ -28,7 +27,7 @@ from flowengine.tool_environment import (
     through,
 )
 from tests.rows import each_row
-from tests.tool_environment.world import Asked, Counting, call, echo, made, run
+from tests.tool_environment.world import call, echo
 
 
 class TwoMethods:
@@ -49,6 +48,7 @@ class TwoMethods:
         )
 
 
+# Shows T1
 def test_an_object_with_two_methods_is_an_environment() -> None:
     fake = TwoMethods()
 
@@ -59,6 +59,7 @@ def test_an_object_with_two_methods_is_an_environment() -> None:
 
 
 @each_row("method", ["approve_tool", "execute_tool"])
+# Shows T1
 def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> None:
     class Lacking(TwoMethods):
         pass
@@ -71,6 +72,7 @@ def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> Non
         through(Lacking(), [])
 
 
+# Shows T2
 def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
     literal = {
         "type": "toolCall",
@@ -87,6 +89,7 @@ def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
     assert ToolCall.model_validate(msgpack.unpackb(packed)) == made
 
 
+# Shows T2
 def test_defaults_are_each_instances_own() -> None:
     one, other = ApprovalResponse(approved=True), ApprovalResponse(approved=True)
     result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
@@ -97,6 +100,7 @@ def test_defaults_are_each_instances_own() -> None:
     assert ObserverResult(observer_name="o").observer_result is None
 
 
+# Shows T4
 def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
     result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
     error = ResponseError(code="error", message="no")
@@ -108,6 +112,7 @@ def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
 
 
 @each_row("status", ["invalid", "rejected", "expired"])
+# Shows T5
 def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
     with pytest.raises(ValidationError):
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")
@@ -115,44 +120,12 @@ def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
         ToolResult(tool_call_id="1", tool_name="t", status=status, success=True, ran="no")
 
 
-def test_faults_come_back_as_responses(tmp_path: Any) -> None:
-    def raising() -> None:
-        raise ValueError("x")
-
-    async def main() -> list[EnvironmentResponse]:
-        count = Counting(tmp_path)
-        env = await made(
-            echo, raising, count.tool, callback=Asked(lambda call: call.tool_name != "count")
-        )
-        async with env:
-            return [
-                await env.execute_tool(call("echo", text="a")),
-                await env.execute_tool(call("raising")),
-                await env.execute_tool(call("count")),
-                await env.execute_tool(call("nope")),
-            ]
-
-    ok, raised, rejected, unknown = run(main())
-
-    assert ok.error is None
-    assert (ok.status, ok.ran) == ("ok", "yes")
-    assert (raised.status, raised.ran) == ("error", "yes")
-    assert (rejected.status, rejected.ran) == ("rejected", "no")
-    assert (unknown.status, unknown.ran) == ("invalid", "no")
-    for response in (raised, rejected, unknown):
-        assert response.result is None
-        assert response.error is not None
-        assert response.tool_result is not None
-        assert response.tool_result.success is False
-    assert EnvironmentResponse.model_validate_json(raised.model_dump_json()) == raised
-    assert EnvironmentResponse.model_validate(json.loads(ok.model_dump_json())) == ok
-
-
 def children() -> set[int]:
     """Return the processes started by this one. Others on the machine come and go."""
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 
+# Shows T6
 async def test_a_new_environment_starts_nothing() -> None:
     threads, tasks = threading.active_count(), len(asyncio.all_tasks())
     before = children()

@@ -1,3 +1,4 @@
+# Shows V2
 """The execution that a worker takes next (V2)."""
 
 from __future__ import annotations

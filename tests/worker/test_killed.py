@@ -38,6 +38,7 @@ def statuses(engine: Engine) -> Counter[str]:
     return Counter(one["status"] for one in engine.executions.list(limit=10_000).items)
 
 
+# Shows V6
 def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> None:
     """Three tries, and the others continue. It is listed with its reason, and resumed by hand."""
     poison = world.make(tmp_path / "poison", POISON)
@@ -80,6 +81,7 @@ def test_what_kills_its_worker_again_and_again_is_set_aside(tmp_path: Path) -> N
 
 @pytest.mark.endurance
 @pytest.mark.parametrize(("seed", "count"), [*((seed, 200) for seed in range(9)), (9, 2000)])
+# Shows V2
 def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     tmp_path: Path, seed: int, count: int
 ) -> None:
@@ -138,6 +140,7 @@ steps:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("seed", range(10))
+# Shows V4
 def test_workers_that_are_drained_leave_nothing_interrupted(tmp_path: Path, seed: int) -> None:
     """Steps that must not be repeated run once each, and no operator is asked about them."""
     dice = random.Random(seed)

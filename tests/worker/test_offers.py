@@ -1,3 +1,4 @@
+# Shows V14
 """Workers that offer different things share a store: each step runs where it can (V14)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows V4
 """A worker takes all that is due, and leaves it well when it is stopped (V1, V2, V3, V4)."""
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def statuses(engine: Engine) -> dict[str, str]:
     return {one["execution"]: one["status"] for one in engine.executions.list().items}
 
 
+# Shows V1
 def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
     """Timers, expiries, decisions, signals, starts, and executions whose owner died."""
     killed = world.make(tmp_path / "killed", SLOW)
@@ -103,6 +105,7 @@ def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reported", [True, False])
+# Shows V3
 def test_it_wakes_when_another_process_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
 ) -> None:
@@ -129,6 +132,7 @@ def test_it_wakes_when_another_process_has_written(
     run(tmp_path, play)
 
 
+# Shows V3
 def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOOK", 3600.0)
 
@@ -141,6 +145,7 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
     run(tmp_path, play)
 
 
+# Shows V11
 def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOOK", 3600.0)
 
@@ -273,6 +278,7 @@ async def until(name: str) -> None:
 """
 
 
+# Shows V6
 def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path) -> None:
     file = world.make(tmp_path, HELD)
     (tmp_path / "hold.py").write_text(UNTIL)
@@ -293,7 +299,7 @@ def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path)
                 (tmp_path / "a.go").touch()
                 while "b" not in _running(engine):  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.01)
-            dead.add(engine._host.keeper.owner.id)
+            dead.add(world.host_of(engine).keeper.owner.id)
         (tmp_path / "b.go").touch()
         ends = await asyncio.gather(*taking, return_exceptions=True)
         assert counted == [0, 1, 1]

@@ -54,6 +54,7 @@ def run(
     ("retry", "attempts"),
     [("{delay: 1ms, max_delay: 2ms}", 3), ("{attempts: 2, delay: 1ms, max_delay: 2ms}", 2)],
 )
+# Shows M42, M46
 def test_three_attempts_are_three_requests_then_the_providers_error(
     retry: str, attempts: int, wire: Wire, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_three_attempts_are_three_requests_then_the_providers_error(
 
 
 @pytest.mark.endurance
+# Shows M44
 def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
     wire.answer(failed(401, "who are you?"))
 
@@ -79,6 +81,7 @@ def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
     assert len(wire.requests) == 1
 
 
+# Shows M54
 def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> None:
     wire.answer(
         failed(500),
@@ -100,6 +103,7 @@ def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> No
     assert told["content"].startswith(shown[:14].replace("call", "result"))
 
 
+# Shows M29, W11
 def test_a_model_without_vision_is_told_that_an_image_was_left_out(
     wire: Wire, tmp_path: Path
 ) -> None:
@@ -123,6 +127,7 @@ def boom(why: str): "Fail."
     assert "An image was left out" in json.dumps(image["content"])
 
 
+# Shows W11
 def test_a_model_with_vision_is_sent_the_data_of_an_image(wire: Wire, tmp_path: Path) -> None:
     wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
     drawing = """
@@ -192,6 +197,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
+# Shows M42
 def test_the_pauses_between_attempts_are_those_that_agents_have(stage: Stage) -> None:
     retry = json.dumps(dict(RETRY))
     step = f'{{id: a, python: "tools:act", effect: idempotent, retry: {retry}}}'
@@ -206,6 +212,7 @@ def test_the_pauses_between_attempts_are_those_that_agents_have(stage: Stage) ->
     assert 8_000 <= second <= 10_000
 
 
+# Shows M45
 def test_ten_agents_do_not_wait_alike(stage: Stage) -> None:
     text = f"""
 steps:

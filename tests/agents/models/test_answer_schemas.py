@@ -1,3 +1,4 @@
+# Shows G1
 """Schemas of answers and arguments as providers receive them, by the rules of each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G1
 """Answers of any type, from providers that enforce their documented rules about schemas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G1
 """Objects and lists of answers arrive in parts, as data."""
 
 from __future__ import annotations

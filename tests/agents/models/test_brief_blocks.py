@@ -1,3 +1,4 @@
+# Shows G2
 """Untrusted text in requests: brief lines around it, explained once, which it cannot forge."""
 
 from __future__ import annotations

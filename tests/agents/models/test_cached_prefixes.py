@@ -1,3 +1,4 @@
+# Shows G10
 """The share of prompts that a server which counts common prefixes reads from its cache (G10)."""
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ def native() -> list[Message]:
 
 
 @each_row("words", ["Let me see.\n{}", "<think>Hm.</think>Let me see.\n\n{}\n"])
+# Shows M57, M65, M71
 def test_the_conversation_is_the_same_where_calls_are_text(words: str) -> None:
     def first(asked: ModelRequest) -> dict[str, str]:
         return {"text": words.replace("{}", written(asked, "math.add", **ARGUMENTS))}

@@ -1,3 +1,4 @@
+# Shows M45
 """Provider errors on the wire, where one attempt is one request."""
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def unanswered(wire: Wire) -> StepError:
     ids=lambda value: value.status if isinstance(value, Answer) else None,
 )
 @pytest.mark.parametrize("model", ["openai/gpt-4o", "anthropic/claude-sonnet-4-5"])
+# Shows M42, M44, M46
 def test_what_may_pass_is_retryable_and_costs_one_request(
     model: str, answer: Answer, kind: type[StepError], retryable: bool, wire: Wire
 ) -> None:
@@ -108,6 +110,7 @@ def test_without_a_key_nothing_is_tried_again(
     assert any(name in told.value.message for name in variables), told.value.message
 
 
+# Shows M43
 def test_a_success_is_one_whatever_its_text_says(wire: Wire) -> None:
     wire.answer(replied("timeout: connection error, rate limit 429"))
 
@@ -168,6 +171,7 @@ def test_no_answer_in_time_is_a_timeout(wire: Wire) -> None:
     assert wire.closed.wait(60)
 
 
+# Shows M44
 def test_nobody_listens_there() -> None:
     told = error(Wire("http://127.0.0.1:9"))
 
@@ -273,6 +277,7 @@ def test_a_provider_that_nobody_knows_is_named(wire: Wire) -> None:
     ],
     ids=["does not support", "no endpoints", "vllm"],
 )
+# Shows M53
 def test_a_model_that_refuses_tools_is_asked_for_text_once_and_from_then_on(
     refusal: Answer, wire: Wire, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
@@ -294,6 +299,7 @@ def test_a_model_that_refuses_tools_is_asked_for_text_once_and_from_then_on(
     assert asyncio.run(resolve(model).facts(model)).function_calling == "text"
 
 
+# Shows M53
 def test_a_model_that_must_be_asked_natively_is_not_asked_for_text(wire: Wire) -> None:
     wire.answer(failed(400, "this model does not support tools"))
 

@@ -1,3 +1,4 @@
+# Shows M50
 """When the model library is loaded, and the absence of side effects."""
 
 from __future__ import annotations

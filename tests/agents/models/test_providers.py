@@ -95,6 +95,7 @@ def plain(reply: ModelReply) -> ModelReply:
 
 
 @pytest.mark.parametrize("model", MODELS)
+# Shows M82
 def test_a_streamed_reply_equals_the_one_that_is_not(model: str, double: Double) -> None:
     heard = Heard()
 
@@ -115,6 +116,7 @@ def test_a_streamed_reply_equals_the_one_that_is_not(model: str, double: Double)
 
 @pytest.mark.parametrize("listen", [None, Heard()], ids=["whole", "streamed"])
 @pytest.mark.parametrize("model", MODELS[:2])  # the double spells Gemini's calls in camelCase
+# Shows M42
 def test_a_conversation_with_tools(model: str, listen: Any, double: Double) -> None:
     first = ask(double, model, "sums", listen)
     results = [
@@ -147,6 +149,7 @@ def test_a_conversation_with_tools(model: str, listen: Any, double: Double) -> N
     ],
     ids=["429", "500", "malformed", "disconnected", "dropped"],
 )
+# Shows M44, M45, M46
 def test_what_goes_wrong_may_pass_and_costs_one_request(
     text: str,
     headers: dict[str, str],
@@ -166,6 +169,7 @@ def test_what_goes_wrong_may_pass_and_costs_one_request(
 
 
 @pytest.mark.parametrize("model", MODELS)
+# Shows M85
 def test_a_stream_that_is_cut_is_taken_back(model: str, double: Double) -> None:
     heard = Heard()
 
@@ -178,6 +182,7 @@ def test_a_stream_that_is_cut_is_taken_back(model: str, double: Double) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+# Shows M54
 def test_calls_as_text_need_nothing_of_the_provider(model: str, double: Double) -> None:
     heard = Heard()
     first = ask(double, model, "as text", heard, function_calling="text")
@@ -199,6 +204,7 @@ def test_calls_as_text_need_nothing_of_the_provider(model: str, double: Double) 
         assert others == ["user", "assistant", "user"][: len(others)]
 
 
+# Shows M46
 def test_what_was_billed_is_what_was_answered(double: Double) -> None:
     """Requests and replies correspond, and each reply has its usage."""
     replies = [ask(double, model, "hello") for model in MODELS for _ in range(3)]

@@ -1,3 +1,4 @@
+# Shows M90
 """Unusual native calls: each is made, or reported to the model, and has a unique ID."""
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def test_what_cannot_be_made_is_worded_with_a_right_example(call: SentCall, reas
     assert len(reply.message["tool_calls"]) == 2
 
 
+# Shows M56
 def test_ids_are_unique_in_the_conversation() -> None:
     before = {"id": "old", "type": "function", "function": {"name": "math.add", "arguments": "{}"}}
     said = '{"a": 1, "b": 2}'
@@ -96,6 +98,7 @@ REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
         ("| what |\n|---|\n| {} |", True),
     ],
 )
+# Shows M70
 def test_no_text_of_a_model_with_function_calling_is_a_call(
     call: str, quote: str, shown: bool
 ) -> None:
@@ -130,6 +133,7 @@ def test_an_answer_about_calls_stays_an_answer() -> None:
     assert reply.events == ()
 
 
+# Shows M68
 def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
     asked = request()
     sent = SentReply(written(asked, "math.add", a=1))
@@ -152,6 +156,7 @@ def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
         ("Write <think> to think.", "Write <think> to think.", None),
     ],
 )
+# Shows M66
 def test_thoughts_that_a_server_left_in_the_content_are_set_apart(
     text: str, content: str, reasoning: str | None
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_request_of_a_model_with_function_calling(wire: Wire) -> None:
     }
 
 
+# Shows M54, M55
 def test_a_request_of_a_model_without_it(wire: Wire) -> None:
     sent = body(wire, "openai/deepseek-r1", messages=HISTORY)
 
@@ -156,6 +157,7 @@ def test_a_choice_holds_without_function_calling(
         ({"tools": (), "tool_choice": "auto", "parallel_tool_calls": False}, {}),
     ],
 )
+# Shows M7
 def test_choice_and_parallel_calls_are_sent_where_there_are_tools(
     more: dict[str, Any], sent: dict[str, Any], wire: Wire
 ) -> None:
@@ -167,6 +169,7 @@ def test_choice_and_parallel_calls_are_sent_where_there_are_tools(
     assert ("tools" in found) == (more.get("tools") != ())
 
 
+# Shows M7
 def test_a_provider_that_takes_neither_gets_neither(wire: Wire) -> None:
     found = body(wire, "perplexity/sonar", tools=(), tool_choice="auto", parallel_tool_calls=False)
 

@@ -191,6 +191,7 @@ def test_a_listener_that_fails_costs_no_reply(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.records) == 1
 
 
+# Shows M67
 def test_a_model_without_function_calling_writes_its_calls() -> None:
     heard = Heard()
     asked = request(function_calling="text")

@@ -1,3 +1,4 @@
+# Shows M81
 """Secrets of an agent's run: on the wire where they belong, and nowhere else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows M82
 """Streamed replies, byte for byte on the wire: assembled, interrupted, abandoned."""
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ TWO = ({"content": "It will "}, {"content": "rain, I "})
     ],
     ids=["dropped", "ended early", "malformed", "error"],
 )
+# Shows M85
 def test_a_cut_stream_is_taken_back_and_retryable(cut: Answer, wire: Wire) -> None:
     wire.answer(cut, streamed({"content": "It will rain, I think."}))
     heard = Heard()
@@ -156,6 +158,7 @@ def test_a_cut_stream_is_taken_back_and_retryable(cut: Answer, wire: Wire) -> No
     assert reply.message == {"role": "assistant", "content": "It will rain, I think."}
 
 
+# Shows M85
 def test_leaving_a_stream_closes_it(wire: Wire) -> None:
     wire.answer(streamed({"content": "First"}, finish=None, then="hold"))
 
@@ -184,6 +187,7 @@ def test_leaving_a_stream_closes_it(wire: Wire) -> None:
     assert [part.kind for part in parts] == ["start", "text"]
 
 
+# Shows M84
 def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
     def answer(body: Any) -> Answer:
         text = f"If 1 < 2:\n{written(body, 'math.add', a=1, b=2)}"
@@ -215,6 +219,7 @@ def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
         "<tool_call></tool_call>",
     ],
 )
+# Shows M84
 def test_the_same_is_read_streamed_and_unstreamed(text: str, calling: str, wire: Wire) -> None:
     def answer(body: Any) -> Answer:
         marked = written(body, "math.add", a=1, b=2) if calling == "text" else ""

@@ -1,3 +1,4 @@
+# Shows M82
 """Usage as each provider reports it on the wire, equal whether streamed or not."""
 
 from __future__ import annotations

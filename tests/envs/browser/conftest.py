@@ -15,6 +15,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web, network, serving
 from tests.envs.opening import opened
 
@@ -76,7 +77,7 @@ def one_process(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests that do not examine the process and whose policies allow the server.
     """
-    key = sharing._key(chromium.request)
+    key = key_of(chromium.request)
     monkeypatch.setattr(sharing, "_key", lambda request: key)
 
 

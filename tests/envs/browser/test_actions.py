@@ -1,3 +1,4 @@
+# Shows W5, W20
 """Actions on a page."""
 
 from __future__ import annotations
@@ -180,6 +181,7 @@ TEXTS = [
 ]
 
 
+# Shows W21
 def test_text_arrives_as_data(browser: Browser, web: Web) -> None:
     body = (
         "<textarea></textarea><script>window.read = () => fetch('/got', {method: 'POST', "
@@ -193,6 +195,7 @@ def test_text_arrives_as_data(browser: Browser, web: Web) -> None:
         assert web.bodies["/got"].decode() == text
 
 
+# Shows W6
 def test_actions_are_data(browser: Browser, web: Web) -> None:
     tree = browser.navigate(web.page("/step", "<button onclick='this.id=1'>Go</button>")).ax_tree
     assert browser.step({"action": "click", "ref": reference(tree, "button")}).error == ""
@@ -283,6 +286,7 @@ def test_what_is_being_loaded_may_still_make_an_element_usable(
         assert (clicking.result(60).error, patient.observe().title) == ("", "clicked")
 
 
+# Shows W22
 def test_an_ambiguous_selector_is_refused_with_what_it_fits(browser: Browser, web: Web) -> None:
     body = "<button onclick=\"document.title='clicked'\">OK</button>" * 2
     tree = browser.navigate(web.page("/two-ok", body, "still")).ax_tree
@@ -295,6 +299,7 @@ def test_an_ambiguous_selector_is_refused_with_what_it_fits(browser: Browser, we
     assert browser.click(ref=references[1]).title == "clicked"
 
 
+# Shows W23
 def test_a_stale_reference_is_said(browser: Browser, web: Web) -> None:
     body = """<div id=box><button>Old</button></div><button id=again onclick="
       box.innerHTML = '<button onclick=&quot;document.title=1&quot;>New</button>'">Again</button>"""
@@ -306,6 +311,7 @@ def test_a_stale_reference_is_said(browser: Browser, web: Web) -> None:
     assert seen.title == "still"
 
 
+# Shows W24
 def test_dialogs_never_hold_up_the_page(browser: Browser, web: Web) -> None:
     body = """<button id=a onclick="alert('hello')">a</button>
     <button id=c onclick="document.title = confirm('sure?')">c</button>
@@ -328,6 +334,7 @@ def test_dialogs_never_hold_up_the_page(browser: Browser, web: Web) -> None:
     assert browser.observe().dialogs == []
 
 
+# Shows W25
 def test_new_tabs_are_followed_listed_and_capped(browser: Browser, web: Web) -> None:
     web.page("/other", "<p>other</p>", "Other")
     body = """<a href=/other target=_blank>open</a><button onclick="
@@ -353,6 +360,7 @@ def test_new_tabs_are_followed_listed_and_capped(browser: Browser, web: Web) -> 
     assert seen.url == "about:blank"
 
 
+# Shows W27
 def test_uploads_come_from_the_workspace_only(browser: Browser, web: Web, tmp_path: Path) -> None:
     body = """<input type=file multiple onchange="for (const f of this.files)
       f.text().then(t => { const p = document.createElement('p');
@@ -378,6 +386,7 @@ def test_code_runs_on_pages_only_where_the_policy_allows_it(browser: Browser, we
     assert seen.title == "still"
 
 
+# Shows W85
 def test_actions_of_many_threads_happen_one_after_the_other(browser: Browser, web: Web) -> None:
     browser.navigate(web.page("/line", "<input aria-label=Field>"))
 
@@ -388,6 +397,7 @@ def test_actions_of_many_threads_happen_one_after_the_other(browser: Browser, we
         assert all(pool.map(put, range(10)))
 
 
+# Shows W28
 def test_permissions_are_denied(browser: Browser, web: Web) -> None:
     body = """<p id=p>-</p><script>(async () => {
       const told = [];

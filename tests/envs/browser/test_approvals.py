@@ -1,3 +1,4 @@
+# Shows W30
 """`policy: {ask: [password, upload, new_host]}`: browser actions that wait for an approval."""
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flowengine_envs.network import egress
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.agents.flows import Case, call
 from tests.envs.browser.conftest import SMALL
+from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
 
@@ -398,7 +400,7 @@ outputs: {title: {value: "${{ steps.again.output.title }}"}}
 def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
     web: Web, asking: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = sharing._key(asking.request)
+    process = key_of(asking.request)
     monkeypatch.setattr(sharing, "_key", lambda request: process)  # a profile is enough here
     web.page("/", "<h1>Far</h1>", "Far away")
     web.asked.clear()

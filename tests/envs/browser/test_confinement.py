@@ -1,3 +1,4 @@
+# Shows W36
 """Pages reach the destinations of the policy and nothing else, whichever way they try."""
 
 from __future__ import annotations
@@ -186,6 +187,7 @@ def test_service_workers_reach_no_more_than_pages(
     browser.navigate("about:blank")
 
 
+# Shows W38
 def test_credentials_go_to_their_server_only_and_are_not_shown(browser: Browser, web: Web) -> None:
     sent: dict[str, str | None] = {}
 
@@ -215,6 +217,7 @@ def test_credentials_go_to_their_server_only_and_are_not_shown(browser: Browser,
         assert "s3cret" not in Browser.observation_text(each, 4000, 4000)
 
 
+# Shows W39
 def test_proxies_of_the_machine_are_not_used(
     web: Web, canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows W26
 """Downloads that pages offer."""
 
 from __future__ import annotations

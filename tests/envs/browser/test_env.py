@@ -30,6 +30,7 @@ from flowengine_envs.compat.browser_env import (
     read_on,
     visit_url,
 )
+from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web
 
 pytestmark = pytest.mark.endurance
@@ -40,7 +41,7 @@ def env(
     web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrowserEnv]:
     folder = str(tmp_path_factory.mktemp("env") / "workspace")
-    process = sharing._key(chromium.request)
+    process = key_of(chromium.request)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "_key", lambda request: process)
         made = BrowserEnv(workspace=folder, network=[web.place])
@@ -68,6 +69,7 @@ def test_it_is_opened_by_its_first_action(web: Web, tmp_path: Path) -> None:
         env.navigate(url)
 
 
+# Shows E61
 def test_objects_of_the_caller_are_used_and_not_closed(web: Web, tmp_path: Path) -> None:
     url = web.page("/given", "<h1>Given</h1><button onclick='alert(1)'>ask</button>", "Given")
 
@@ -152,6 +154,7 @@ def test_files_of_the_workspace_are_uploaded_by_the_paths_that_the_caller_sees(
     assert (seen.error, "notes.txt" in seen.content) == ("", True)
 
 
+# Shows W11
 def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web) -> None:
     call: Any = visit_url
     text = " ".join(f"word{at}" for at in range(1500))
@@ -175,6 +178,7 @@ def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web)
     assert list(short) == ["content", "url", "screenshot_available"]
 
 
+# Shows W84
 def test_a_missing_environment_is_named() -> None:
     for tool, arguments in (
         (visit_url, ("http://a/",)),
@@ -190,6 +194,7 @@ def test_a_missing_environment_is_named() -> None:
         assert yaml.safe_load(spec)["kind"] == "browser"
 
 
+# Shows W84
 def test_schemas_hold_no_environment() -> None:
     for tool in (visit_url, click, fill, read_on):
         function: Any = tool
@@ -198,6 +203,7 @@ def test_schemas_hold_no_environment() -> None:
         assert schema["description"]
 
 
+# Shows W11
 def test_in_a_run_the_picture_is_a_part_of_its_own(env: BrowserEnv, web: Web) -> None:
     url = web.page("/seen", "<p>seen</p>")
     function: Any = visit_url

@@ -1,3 +1,4 @@
+# Shows W31
 """Pages that are files of the workspace. Other files of the machine stay out of reach."""
 
 from __future__ import annotations

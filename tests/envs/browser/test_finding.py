@@ -1,3 +1,4 @@
+# Shows W13
 """Views of a long page: search results, one section, and changes since the last observation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E86, W15
 """The engine is killed while it has browsers open (E86, W15): nothing is left behind."""
 
 from __future__ import annotations

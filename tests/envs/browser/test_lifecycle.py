@@ -182,6 +182,7 @@ The end of a process is tested below, and that of a killed engine's process in `
     [each for each in CHECKS if each is not killed_process_is_reaped],
     ids=lambda check: check.__name__,
 )
+# Shows W15
 def test_browsers_conform(check: Check, request: pytest.FixtureRequest) -> None:
     if check.__name__ in OF_A_PROFILE:
         request.getfixturevalue("one_process")
@@ -246,6 +247,7 @@ def test_what_playwright_turns_off_stays_off(browser: Browser) -> None:
 
 
 @pytest.mark.usefixtures("chromium")
+# Shows E58, W2
 def test_a_new_browser_shows_a_blank_page(web: Web, tmp_path: Path) -> None:
     with opened(BrowserProvider(), Namespace, tmp_path, **asked(web)) as new:
         seen = new.observe()
@@ -257,6 +259,7 @@ def test_a_new_browser_shows_a_blank_page(web: Web, tmp_path: Path) -> None:
         assert title == ""
 
 
+# Shows E61, W15, W16
 def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
     alone: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +294,7 @@ def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
     release(BrowserProvider(), alone)
 
 
+# Shows W16
 def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> None:
     own.navigate(web.page("/fine", "<p>fine</p>"))
     crashed = threading.Event()
@@ -318,6 +322,7 @@ def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> N
     ["<p>loop</p><script>for (;;) {}</script>", "<script>for (;;) alert('again')</script>"],
     ids=["endless-script", "endless-alerts"],
 )
+# Shows W7, W24
 def test_a_page_that_never_ends_does_not_hang_the_browser(
     own: Browser, web: Web, body: str
 ) -> None:
@@ -369,6 +374,7 @@ def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     [("for (;;) {}", "navigate"), ("for (;;) alert('again')", "reload")],
     ids=["endless-script", "endless-alerts"],
 )
+# Shows W24
 def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
     own: Browser,
     web: Web,
@@ -401,6 +407,7 @@ def test_an_action_on_a_page_that_hangs_is_not_done(
     )
 
 
+# Shows W7
 def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -416,6 +423,7 @@ def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web:
     assert seen.content == "# Beginning"
 
 
+# Shows W4
 def test_a_server_that_is_silent_is_an_observation(own: Browser, web: Web) -> None:
     def silent(handler: BaseHTTPRequestHandler) -> None:
         web.closing.wait(30)
@@ -431,6 +439,7 @@ def test_a_server_that_is_silent_is_an_observation(own: Browser, web: Web) -> No
     )
 
 
+# Shows W4
 def test_a_navigation_that_brings_no_document_is_an_observation(own: Browser, web: Web) -> None:
     for url, error in (
         (f"http://127.0.0.1:{web.port + 1 if web.port < 65535 else 2}/", "127.0.0.1"),
@@ -447,6 +456,7 @@ def test_a_navigation_that_brings_no_document_is_an_observation(own: Browser, we
         assert (fine.error, fine.content) == ("", "fine")
 
 
+# Shows W31
 def test_only_web_addresses_are_opened(browser: Browser, web: Web) -> None:
     browser.navigate(web.page("/stay", "<p>stay</p>"))
     for url in (
@@ -470,6 +480,7 @@ def test_only_web_addresses_are_opened(browser: Browser, web: Web) -> None:
 
 
 @pytest.mark.usefixtures("one_process")  # with a login, it would use another process
+# Shows W17
 def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path) -> None:
     def cookies(handler: BaseHTTPRequestHandler) -> None:
         send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
@@ -488,6 +499,7 @@ def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path
         assert named.navigate(web.url("/cookies")).content == "had a=1"
 
 
+# Shows W19
 def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_path: Path) -> None:
     def cookies(handler: BaseHTTPRequestHandler) -> None:
         send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
@@ -508,6 +520,7 @@ def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_
 
 
 @pytest.mark.endurance(sample=1)
+# Shows E59, W19
 def test_it_is_a_managed_environment(
     web: Web, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -537,6 +550,7 @@ def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> Non
         assert browser.workspace == tmp_path / "w"
 
 
+# Shows E59, W18
 def test_a_missing_browser_is_said_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows V56
 """Looking into a browser while a step uses it."""
 
 from __future__ import annotations

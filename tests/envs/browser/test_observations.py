@@ -1,3 +1,4 @@
+# Shows W8
 """Observations: how a browser presents a page."""
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def size(png: bytes) -> tuple[int, int]:
     return width, height
 
 
+# Shows W1
 def test_an_observation_is_built_from_four_fields() -> None:
     seen = WebObservation("text", "http://a/", PNG, "- text")
     assert (seen.content, seen.url, seen.screenshot, seen.ax_tree) == (
@@ -39,6 +41,7 @@ def test_an_observation_is_built_from_four_fields() -> None:
     assert "screenshot" not in seen.as_data()
 
 
+# Shows E58, W3
 def test_a_page_is_seen_whole_after_its_scripts_ran(browser: Browser, web: Web) -> None:
     web.page("/ships", "<h1>Ships</h1><script>document.body.append('made by JS')</script>", "Sea")
     web.pages["/old"] = redirect("/ships")
@@ -53,6 +56,7 @@ def test_a_page_is_seen_whole_after_its_scripts_ran(browser: Browser, web: Web) 
     assert size(seen.screenshot) == (SMALL["width"], SMALL["height"])
 
 
+# Shows W10
 def test_the_text_is_what_the_document_reader_makes_of_the_page(browser: Browser, web: Web) -> None:
     body = (
         "<h1>Ports</h1><ul><li>One<ul><li>Two</li></ul></li></ul>"
@@ -67,6 +71,7 @@ def test_the_text_is_what_the_document_reader_makes_of_the_page(browser: Browser
     assert f"[on]({web.url('/next')})" in seen.content
 
 
+# Shows W42
 def test_hidden_text_is_left_out_and_counted(browser: Browser, web: Web) -> None:
     hidden = [
         "<p style='display:none'>hid1</p>",
@@ -114,6 +119,7 @@ def test_text_in_shadow_trees_is_read(browser: Browser, web: Web) -> None:
     assert seen.content == "## In the shadow\n\nslotted"
 
 
+# Shows W9
 def test_the_tree_has_states_references_and_frames(browser: Browser, web: Web) -> None:
     web.page("/inner", "<button onclick='this.textContent=\"pressed\"'>Inner</button>")
     seen = browser.navigate(
@@ -132,6 +138,7 @@ def test_the_tree_has_states_references_and_frames(browser: Browser, web: Web) -
     assert '- button "pressed"' in browser.click(ref=reference).ax_tree
 
 
+# Shows W44
 def test_labels_are_cut_and_said_to_be_labels(browser: Browser, web: Web) -> None:
     long = "word " * 120
     body = (
@@ -202,6 +209,7 @@ def test_a_screenshot_that_fails_takes_nothing_else_with_it(
     assert seen.error == "screenshot: Protocol error (Page.captureScreenshot): Unable to capture"
 
 
+# Shows W13
 def test_a_large_tree_is_cut_at_a_line(browser: Browser, web: Web) -> None:
     name = "name " * 60
     links = "".join(f"<a href=/{at} aria-label='{name}'>link {at}</a> " for at in range(1_000))
@@ -223,6 +231,7 @@ def test_a_full_page_is_shown_up_to_a_limit(browser: Browser, web: Web) -> None:
     assert any("16384 of them are shown" in note for note in seen.notes)
 
 
+# Shows W7
 def test_a_page_that_is_never_quiet_is_seen_soon(browser: Browser, web: Web) -> None:
     arrived = threading.Event()
 
@@ -269,6 +278,7 @@ LEADS = """<a id=none href=/none>x</a><a id=fault href=/fault>x</a><a id=bare hr
         ("push", 200, "/pushed"),
     ],
 )
+# Shows W5
 def test_the_status_is_that_of_the_page_that_an_action_led_to(
     browser: Browser, web: Web, which: str, status: int, path: str
 ) -> None:
@@ -339,6 +349,7 @@ def test_what_an_action_loads_is_waited_for(browser: Browser, web: Web) -> None:
     assert "fetched" in browser.click("button").content
 
 
+# Shows W29
 def test_bot_checks_are_reported(browser: Browser, web: Web) -> None:
     body = "<h1>Verify you are human</h1><input type=checkbox aria-label='I am not a robot'>"
     seen = browser.navigate(web.page("/check", body, "Just a moment..."))
@@ -348,6 +359,7 @@ def test_bot_checks_are_reported(browser: Browser, web: Web) -> None:
     assert not browser.navigate(web.url("/article")).challenge
 
 
+# Shows W14
 def test_it_is_used_from_threads_and_from_coroutines(browser: Browser, web: Web) -> None:
     url = web.page("/anywhere", "<p>anywhere</p>")
 

@@ -1,3 +1,4 @@
+# Shows E60
 """Environments that share a Chromium process, and what stays separate between them."""
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.drivers import drivers
+from tests.envs.browser.processes import groups, key_of
 from tests.envs.browser.web import BLOCKED, Web, never, send
 from tests.envs.opening import request_for
 
@@ -28,10 +30,10 @@ pytestmark = pytest.mark.endurance
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentManager]:
-    others = {*sharing._groups}
+    others = groups()
     with EnvironmentManager(tmp_path_factory.mktemp("sharing") / "environments") as manager:
         yield manager
-    assert {*sharing._groups} == others
+    assert groups() == others
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_only_who_may_trust_one_another_shares(
         config = {name: asked.pop(name) for name in names if name in asked}
         request = request_for(BrowserProvider(), Namespace, tmp_path, config=config, **asked)
         spec = request.spec._replace(scope=scope, owner_id=owner_id)
-        return sharing._key(request._replace(spec=spec))
+        return key_of(request._replace(spec=spec))
 
     assert key() == key()
     assert (key(**other) == key()) is shares
@@ -150,7 +152,7 @@ def test_those_of_any_execution_share_where_specs_say_so(tmp_path: Path) -> None
     for owner in ("e1", "e2"):
         config = {"isolate": "context"}
         request = request_for(BrowserProvider(), Namespace, tmp_path, config=config)
-        keys.add(sharing._key(request._replace(spec=request.spec._replace(owner_id=owner))))
+        keys.add(key_of(request._replace(spec=request.spec._replace(owner_id=owner))))
     assert len(keys) == 1
 
 
@@ -203,7 +205,7 @@ def test_an_opening_that_fails_disturbs_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stays, _ = pair
-    before, shared = process(stays), sharing._key(stays.request)
+    before, shared = process(stays), key_of(stays.request)
     monkeypatch.setattr(sharing, "_key", lambda request: shared)  # regardless of its login
     (tmp_path / "bad.json").write_text('{"cookies": [{"name": "x"}]}')
     login = {"storage_state": str(tmp_path / "bad.json")}

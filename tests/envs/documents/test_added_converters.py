@@ -1,3 +1,4 @@
+# Shows W83
 """Converters supplied by a flow run in the sandbox, before the built-in ones."""
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def test_they_are_tried_in_order_before_the_built_in_ones(folder: Path) -> None:
         ("endless", "LimitExceeded", "a.txt"),
     ],
 )
+# Shows W82
 def test_one_that_fails_ends_nothing_else(
     function: str, type: str, told: str, folder: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_what_is_no_converter_is_told_before_anything_opens(
         manager.ensure(wanted)
 
 
+# Shows W82
 def test_an_agent_is_told_and_goes_on(folder: Path) -> None:
     (folder / "bad.txt").write_text("bad")
     head = """

@@ -1,3 +1,4 @@
+# Shows W42, W43, W64, W65, W66, W67, W68, W69, W70, W71, W74, W75, W76, W79, W80
 """Documents and the Markdown that they become.
 
 `cases/*.yaml` has groups of cases: a file or its compact description (`written.py`), options of the

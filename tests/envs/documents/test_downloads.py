@@ -1,3 +1,4 @@
+# Shows W35, W61
 """Downloads: request headers, redirects, size limits and errors."""
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ REFUSED = [
 
 
 @each_row(("text", "told"), REFUSED)
+# Shows W31, W33, W81
 def test_what_is_no_page_of_the_web_is_refused(text: str, told: str) -> None:
     with pytest.raises(UrlRefused) as caught:
         read_url(text)
@@ -106,6 +108,7 @@ def test_what_is_no_page_of_the_web_is_refused(text: str, told: str) -> None:
         *("HTTP://LOCALHOST:{p}", "http://localhost.:{p}", "http://user:pw@localhost:{p}/x"),
     ],
 )
+# Shows W33
 def test_disguised_addresses_are_refused(url: str, site: Site, tmp_path: Path) -> None:
     with pytest.raises(UrlRefused):
         download(url.format(p=site.port), tmp_path, to("public"))
@@ -124,6 +127,7 @@ def test_disguised_addresses_are_refused(url: str, site: Site, tmp_path: Path) -
         ("https://xn--pple-43d.com/", "https://xn--pple-43d.com/", "shown as \u0430pple.com"),
     ],
 )
+# Shows W81
 def test_addresses_have_one_spelling(text: str, read: str, note: str) -> None:
     url = read_url(text)
     assert str(url) == read
@@ -142,6 +146,7 @@ def test_a_page(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [204, 404, 429, 500])
+# Shows W59
 def test_any_status_is_an_answer(status: int, site: Site, tmp_path: Path) -> None:
     body = b"" if status == 204 else b"sorry"
     site.pages["/a"] = (status, {"Content-Type": "text/plain"}, body)
@@ -205,6 +210,7 @@ def test_loops_end(site: Site, tmp_path: Path) -> None:
     assert len(site.seen) == 11
 
 
+# Shows W38
 def test_credentials_go_to_their_server_only(site: Site, tmp_path: Path) -> None:
     with serving() as other:
         site.pages["/a"] = moved("/b")
@@ -225,6 +231,7 @@ def test_credentials_go_to_their_server_only(site: Site, tmp_path: Path) -> None
     assert "ana" not in f"{found.url} {found.notes}"
 
 
+# Shows W38
 def test_credentials_are_in_no_message(tmp_path: Path) -> None:
     for url in ("http://ana:secret@127.0.0.1:1/", "http://ana:secret@a..b/", "ana:secret@x"):
         with pytest.raises(StepError) as caught:
@@ -232,6 +239,7 @@ def test_credentials_are_in_no_message(tmp_path: Path) -> None:
         assert "secret" not in caught.value.message or url == "ana:secret@x"
 
 
+# Shows W39
 def test_proxies_and_netrc_of_the_host_are_not_used(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +258,7 @@ def test_proxies_and_netrc_of_the_host_are_not_used(
     assert "authorization" not in site.seen[0][1]
 
 
+# Shows W63
 def test_a_passing_fault_is_tried_again(site: Site, tmp_path: Path) -> None:
     answers = [(503, {"Retry-After": "7"}, b""), (503, {}, b""), (200, {}, b"there")]
 
@@ -345,6 +354,7 @@ def silent(handler: Any) -> None:
         (raw(b""), HttpError, ""),
     ],
 )
+# Shows W60
 def test_hostile_servers_end_within_limits(
     page: Any, error: type[Exception], told: str, site: Site, tmp_path: Path
 ) -> None:
@@ -401,6 +411,7 @@ def test_packed_bodies(encoding: str, pack: Any, site: Site, tmp_path: Path) -> 
     assert (tmp_path / "file").read_bytes() == data
 
 
+# Shows W60
 def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None:
     asked = threading.Event()
 

@@ -25,6 +25,7 @@ MAIL = b"From: a@example.org\nTo: b@example.org\nSubject: s\n\ntext\n"
      ("pandoc.html", "html"), ("pandoc.ipynb", "ipynb")],
 )  # fmt: skip
 @each_row("name", ["", "x.txt", "noise"])
+# Shows W54
 def test_content_decides(file: str, format: str, name: str) -> None:
     found = detect((FILES / file).read_bytes(), name, "application/octet-stream")
 
@@ -50,6 +51,7 @@ def test_content_decides(file: str, format: str, name: str) -> None:
         ("größe".encode("utf-16"), "", "", "text"),
     ],
 )
+# Shows W54
 def test_text_is_told_by_its_form_then_its_type_then_its_name(
     data: bytes, name: str, type: str, format: str
 ) -> None:
@@ -82,6 +84,7 @@ def archive(**entries: str) -> bytes:
         (bytes(range(256)) * 8, "a.bin", "binary data"),
     ],
 )
+# Shows W55
 def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) -> None:
     with pytest.raises(UnsupportedFormat) as caught:
         detect(data, name)
@@ -115,6 +118,7 @@ def test_bytes_that_are_no_image_say_so_without_naming_an_object() -> None:
 
 @each_row("cut", [1, 2, 3])
 @each_row("file", ["pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub"])
+# Shows W77
 def test_a_cut_file_is_damaged(file: str, cut: int) -> None:
     data = (FILES / file).read_bytes()
 

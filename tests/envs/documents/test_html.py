@@ -1,3 +1,4 @@
+# Shows W67
 """HTML as Markdown: structure, links, tables, hidden elements, broken markup."""
 
 from __future__ import annotations

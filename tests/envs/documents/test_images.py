@@ -1,3 +1,4 @@
+# Shows W78, W79, W80
 """Images are described by a vision model, if one is configured."""
 
 from __future__ import annotations

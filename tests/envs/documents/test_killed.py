@@ -1,3 +1,4 @@
+# Shows E86
 """The engine is killed while it fetches or reads a document (E86): nothing is left behind."""
 
 from __future__ import annotations

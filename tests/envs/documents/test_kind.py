@@ -1,3 +1,4 @@
+# Shows W77
 """The kind `documents`: files are read in separate processes, in a sandbox."""
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def reader(place: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.wherever("place")  # the sandbox does not affect the conversion
 @pytest.mark.parametrize("name", OF_EACH_FORMAT)
+# Shows W53
 def test_it_is_the_same_as_in_the_own_process(
     reader: Documents, place: type[Sandbox], name: str
 ) -> None:
@@ -75,6 +77,7 @@ def test_it_is_the_same_as_in_the_own_process(
 
 
 @pytest.mark.wherever("place")
+# Shows W82
 def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Documents) -> None:
     with pytest.raises(UnreadableDocument, match=r"^a\.7z: it is a 7-Zip archive") as caught:
         reader.read(b"7z\xbc\xaf\x27\x1c" + bytes(20), "a.7z")
@@ -93,6 +96,7 @@ def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Docu
 @pytest.mark.parametrize(
     "path", ["../outside", "/etc/passwd", "link", "pipe", ".", "absent", "folder"]
 )
+# Shows W56
 def test_paths_stay_in_the_workspace(reader: Documents, path: str) -> None:
     workspace = Path(reader.workspace)
     if path == "link":
@@ -113,6 +117,7 @@ def test_a_document_is_a_path_or_bytes(reader: Documents) -> None:
 
 
 @pytest.mark.wherever("place")
+# Shows W72
 def test_time_is_limited(reader: Documents) -> None:
     page = b"<!doctype html>" + b"<a href='/x?%d'>l</a> " * 400_000
     began = time.monotonic()
@@ -175,6 +180,7 @@ def test_each_limit_can_be_set_and_is_named(
 
 
 @pytest.mark.wherever("place")
+# Shows W72
 def test_a_pdf_that_unpacks_to_gigabytes_ends(reader: Documents) -> None:
     bomb = page_with(repeated(b"BT (x) Tj ET " * 1_000_000, 200))
 
@@ -214,6 +220,7 @@ def test_no_process_is_left(reader: Documents) -> None:
     [b"", b"[]", b"3", b'{"document": 3}', b'{"document": {"format": 3}}', b"{" * 100_000,
      b'{"document": {"format": "pdf", "parts": [{"kind": "page"}]}}', b"\xff"],
 )  # fmt: skip
+# Shows W82
 def test_an_answer_is_not_believed(answer: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         checked(answer)

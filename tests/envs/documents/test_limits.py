@@ -1,3 +1,4 @@
+# Shows W77
 """Malicious files, and files that are too large."""
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def repeated(data: bytes, times: int) -> bytes:
     return first + again * (times - 1) + packer.flush()  # each block is independent of the others
 
 
+# Shows W72
 def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_page() -> None:
     content = repeated(b"BT (x) Tj ET " * 10_000, 20)
 
@@ -94,6 +96,7 @@ def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_pag
     ],
     ids=["page tree loop", "pages are the catalogue", "nested", "xref loop", "no end", "cut"],
 )
+# Shows W72
 def test_broken_pdfs_end(data: bytes) -> None:
     try:
         document = convert(data)
@@ -123,6 +126,7 @@ CHANGED = [
 
 
 @each_row("name", CHANGED)
+# Shows W82
 def test_whatever_is_changed_in_a_file_it_is_read_or_unreadable(name: str) -> None:
     read_changed(name, range(5))
 

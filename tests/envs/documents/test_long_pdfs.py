@@ -1,3 +1,4 @@
+# Shows W73
 """Long PDFs are converted in stretches, as far as pages are requested."""
 
 from __future__ import annotations

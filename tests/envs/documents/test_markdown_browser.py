@@ -51,6 +51,7 @@ def browser(folder: Path) -> Iterator[RequestsMarkdownBrowser]:
         yield made
 
 
+# Shows W45
 def test_defaults_and_arguments(tmp_path: Path) -> None:
     browser = RequestsMarkdownBrowser()
     assert (browser.viewport_size, browser.downloads_folder) == (1024, "./workspace/downloads")
@@ -67,6 +68,7 @@ def test_defaults_and_arguments(tmp_path: Path) -> None:
     assert not (tmp_path / "workspace" / "downloads").exists()
 
 
+# Shows W46, W47, W50
 def test_pages(browser: RequestsMarkdownBrowser) -> None:
     assert browser.page_down() == "no page is open: call visit_page first"
     assert browser.find_on_page("x") == "no page is open: call visit_page first"
@@ -101,6 +103,7 @@ def test_what_lies_in_the_workspace_under_a_path_comes_first(
     assert "Another." in browser.visit_page("workspace/short.md")
 
 
+# Shows W51, W52
 def test_search_and_back(browser: RequestsMarkdownBrowser) -> None:
     browser.visit_page("long.txt")
     assert browser.find_next() == "there is nothing more to find"
@@ -115,6 +118,7 @@ def test_search_and_back(browser: RequestsMarkdownBrowser) -> None:
     assert browser.back() == "there is no page before"
 
 
+# Shows W81
 def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder: Path) -> None:
     browser.visit_page("long.txt")
     browser.page_down()
@@ -136,6 +140,7 @@ def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder
     assert browser.back() == "there is no page before"
 
 
+# Shows W59
 def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
     with serving() as site, RequestsMarkdownBrowser(network=[site.place]) as browser:
         site.pages["/gone"] = (404, HTML, b"<h1>Gone</h1>")
@@ -148,6 +153,7 @@ def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows W57
 def test_the_position_survives_in_another_process(folder: Path) -> None:
     """The position is plain data that contains no text of the document."""
     with RequestsMarkdownBrowser() as browser:
@@ -186,6 +192,7 @@ def test_the_position_survives_in_another_process(folder: Path) -> None:
 
 
 @pytest.mark.endurance
+# Shows W57
 def test_a_changed_document_is_told_first(folder: Path) -> None:
     with RequestsMarkdownBrowser() as browser:
         browser.visit_page("long.txt")
@@ -208,6 +215,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 @pytest.mark.endurance
+# Shows W58
 def test_two_readers_do_not_disturb_each_other(folder: Path) -> None:
     (folder / "other.txt").write_text(TEXT.replace("line", "row"))
 
@@ -223,6 +231,7 @@ def test_two_readers_do_not_disturb_each_other(folder: Path) -> None:
     assert [page.replace("row", "line") for page in other] == one
 
 
+# Shows W58
 def test_calls_of_one_reader_take_turns(browser: RequestsMarkdownBrowser) -> None:
     browser.visit_page("long.txt")
     with ThreadPoolExecutor(8) as pool:
@@ -240,6 +249,7 @@ def test_inside_a_loop_it_says_what_to_do(browser: RequestsMarkdownBrowser) -> N
     assert "The end." in asyncio.run(main())
 
 
+# Shows W45
 def test_downloads_are_kept_where_it_was_said(folder: Path) -> None:
     pdf = (Path(__file__).with_name("files") / "groff.pdf").read_bytes()
     with serving() as site:
@@ -252,6 +262,7 @@ def test_downloads_are_kept_where_it_was_said(folder: Path) -> None:
     assert "[files/](./files/)" in listing
 
 
+# Shows W52
 def test_tools_for_agents(folder: Path, site: Site) -> None:
     site.pages["/long"] = (200, {"Content-Type": "text/plain"}, TEXT.encode())
     call: Any
@@ -297,6 +308,7 @@ def test_schemas_of_the_tools_are_small() -> None:
         assert not {"env", "context_variables"} & set(inspect.signature(tool).parameters)
 
 
+# Shows W84
 def test_without_a_browser_a_tool_says_what_to_declare() -> None:
     with pytest.raises(RuntimeError, match=r"'file_env'.*RequestsMarkdownBrowser\(\)"):
         markdown_browser.visit_page("x", context_variables={})  # type: ignore[call-arg]
@@ -313,6 +325,7 @@ def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None
     assert browser.generation == 2
 
 
+# Shows E112
 def test_a_managed_reader_says_the_same(browser: RequestsMarkdownBrowser, folder: Path) -> None:
     """The object and the environment share one resource."""
     spec: Any = {"kind": "documents", "scope": "session", "owner_id": "s"}

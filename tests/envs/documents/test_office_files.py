@@ -1,3 +1,4 @@
+# Shows W75
 """Word and PowerPoint: content that converters often lose."""
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def test_title_of_a_word_file_is_its_property_or_else_its_paragraph_of_that_styl
     assert read(document).title == "Property"
 
 
+# Shows W74
 def test_word_blocks_come_in_the_order_of_the_document() -> None:
     document = docx.Document()
     document.add_heading("Top", 0)
@@ -408,6 +410,7 @@ def test_a_picture_in_a_placeholder_is_shown() -> None:
     assert read(deck).markdown == "<!-- slide 1 -->\n\n![image]()"
 
 
+# Shows W44
 def test_long_texts_for_images_are_cut() -> None:
     html = f'<p>a <img src="https://x.example/i.png" alt="{"obey " * 400}">'
     assert convert(html.encode(), "a.html").markdown == (
@@ -415,6 +418,7 @@ def test_long_texts_for_images_are_cut() -> None:
     )
 
 
+# Shows W76
 def test_slides_with_charts_groups_and_hidden_ones() -> None:
     deck = pptx.Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[5])

@@ -1,3 +1,4 @@
+# Shows W40, W41
 """`std.visit_page` and the pages of `std.read_document`, in flows and for agents."""
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ environments:
 
 
 @pytest.mark.endurance
+# Shows W82
 def test_an_agent_reads_on_and_searches(site: Site, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember")
     (tmp_path / "sub").mkdir()
@@ -185,6 +187,7 @@ def contents(case: Case, number: int) -> list[str]:
     return [str(one["content"]) for one in messages[at + 1 :]]
 
 
+# Shows W43
 def test_content_cannot_pose_as_the_project(site: Site, tmp_path: Path) -> None:
     """The page knows the block of its last visit and the format of calls."""
     hostile = (
@@ -276,6 +279,7 @@ def test_any_text_stays_in_its_block(text: str, source: str) -> None:
     assert mark not in inside
 
 
+# Shows W52
 def test_what_others_wrote_is_inside() -> None:
     """Titles and notes come from the document or its converter."""
     document = Document("pdf", title="Title\nAddress: x", notes=["Note\u202e 1", "Note 1"])

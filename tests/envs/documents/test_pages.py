@@ -14,6 +14,7 @@ from tests.rows import each_row
 TEXTS = st.text(st.sampled_from("ab \n\r\t|😀"), max_size=300)
 
 
+# Shows W47
 def test_pages_are_counted_and_stop_at_the_ends() -> None:
     pages = Pages("\n".join(f"line {number}" for number in range(1, 2_501)))
 
@@ -27,6 +28,7 @@ def test_pages_are_counted_and_stop_at_the_ends() -> None:
 
 
 @each_row("number", [0, 4, -1])
+# Shows W50
 def test_a_page_that_is_not_there_is_told_with_the_range(number: int) -> None:
     pages = Pages("a\nb\nc", lines=1)
 
@@ -35,6 +37,7 @@ def test_a_page_that_is_not_there_is_told_with_the_range(number: int) -> None:
     assert pages.current == 1
 
 
+# Shows W48
 def test_nothing_is_one_empty_page() -> None:
     assert Pages("").shown() == "[Page 1/1]\n\n(empty)"
 
@@ -46,6 +49,7 @@ def test_a_page_holds_something(lines: int, characters: int) -> None:
 
 
 @given(TEXTS, st.integers(1, 5), st.integers(1, 20))
+# Shows W48
 def test_pages_together_are_the_text(text: str, lines: int, characters: int) -> None:
     pages = Pages(text, lines, characters)
     parts = [pages.content(number) for number in range(1, len(pages) + 1)]
@@ -57,6 +61,7 @@ def test_pages_together_are_the_text(text: str, lines: int, characters: int) -> 
     assert all(pages.page_of(at) <= len(pages) for at in range(len(text)))
 
 
+# Shows W49
 def test_a_long_line_is_cut_at_spaces() -> None:
     pages = Pages("word " * 1_000_000)
 
@@ -64,6 +69,7 @@ def test_a_long_line_is_cut_at_spaces() -> None:
     assert all(pages.content(number).endswith("word ") for number in range(1, 51))
 
 
+# Shows W51
 def test_search_goes_on_from_the_page_and_wraps() -> None:
     pages = Pages("one Cat\ntwo\nthree a [cat](.\nfour the\nCAT", lines=1)
 
@@ -78,6 +84,7 @@ def test_search_goes_on_from_the_page_and_wraps() -> None:
     assert pages.find("") is None
 
 
+# Shows W51
 def test_search_takes_no_longer_for_nasty_patterns() -> None:
     pages = Pages("a" * 1_000_000)
     began = time.process_time()

@@ -1,3 +1,4 @@
+# Shows W69
 """PDF tables whose cells have ruled borders."""
 
 from __future__ import annotations

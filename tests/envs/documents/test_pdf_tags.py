@@ -1,3 +1,4 @@
+# Shows W69
 """Headings and tables of tagged PDFs."""
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ def run(path: str, step: dict[str, Any] = READ, **words: Any) -> ExecutionResult
         return engine.run("flow.yaml", {"path": path})
 
 
+# Shows W53
 def test_a_document_is_read_in_a_sandbox() -> None:
     if not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
@@ -119,6 +120,7 @@ def test_an_environment_that_nothing_works_in_is_to_be_named() -> None:
         ("absent.pdf", "ToolError", "'absent.pdf': No such file"),
     ],
 )
+# Shows W82
 def test_an_error_has_its_type_and_can_be_handled(path: str, type: str, told: str) -> None:
     result = run(path, environments=ON_HOST)
     assert result.error is not None

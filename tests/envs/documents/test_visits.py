@@ -54,6 +54,7 @@ def reader(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doc
 
 
 @pytest.mark.parametrize("name", TYPES)
+# Shows W53
 def test_a_file_is_the_same_by_path_and_by_address(
     name: str, reader: Documents, site: Site
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_file_is_the_same_by_path_and_by_address(
     assert bool(by_address.file) == (by_path.document.format not in {"html", "text"})
 
 
+# Shows W38
 def test_links_of_a_page_are_resolved_against_where_it_was_found(
     reader: Documents, site: Site
 ) -> None:
@@ -96,6 +98,7 @@ def test_links_of_a_page_are_resolved_against_where_it_was_found(
         ("502 Bad Gateway", b"\x00\x01\x02" * 1000, ""),
     ],
 )
+# Shows W59
 def test_errors_of_servers_are_pages(
     status: str, body: bytes, markdown: str, reader: Documents, site: Site, no_pause: None
 ) -> None:
@@ -120,6 +123,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         *("ftp://example.org/", "data:text/html,x", "javascript:1", "file://host/etc/passwd"),
     ],
 )
+# Shows W31
 def test_what_may_not_be_reached_is_refused(address: str, reader: Documents) -> None:
     with serving() as canary, pytest.raises(UrlRefused):
         reader.visit(address.format(canary=canary.port))
@@ -134,6 +138,7 @@ def test_what_may_not_be_reached_is_refused(address: str, reader: Documents) -> 
         *("file://localhost/etc/passwd", "file:///workspace/out", "out/passwd"),
     ],
 )
+# Shows W56
 def test_paths_stay_in_the_workspace(path: str, reader: Documents) -> None:
     workspace = Path(reader.workspace)
     if not (workspace / "out").is_symlink():
@@ -143,6 +148,7 @@ def test_paths_stay_in_the_workspace(path: str, reader: Documents) -> None:
         reader.visit(path)
 
 
+# Shows W31
 def test_files_by_their_addresses(reader: Documents) -> None:
     reader.put("a b.txt", b"hello")
     workspace = reader.workspace
@@ -151,6 +157,7 @@ def test_files_by_their_addresses(reader: Documents) -> None:
     assert reader.visit("file:///workspace/a%20b.txt").document.markdown == "hello"
 
 
+# Shows W56
 def test_a_folder_is_a_list_of_links_that_can_be_visited(reader: Documents) -> None:
     reader.put("deep/sub/x.txt", b"x")
     reader.put("deep/a [1](ftp:x).txt", b"hello")
@@ -167,6 +174,7 @@ def test_a_folder_is_a_list_of_links_that_can_be_visited(reader: Documents) -> N
     assert reader.visit(".").document.title == "./"
 
 
+# Shows W55
 def test_what_cannot_be_read_is_kept(reader: Documents, site: Site) -> None:
     site.pages["/old.doc"] = (200, {}, compound({"WordDocument": b"x"}))
     with pytest.raises(
@@ -178,6 +186,7 @@ def test_what_cannot_be_read_is_kept(reader: Documents, site: Site) -> None:
     assert reader.get(str(caught.value.data["file"])).startswith(b"\xd0\xcf\x11\xe0")
 
 
+# Shows W62
 def test_downloads_of_one_name_are_kept_apart(reader: Documents, site: Site) -> None:
     pdf = (FILES / "groff.pdf").read_bytes()
     header = {"Content-Disposition": "attachment; filename=../../same.pdf"}
@@ -191,6 +200,7 @@ def test_downloads_of_one_name_are_kept_apart(reader: Documents, site: Site) -> 
         assert (Path(reader.workspace) / path).stat().st_mode & 0o111 == 0
 
 
+# Shows W62
 def test_a_downloads_folder_that_leads_out_is_not_used(site: Site, tmp_path: Path) -> None:
     workspace, outside = tmp_path / "w", tmp_path / "outside"
     workspace.mkdir()
@@ -206,6 +216,7 @@ def test_a_downloads_folder_that_leads_out_is_not_used(site: Site, tmp_path: Pat
     assert os.listdir(outside) == []
 
 
+# Shows W60, W61
 def test_limits_of_downloads(site: Site, tmp_path: Path) -> None:
     site.pages["/silent"] = raw(HEAD + b"\r\n", lambda handler: handler.rfile.read(1))
     site.pages["/forever"] = raw(HEAD + b"\r\n", forever)
@@ -280,6 +291,7 @@ def test_hosts_without_a_scheme(address: str, means: bool) -> None:
     assert destination("/w/x", ["/w"]) == "x"
 
 
+# Shows W58
 def test_executions_do_not_disturb_each_other(reader: Documents, site: Site) -> None:
     barrier = threading.Barrier(8)
 

@@ -33,7 +33,7 @@ class HttpServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                outer._answer(self)
+                outer.answer(self)
 
             def do_GET(self) -> None:
                 self.send_error(405)
@@ -60,7 +60,7 @@ class HttpServer:
         self._server.server_close()
         self._thread.join()
 
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers["content-length"]))
         message = json.loads(body)
         headers = {name.lower(): value for name, value in handler.headers.items()}

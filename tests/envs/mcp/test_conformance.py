@@ -1,3 +1,4 @@
+# Shows G15
 """The protocol's conformance tool against sessions with servers (G15)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows G15
 """Input that servers request in sessions: calls at once, and sessions without a flow."""
 
 from __future__ import annotations

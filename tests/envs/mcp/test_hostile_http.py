@@ -253,6 +253,7 @@ def faults(session: McpSession, case: Case) -> list[str]:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("part", range(SAMPLE))
+# Shows E55
 def test_http_that_is_nonsense(
     opened: Open, server: Raw, caplog: pytest.LogCaptureFixture, part: int
 ) -> None:

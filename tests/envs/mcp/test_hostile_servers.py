@@ -1,3 +1,4 @@
+# Shows E55
 """Servers with invalid responses: one typed error each, at once, without effects (E50, E55)."""
 
 from __future__ import annotations
@@ -201,6 +202,7 @@ def test_nonsense_over_http(
 
 @pytest.mark.wherever("how")
 @pytest.mark.parametrize("how", STARTS)
+# Shows E50
 def test_a_handshake_of_nonsense(
     opened: Open,
     good: McpSession,

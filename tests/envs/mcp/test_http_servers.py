@@ -23,6 +23,7 @@ def server() -> Iterator[HttpServer]:
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
+# Shows E50
 def test_a_server_that_refuses_is_told_with_its_status(
     opened: Open, server: HttpServer, status: int
 ) -> None:
@@ -34,6 +35,7 @@ def test_a_server_that_refuses_is_told_with_its_status(
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
+# Shows E52
 def test_a_session_that_the_server_dropped_is_begun_anew_once(
     opened: Open, server: HttpServer, mode: str
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_server_that_forgets_at_once_again_is_an_error(opened: Open, server: H
     assert server.methods().count("initialize") <= 2
 
 
+# Shows E51
 def test_a_server_that_vanishes_during_a_call_is_lost(opened: Open, server: HttpServer) -> None:
     session = opened(url=server.url)
     server.during = lambda: True
@@ -106,6 +109,7 @@ def test_release_does_not_wait_for_a_call(
         end.set()
 
 
+# Shows E57
 def test_the_value_of_a_header_is_in_nothing_that_is_told(
     manager: EnvironmentManager,
     server: HttpServer,

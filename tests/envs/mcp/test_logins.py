@@ -1,3 +1,4 @@
+# Shows G15
 """Logins at MCP servers (G15): steps wait for them, and tokens are refreshed and kept secret."""
 
 from __future__ import annotations

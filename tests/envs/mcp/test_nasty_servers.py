@@ -1,3 +1,4 @@
+# Shows E55
 """Servers that start badly, die, flood, pry and refuse to exit (E50, E51, E54-E57)."""
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ LATE = "did not answer in time|was not ready within"
     ],
     ids=lambda given: None if isinstance(given, dict) else given[:12],
 )
+# Shows E50
 def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     tmp_path: Path, config: dict[str, Any], told: str
 ) -> None:
@@ -70,6 +72,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
 # Health (E51)
 
 
+# Shows E51
 def test_a_server_that_died_between_calls_is_made_anew(
     nasty: Open, manager: EnvironmentManager
 ) -> None:
@@ -85,6 +88,7 @@ def test_a_server_that_died_between_calls_is_made_anew(
     assert second.call_tool("count").text == "1"
 
 
+# Shows E51
 def test_a_server_that_dies_during_a_call_is_lost_and_the_call_is_not_repeated(
     nasty: Open,
 ) -> None:
@@ -114,6 +118,7 @@ def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Ope
 
 
 @pytest.mark.parametrize("how", ["its time", "cancelled"])
+# Shows G15
 def test_a_server_that_hangs_in_a_call_is_started_again_for_the_next_one(
     nasty: Open, manager: EnvironmentManager, how: str
 ) -> None:
@@ -159,6 +164,7 @@ def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("how", ["release", "crash", "suspend"])
+# Shows E54
 def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, how: str) -> None:
     session = nasty()
     child = int(session.call_tool("spawn").text)
@@ -174,6 +180,7 @@ def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, h
     assert ends(child)
 
 
+# Shows E54
 def test_a_server_that_does_not_want_to_end_is_killed(
     nasty: Open, manager: EnvironmentManager
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_changed_list_of_tools_is_noticed(nasty: Open) -> None:
 # Access of the server to its surroundings (E57)
 
 
+# Shows E57
 def test_a_server_sees_the_variables_that_are_declared(
     nasty: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +305,7 @@ def test_a_server_sees_the_variables_that_are_declared(
     assert env.keys() - ours <= {"A", "T", "PATH", "HOME", "LANG", "LC_CTYPE"}
 
 
+# Shows E57
 def test_a_secret_is_in_nothing_that_is_told(
     manager: EnvironmentManager,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,3 +1,4 @@
+# Shows E57
 """Servers in a sandbox: their access, and the end of all their processes."""
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ def test_a_server_reaches_the_places_that_its_policy_names(
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("how", ["release", "crash"])
+# Shows E54
 def test_what_a_server_left_behind_ends_with_the_sandbox(
     provider: str, sandboxed: Sandboxed, manager: EnvironmentManager, how: str
 ) -> None:

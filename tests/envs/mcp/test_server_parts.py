@@ -1,3 +1,4 @@
+# Shows G15
 """Resources, prompts, completion, progress and cancellation, in both generations (G15)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Shows E48
 """Sessions with third-party servers, over both transports (E48, E49, E53)."""
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def session(request: pytest.FixtureRequest, opened: Open) -> McpSession:
     return opened(url=request.getfixturevalue("address"), headers={"x-tenant": "a"})
 
 
+# Shows E49
 def test_tools_resources_and_prompts(session: McpSession) -> None:
     assert [tool["name"] for tool in session.list_tools()] == ["add", "fail", "grow", "request"]
     answer = session.call_tool("add", {"a": 1, "b": 2})
@@ -165,6 +167,7 @@ def test_a_server_is_reached_in_one_way(manager: EnvironmentManager, config: Any
 
 
 @pytest.mark.endurance
+# Shows E53
 def test_many_servers_in_any_order(manager: EnvironmentManager) -> None:
     """Servers are opened, used and released by tasks, threads and loops in random order (E53)."""
     dice = random.Random(53)

@@ -1,3 +1,4 @@
+# Shows E56, G15
 """Tools that change during a session (E56), and tools of several servers (E49)."""
 
 from __future__ import annotations
@@ -229,6 +230,7 @@ def test_one_odd_resource_or_prompt_does_not_cost_the_others(
 
 
 @pytest.mark.endurance
+# Shows E49
 def test_tools_of_several_servers_have_names_of_their_own(
     manager: EnvironmentManager, opened: Open, address: str
 ) -> None:

@@ -1,3 +1,4 @@
+# Shows W37
 """Network rules are applied to the address that is connected to."""
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("host", NOT_PUBLIC)
+# Shows W32, W33
 def test_addresses_that_are_not_public_are_refused_in_every_spelling(
     host: str, canary: Site
 ) -> None:
@@ -72,6 +74,7 @@ def test_addresses_that_are_not_public_are_refused_in_every_spelling(
         *("x" * 64, "x." * 130 + "x", "08.1", "bü\u202echer.de", "127.0.0.1 x"),
     ],
 )
+# Shows W33
 def test_what_is_no_host_is_refused(host: str) -> None:
     with pytest.raises(UrlRefused):
         run(Network(Rules.of("public"), Names(), Dialled()).connect(host, 80))
@@ -116,6 +119,7 @@ def test_an_address_is_judged_as_what_it_wraps(address: Any) -> None:
         ([[PUBLIC], ["127.0.0.1"]], [PUBLIC]),
     ],
 )
+# Shows W34
 def test_what_counts_is_the_address_not_the_name(
     answers: list[list[str]], reached: list[str]
 ) -> None:
@@ -127,6 +131,7 @@ def test_what_counts_is_the_address_not_the_name(
     assert names.asked == ["good.example"]
 
 
+# Shows W34
 def test_a_name_that_moves_is_judged_anew_each_time() -> None:
     names, dialled = Names(good_example=[[PUBLIC], ["127.0.0.1"]]), Dialled()
     way = network(names, dialled)

@@ -126,6 +126,7 @@ def test_a_host_that_is_none_controls_no_log(tmp_path: Path) -> None:
         *("GET http://good.example@127.0.0.1:{port}/", "POST http://localhost.:{port}/page"),
     ],
 )
+# Shows W32
 def test_what_may_not_be_reached_is_refused_and_reported(
     target: str, tmp_path: Path, site: Site
 ) -> None:

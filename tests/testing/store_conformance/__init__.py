@@ -24,7 +24,7 @@ from tests.testing.store_conformance import (
 )
 from tests.testing.store_conformance.making import Check, MakeStore
 
-__all__ = ["CHECKS", "CHECKS_OF_PORTS", "Check", "MakeStore", "check_store"]
+__all__ = ["CHECKS", "CHECKS_OF_PORTS", "Check", "MakeStore"]
 
 _PARTS = {
     "flows": [flows],
@@ -45,13 +45,3 @@ CHECKS_OF_PORTS: dict[str, list[Check]] = {
 
 CHECKS: list[Check] = [check for checks in CHECKS_OF_PORTS.values() for check in checks]
 """All checks."""
-
-
-def check_store(make: MakeStore) -> None:
-    """Run all checks.
-
-    Args:
-        make: Makes an empty store. It is called once for each check.
-    """
-    for check in CHECKS:
-        check(make)

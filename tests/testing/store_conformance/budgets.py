@@ -1,3 +1,4 @@
+# Shows G12
 """Budgets that executions share."""
 
 from __future__ import annotations

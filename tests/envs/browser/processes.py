@@ -1,0 +1,18 @@
+"""Which environments share a Chromium, which no environment shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine_envs.browser import sharing
+from flowengine_envs.browser.sharing import _Key
+
+
+def key_of(request: Any) -> _Key:
+    """Return what the environments of one Chromium have in common."""
+    return sharing._key(request)
+
+
+def groups() -> set[Any]:
+    """Return the keys of all that are open."""
+    return {*sharing._groups}
