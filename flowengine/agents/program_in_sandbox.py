@@ -1,6 +1,6 @@
 """Runs programs of models inside a sandbox. This file is sent there as text, and runs alone.
 
-A program runs as a module that may use `await`, in a process of its own. When it can only wait for
+A program runs as a module that may use `await`, in its own process. When it can only wait for
 answers of tools, its calls go to the host, and the next round begins with their answers. Between
 rounds it waits where it is, in whatever function. If its process is gone, it runs again from the
 start with the recorded answers.
@@ -219,7 +219,7 @@ class _Program:
         return frame is not None and asyncio.current_task() is self.task
 
     def run(self) -> None:
-        """Run to the end, and tell the host the outcome."""
+        """Run to the end, and send the host the outcome."""
         outcome = {"value": "null"}
         try:
             self._receive()
@@ -521,7 +521,7 @@ def _fix_loops(program: _Program) -> None:
 
 
 def _run_beside(program: _Program, original: Any, *values: Any, **named: Any) -> Any:
-    """Run a loop, although that of the module runs, which stands still or goes on in it."""
+    """Run a loop, although that of the module runs, which stands still, or continues in it."""
     outer: Any = asyncio._get_running_loop()
     if outer is None or not program.is_synchronous(sys._getframe(2)):
         return original(*values, **named)
@@ -674,7 +674,7 @@ class _Process:
         theirs.close()
 
     def round(self, now: float) -> Any:
-        """Return its next calls or its outcome. None: it ended in the meantime."""
+        """Return its next calls or its outcome. None: it ended between rounds."""
         try:
             self._link.send({"answers": self.answers, "now": now}, (1, 2))
         except OSError:
