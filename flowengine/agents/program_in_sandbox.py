@@ -1,9 +1,9 @@
 """Runs programs of models inside a sandbox. This file is sent there as text, and runs alone.
 
-A program runs as a module that may use `await`, on its own event loop. When it can only wait for
+A program runs as a module that may use `await`, in its own process. When it can only wait for
 answers of tools, its calls go to the host, and the next round begins with their answers. Between
-rounds it is suspended. If its process is gone, it runs again from the start with the recorded
-answers.
+rounds it waits where it is, in whatever function. If its process is gone, it runs again from the
+start with the recorded answers.
 
 Whatever may lead a program to its next call is the same in each run: chance, the order of its
 tasks, and the time, which passes only while it sleeps. Calls take no time on the clock of its
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import atexit
 import contextlib
 import datetime
 import gc
@@ -25,6 +26,8 @@ import linecache
 import os
 import random
 import selectors
+import signal
+import socket
 import symtable
 import sys
 import threading
@@ -32,17 +35,20 @@ import time
 import traceback
 import types
 import uuid
-from collections.abc import Iterator
+import warnings
+from collections.abc import Sequence
 from ctypes import py_object, pythonapi
 from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
 _FILE = "<program>"
+_MODULE = "<module>"
+"""Name of the code of a module in tracebacks, also of a program that returns a value."""
 _PRINTED = 40_000
 """Maximum bytes kept of a program's output."""
 _TICK = 1e-6
 """Seconds that a look at a clock takes, so that no measured time is zero."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-_COROUTINE = 0x80
+_COROUTINE, _ASYNCHRONOUS = 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
@@ -53,28 +59,47 @@ class ToolError(Exception):
 ToolError.__module__ = "__main__"
 
 
+class Crashed(Exception):
+    """The process of a program ended before the program."""
+
+
 class _Call:
     """A call of a tool, with its arguments as JSON, and its answer."""
 
-    def __init__(self, name: str, args: str, answer: asyncio.Future[Any]) -> None:
+    def __init__(self, name: str, args: str) -> None:
         self.name = name
         self.args = args
-        self.answer = answer
+        self.loop = asyncio.get_running_loop()
+        self.answer = self.loop.create_future()
+
+    def settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
+        """Answer it, in whatever thread its loop runs."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._settle, result, error)
+
+    def _settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(result)
+        else:
+            self.answer.set_exception(ToolError(error))
 
 
 class _Selector(selectors.DefaultSelector):
-    """Decides what happens when a program has nothing to do but wait."""
+    """Decides what happens when a loop has nothing to do but wait."""
 
-    program: _Program
+    loop: _Loop
 
     def select(self, timeout: Optional[float] = None) -> Any:  # noqa: UP045 - Python 3.9
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        program = self.program
-        if not program.threads and (program.ends or program.open_calls):
-            program.loop.stop()
+        program = self.loop.program
+        if self.loop.threads <= 0 and program.answered(self.loop):
             return []
+        if not program.in_main_thread:
+            return super().select(timeout)
         alone = len(self.get_map()) <= 1 and threading.active_count() == 1
         if timeout is not None and alone and program.repeats:
             program.elapsed += timeout
@@ -87,73 +112,31 @@ class _Selector(selectors.DefaultSelector):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """The event loop of one program, whose time is that of the program."""
+    """An event loop of a program. In its main thread, the time is that of the program."""
 
-    def __init__(self, program: _Program) -> None:
+    program: _Program
+
+    def __init__(self, _selector: Any = None) -> None:
         selector = _Selector()
-        selector.program = self._program = program
+        selector.loop = self
+        self.threads = 0
+        """Threads that work for it, without those that wait for its calls."""
         super().__init__(selector)
 
     def time(self) -> float:
-        return self._program.elapsed
+        return self.program.elapsed if self.program.in_main_thread else _monotonic()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
-        self._program.threads += 1
+        self.threads += 1
         future.add_done_callback(self._ended)
         return future
 
     def _ended(self, _future: Any) -> None:
-        self._program.threads -= 1
-
-
-class _Program:
-    """A program that runs.
-
-    Args:
-        given: Its `code`, the `tools`: for each the names of its parameters in Python and in its
-            schema, the `seed` of chance, and the time at which it `began`.
-    """
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.elapsed = 0.0
-        """Seconds on the clock of its timers."""
-        self.epoch = float(given["began"])
-        """What the calendar adds to them."""
-        self.chance = random.Random(given["seed"])
-        self.recorded: list[dict[str, Any]] = []
-        self.calls: list[_Call] = []
-        self.delivered = 0
-        self.thread = threading.get_native_id()  # not that of a fork
-        self.threads = 0
-        """Threads that work for it, without those that wait for its calls."""
-        self.ends = False
-        self.exit: Optional[SystemExit] = None  # noqa: UP045 - Python 3.9
-        self.loop = _Loop(self)
-        self.output = _Output()
-        self._code = str(given["code"])
-        module = types.ModuleType("__main__")
-        self.names = module.__dict__
-        self.names["ToolError"] = ToolError
-        self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
-        output: Any = self.output
-        text = io.TextIOWrapper(output, "utf-8", "backslashreplace", write_through=True)
-        self._own: _Entries = [
-            (vars(sys), "stdout", text),
-            (vars(sys), "stderr", text),
-            (sys.modules, "__main__", module),
-            # the last times that `uuid` has used
-            *((vars(uuid), name, None) for name in vars(uuid) if name.startswith("_last_time")),
-        ]
-        self._random = random.Random(self.chance.random()).getstate()
-        self.node = self.chance.getrandbits(48) | 1 << 40  # as of a machine without an address
-        self.task = self.loop.create_task(self._run())
-        self.task.add_done_callback(lambda _: self.loop.stop())
-
-    running: Optional[_Program] = None  # noqa: UP045 - Python 3.9
+        self.threads -= 1
 
     async def awaited(self, coro: Any) -> Any:
-        """Await a coroutine for a thread, which waits for this program meanwhile.
+        """Await a coroutine for a thread, which waits for this loop meanwhile.
 
         Threads are counted here, in the thread of the loop, so that no count is lost.
         """
@@ -163,6 +146,56 @@ class _Program:
         finally:
             self.threads += 1
 
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    _loop_factory = _Loop
+
+
+class _Program:
+    """A program in its process.
+
+    Args:
+        given: Its `code`, the `tools`: for each the names of its parameters in Python and in its
+            schema, the `seed` of chance, and the time at which it `began`.
+        host: What receives its calls and its outcome.
+    """
+
+    def __init__(self, given: dict[str, Any], host: _Link) -> None:
+        self.elapsed = 0.0
+        """Seconds on the clock of its timers."""
+        self.epoch = float(given["began"])
+        """What the calendar adds to them."""
+        self.chance = random.Random(given["seed"])
+        self.recorded: list[dict[str, Any]] = []
+        """Answers that are not yet those of calls."""
+        self.calls: list[_Call] = []
+        """Calls without an answer."""
+        self.node = self.chance.getrandbits(48) | 1 << 40  # as of a machine without an address
+        self.task: Any = None
+        """The task of the module, if it awaits anything."""
+        self._host = host
+        self._pid = os.getpid()
+        self._thread = threading.get_native_id()  # not that of a fork
+        self._exchange = threading.Lock()
+        self._output = _Output()
+        self._code = str(given["code"])
+        module = types.ModuleType("__main__")
+        self.names = module.__dict__
+        self.names["ToolError"] = ToolError
+        self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
+        output: Any = self._output
+        sys.stdout = sys.stderr = io.TextIOWrapper(
+            output, "utf-8", "backslashreplace", write_through=True
+        )
+        sys.modules["__main__"] = module
+        lines = self._code.splitlines(keepends=True)
+        linecache.cache[_FILE] = (len(self._code), None, lines, _FILE)
+
+    @property
+    def in_main_thread(self) -> bool:
+        """Whether its main thread asks."""
+        return threading.get_native_id() == self._thread
+
     def looked_at(self, caller: types.FrameType) -> None:
         """Let a moment pass if the program itself looks at a clock."""
         if caller.f_globals is self.names:
@@ -171,26 +204,54 @@ class _Program:
     @property
     def repeats(self) -> bool:
         """Whether it has not come to the end of its recorded calls."""
-        return self.delivered < len(self.recorded)
-
-    @property
-    def open_calls(self) -> list[_Call]:
-        """The calls without an answer."""
-        return self.calls[self.delivered :]
+        return bool(self.recorded)
 
     def now(self) -> float:
         """Return the time of the calendar, in seconds since 1970."""
         return self.epoch + self.elapsed
 
-    async def _run(self) -> str:
+    def is_synchronous(self, frame: Any) -> bool:
+        """Return whether code of the module calls, with no coroutine in between."""
+        while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != _TOP:
+            if frame.f_code.co_flags & _ASYNCHRONOUS:
+                return False
+            frame = frame.f_back
+        return frame is not None and asyncio.current_task() is self.task
+
+    def run(self) -> None:
+        """Run to the end, and send the host the outcome."""
+        outcome = {"value": "null"}
+        try:
+            self._receive()
+            outcome["value"] = _as_json(self._value())
+        except BaseException as error:
+            if not isinstance(error, SystemExit) or error.code:
+                told = traceback.TracebackException(type(error), error, error.__traceback__)
+                _keep_frames_of_program(told)
+                outcome = {"error": "".join(told.format())}
+        if os.getpid() == self._pid:
+            threading._shutdown()  # type: ignore[attr-defined] # waits as any Python does
+            atexit._run_exitfuncs()
+            self.names.clear()
+            gc.collect()  # reports exceptions of tasks that were never retrieved
+            if self.repeats:
+                self._differs("it ended before them")
+            self._host.send(outcome)
+
+    def _value(self) -> Any:
+        parts = _parts(self._code)
+        if any(part.co_flags & _COROUTINE for part in parts):
+            return asyncio.run(self._awaited(parts))
+        return [eval(part, self.names) for part in parts][-1]
+
+    async def _awaited(self, parts: list[types.CodeType]) -> Any:
+        self.task = asyncio.current_task()
         value = None
-        for part in _parts(self._code):
+        for part in parts:
             value = eval(part, self.names)
             if part.co_flags & _COROUTINE:
                 value = await value
-        if _FUNCTION in self.names:
-            value = await self.names.pop(_FUNCTION)()
-        return _as_json(value)
+        return value
 
     def _tool(self, name: str, takes: dict[str, str]) -> Callable[..., Any]:
         order = [*takes.values()]
@@ -213,118 +274,68 @@ class _Program:
             text = json.dumps(args, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise ToolError(f"the arguments of {name} are not JSON: {error}") from None
-        call = _Call(name, text, self.loop.create_future())
+        if os.getpid() != self._pid:
+            raise ToolError(f"{name} was not called: a forked process can call no tools")
+        call = _Call(name, text)
         self.calls.append(call)
         try:
             return await call.answer
         except asyncio.CancelledError:
-            if call in self.open_calls:  # the host does not know it yet
-                self.calls.remove(call)
+            with self._exchange:
+                if call in self.calls:  # the host does not know it yet
+                    self.calls.remove(call)
             raise
 
-    def round(self, now: float) -> dict[str, Any]:
-        """Continue until the program ends or needs answers that are not recorded.
+    def answered(self, loop: _Loop) -> bool:
+        """Get the answers of open calls, if a loop has any. Return whether there were some."""
+        with self._exchange:
+            if all(call.loop is not loop for call in self.calls):
+                return False
+            if not self.repeats:
+                asks = [{"name": call.name, "args": call.args} for call in self.calls]
+                self._host.send({"asks": asks})
+                self._receive()
+            self._deliver()
+        return True
 
-        Args:
-            now: The time of the host.
-        """
-        with self._surroundings():
-            self.output.again()
-            if not self.calls:
-                self._run_on()
-            while not self.ended:
-                if not self.repeats:
-                    return {"asks": [{"name": c.name, "args": c.args} for c in self.open_calls]}
-                if (fault := self._deliver(now)) is not None:
-                    return self._differs(fault)
-                self._run_on()
-            return self._differs("it ended before them") if self.repeats else self._outcome()
+    def _receive(self) -> None:
+        """Wait for the next round."""
+        given = self._host.receive(streams=2)
+        self._now = float(given["now"])
+        self.recorded += given["answers"]
+        self._output.again()
 
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self.exit is not None or self.task.done()
-
-    def _run_on(self) -> None:
-        try:
-            self.loop.run_forever()
-        except SystemExit as exit:
-            self.exit = exit
-
-    def _deliver(self, now: float) -> Optional[str]:  # noqa: UP045 - Python 3.9
-        """Answer the calls of this round. Return how they differ from those that are recorded."""
-        last = len(self.calls)
-        if last > len(self.recorded):
-            return "it called more tools at once"
+    def _deliver(self) -> None:
+        """Give recorded answers to the calls that are open, in the order of the first run."""
         made: dict[tuple[str, str], list[_Call]] = {}
-        for call in reversed(self.open_calls):
+        for call in reversed(self.calls):
             made.setdefault((call.name, call.args), []).append(call)
-        for answer in self.recorded[self.delivered : last]:  # in the order of the first run
+        left = []
+        for answer in self.recorded:
             same = made.get((answer["name"], answer["args"]))
-            if not same:
-                return f"it did not call {answer['name']} again, or with other values"
-            if answer["error"] is None:
-                same.pop().answer.set_result(answer["result"])
+            if same:
+                call = same.pop()
+                self.calls.remove(call)
+                call.settle(answer["result"], answer["error"])
             else:
-                same.pop().answer.set_exception(ToolError(answer["error"]))
-        self.delivered = last
-        then = float(self.recorded[last]["at"]) if self.repeats else now
+                left.append(answer)
+        if len(left) == len(self.recorded):
+            self._differs(f"it did not call {left[0]['name']} again, or with other values")
+        self.recorded = left
+        then = float(left[0]["at"]) if left else self._now
         self.epoch = max(self.epoch, then - self.elapsed)
-        return None
 
-    def _outcome(self) -> dict[str, Any]:
-        if self.exit is None and self.task.cancelled():
-            return {"error": "it was cancelled"}
-        known = self.task.exception() if self.task.done() else None
-        error = self.exit or known
-        if error is None or (isinstance(error, SystemExit) and not error.code):
-            return {"value": "null" if error else self.task.result()}
-        told = traceback.TracebackException(type(error), error, error.__traceback__)
-        _keep_frames_of_program(told)
-        return {"error": "".join(told.format())}
-
-    def _differs(self, how: str) -> dict[str, Any]:
-        return {
-            "error": "the program had to run again, and did not repeat its earlier calls: "
+    def _differs(self, how: str) -> None:
+        """End it, since its calls differ from those that are recorded."""
+        error = (
+            "the program had to run again, and did not repeat its earlier calls: "
             f"{how}. Its calls may depend only on answers of tools, random, uuid and time"
-        }
+        )
+        self._host.send({"error": error})
+        os._exit(0)
 
-    def close(self) -> None:
-        """Cancel what is left of it, as `asyncio.run` does."""
-        with self._surroundings():
-            self.ends = True
-            left = asyncio.all_tasks(self.loop)
-            for task in left:
-                task.cancel()
-                task.add_done_callback(
-                    lambda _: self.loop.stop() if all(task.done() for task in left) else None
-                )
-            with contextlib.suppress(SystemExit):
-                if left:
-                    self.loop.run_forever()
-                with contextlib.suppress(RuntimeError):  # it waits for tools
-                    self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            if self.task.done() and not self.task.cancelled():
-                self.task.exception()
-            self.names.clear()
-            gc.collect()  # reports exceptions of tasks that were never retrieved
-            self.loop.set_exception_handler(lambda *_: None)
-            self.loop.close()
 
-    @contextlib.contextmanager
-    def _surroundings(self) -> Iterator[None]:
-        """Run with its own module, output, clocks and chance."""
-        lines = self._code.splitlines(keepends=True)
-        linecache.cache[_FILE] = (len(self._code), None, lines, _FILE)
-        before, chance = _exchanged(self._own), random.getstate()
-        random.setstate(self._random)
-        _Program.running = self
-        try:
-            yield
-        finally:
-            _Program.running = None
-            self._own, self._random = _exchanged(before), random.getstate()
-            random.setstate(chance)
+_TOP = (_FILE, _MODULE)
 
 
 class _Output(io.BufferedIOBase):
@@ -332,7 +343,6 @@ class _Output(io.BufferedIOBase):
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self.quiet = False
 
     def writable(self) -> bool:
         return True
@@ -353,15 +363,11 @@ class _Output(io.BufferedIOBase):
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the program may have closed it
-            while data and not self.quiet:
+            while data:
                 data = data[os.write(1, data) :]
 
 
 # The program as code
-
-
-_FUNCTION = "<module>"
-"""Name of a program that returns a value, in tracebacks."""
 
 
 def _parts(code: str) -> list[types.CodeType]:
@@ -372,14 +378,19 @@ def _parts(code: str) -> list[types.CodeType]:
     tree = ast.parse(code, _FILE)
     reader = _Reader()
     body = [reader.visit(one) for one in tree.body]
-    if reader.returns:
-        return [_compiled(ast.Module(_as_function(body), []), "exec")]
-    parts = []
-    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-    parts.append(_compiled(ast.Module(body, []), "exec"))
-    if last is not None:
-        parts.append(_compiled(ast.Expression(last.value), "eval"))
-    return parts
+    last: Any = None
+    if not reader.returns:
+        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+        parts = [_compiled(ast.Module(body, []), "exec")]
+        return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
+    head, function = _as_function(body)
+    last = ast.Call(ast.Name(_MODULE, ast.Load()), [], [])
+    try:
+        parts = [_compiled(ast.Module([*head, ast.FunctionDef(**vars(function))], []), "exec")]
+    except SyntaxError:  # it awaits
+        parts = [_compiled(ast.Module([*head, function], []), "exec")]
+        last = ast.Await(last)
+    return [*parts, _compiled(ast.Expression(last), "eval")]
 
 
 def _compiled(tree: Any, mode: str) -> types.CodeType:
@@ -390,7 +401,7 @@ def _compiled(tree: Any, mode: str) -> types.CodeType:
 
 
 class _Reader(ast.NodeTransformer):
-    """Awaits the argument of `asyncio.run`, since the event loop runs already."""
+    """Looks for what only functions may contain."""
 
     def __init__(self) -> None:
         self.returns = False
@@ -405,11 +416,10 @@ class _Reader(ast.NodeTransformer):
         self.returns = True
         return self.generic_visit(node)
 
-    def visit_Call(self, node: Any) -> Any:
-        self.generic_visit(node)
-        if getattr(node.func, "attr", "") != "run" or ast.unparse(node.func) != "asyncio.run":
-            return node
-        return ast.copy_location(ast.Await(node.args[0]), node) if len(node.args) == 1 else node
+    def visit_Yield(self, node: Any) -> Any:
+        raise SyntaxError("'yield' outside function", (_FILE, node.lineno, node.col_offset, None))
+
+    visit_YieldFrom = visit_Yield
 
 
 class _Plain(_Reader):
@@ -428,21 +438,21 @@ class _Plain(_Reader):
         return ast.copy_location(call, node)
 
 
-def _as_function(body: list[Any]) -> list[Any]:
+def _as_function(body: list[Any]) -> tuple[list[Any], Any]:
+    """Return what must begin a module, and the rest as a function."""
     begin = 0
     while getattr(body[begin], "module", "") == "__future__" or _is_text(body[begin]):
         begin += 1
     head, body = body[:begin], [_Plain().visit(one) for one in body[begin:]]
     if isinstance(body[-1], ast.Expr):
         body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
-    [function] = ast.parse("async def program(): pass").body
-    function.body = body  # type: ignore[attr-defined]
+    function: Any = ast.parse("async def program(): pass").body[0]
+    function.body = body
     [table] = symtable.symtable(ast.unparse(function), _FILE, "exec").get_children()
     names = [symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()]
-    if names:
-        body.insert(0, ast.Global(names))
-    function.name = _FUNCTION  # type: ignore[attr-defined]
-    return [*head, function]
+    function.name = _MODULE
+    body[:0] = [ast.Global([*names, _MODULE]), ast.Delete([ast.Name(_MODULE, ast.Del())])]
+    return head, function
 
 
 def _is_text(node: Any) -> bool:
@@ -467,24 +477,14 @@ def _as_json(value: Any) -> str:
         return json.dumps(repr(value))
 
 
-# Clocks and chance, which ask the program that runs
+# Loops, clocks and chance, which ask the program
 
 
-_Entries = list[tuple[dict[str, Any], str, Any]]
-
-
-def _exchanged(entries: _Entries) -> _Entries:
-    """Set entries of dicts, and return the former ones."""
-    before = [(place, name, place.get(name)) for place, name, _ in entries]
-    for place, name, value in entries:
-        place[name] = value
-    return before
-
-
-def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
-    """Replace a function of a module or class, for programs only.
+def _fix(program: _Program, place: Any, name: str, of: Callable[..., Any]) -> None:
+    """Replace a function of a module or class.
 
     Args:
+        program: The program of this process.
         place: The module or class.
         name: Its name.
         of: Called with the program, the original and the arguments.
@@ -492,9 +492,6 @@ def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
     original = getattr(place, name)
 
     def fixed(*values: Any, **named: Any) -> Any:
-        program = _Program.running
-        if program is None:
-            return original(*values, **named)
         program.looked_at(sys._getframe(1))
         return of(program, original, *values, **named)
 
@@ -503,19 +500,46 @@ def _fix(place: Any, name: str, of: Callable[..., Any]) -> None:
     setattr(place, name, fixed)
 
 
-def _fix_threads() -> None:
-    """Let threads call tools through the program's loop, and have their own loops."""
+def _fix_loops(program: _Program) -> None:
+    """Let code of the module run loops, and threads call tools through a loop."""
 
-    def submitted(program: _Program, original: Any, coro: Any, loop: Any) -> Any:
-        if loop is program.loop and threading.get_native_id() != program.thread:
-            coro = program.awaited(coro)
+    def submitted(_: Any, original: Any, coro: Any, loop: Any) -> Any:
+        if isinstance(loop, _Loop) and asyncio._get_running_loop() is not loop:
+            coro = loop.awaited(coro)
         return original(coro, loop)
 
-    _fix(asyncio, "run_coroutine_threadsafe", submitted)
+    _Loop.program = program
+    for name in ("SelectorEventLoop", "EventLoop"):
+        setattr(asyncio, name, _Loop)
+    asyncio.set_event_loop_policy(_Policy())  # type: ignore[deprecated]
     asyncio.BaseEventLoop.time = lambda self: _monotonic()  # type: ignore[method-assign]
+    _fix(program, asyncio, "run_coroutine_threadsafe", submitted)
+    for place in (asyncio, getattr(asyncio, "Runner", None), asyncio.BaseEventLoop):
+        for name in ("run", "run_until_complete", "run_forever"):
+            if hasattr(place, name):
+                _fix(program, place, name, _run_beside)
 
 
-def _fix_clocks() -> None:
+def _run_beside(program: _Program, original: Any, *values: Any, **named: Any) -> Any:
+    """Run a loop, although that of the module runs, which stands still, or continues in it."""
+    outer: Any = asyncio._get_running_loop()
+    if outer is None or not program.is_synchronous(sys._getframe(2)):
+        return original(*values, **named)
+    thread, left = outer._thread_id, len(outer._ready)
+    asyncio.tasks._leave_task(outer, program.task)
+    asyncio._set_running_loop(None)
+    outer._thread_id = None
+    try:
+        return original(*values, **named)
+    finally:
+        outer._thread_id = thread
+        asyncio._set_running_loop(outer)
+        asyncio.tasks._enter_task(outer, program.task)
+        for _ in range(left):  # at most these handles were begun that are still expected
+            outer.call_soon(int)
+
+
+def _fix_clocks(program: _Program) -> None:
     local = time.localtime
 
     def calendar(program: _Program, *_: Any) -> float:
@@ -531,19 +555,20 @@ def _fix_clocks() -> None:
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
         clocks[name] = timers
     for name, clock in clocks.items():
-        _fix(time, name, clock)
-        _fix(time, f"{name}_ns", lambda *given, clock=clock: round(clock(*given) * 1e9))
+        _fix(program, time, name, clock)
+        ns = lambda *given, clock=clock: round(clock(*given) * 1e9)  # noqa: E731
+        _fix(program, time, f"{name}_ns", ns)
     for name in ("localtime", "gmtime", "ctime"):
-        _fix(time, name, lambda p, o, at=None: o(p.now() if at is None else at))
-    _fix(time, "asctime", lambda p, o, at=None: o(local(p.now()) if at is None else at))
-    _fix(time, "strftime", lambda p, o, form, at=None: o(form, at or local(p.now())))
-    _fix(time, "sleep", _slept)
-    _fix(threading.Condition, "wait", _waited)
-    _fix(selectors.PollSelector, "select", _waited)
+        _fix(program, time, name, lambda p, o, at=None: o(p.now() if at is None else at))
+    _fix(program, time, "asctime", lambda p, o, at=None: o(local(p.now()) if at is None else at))
+    _fix(program, time, "strftime", lambda p, o, form, at=None: o(form, at or local(p.now())))
+    _fix(program, time, "sleep", _slept)
+    _fix(program, threading.Condition, "wait", _waited)
+    _fix(program, selectors.PollSelector, "select", _waited)
 
 
 def _slept(program: _Program, original: Callable[[float], None], seconds: float) -> None:
-    alone = threading.active_count() == 1 and threading.get_native_id() == program.thread
+    alone = threading.active_count() == 1 and program.in_main_thread
     original(0 if program.repeats and seconds > 0 and alone else seconds)
     program.elapsed += seconds
 
@@ -554,28 +579,22 @@ def _waited(program: _Program, original: Any, place: Any, timeout: Any = None) -
     return made
 
 
-def _fix_dates() -> None:
+def _fix_dates(program: _Program) -> None:
     """Let `datetime.now` ask the program, too, under all names that modules have for the class."""
     [names] = (one for one in gc.get_referents(datetime.datetime.__dict__) if type(one) is dict)
-    now_of, utc_of = names["now"], names["utcnow"]
 
     def now(cls: Any, tz: Any = None) -> Any:
-        program = _Program.running
-        if program is None:
-            return now_of.__get__(None, cls)(tz)
         program.looked_at(sys._getframe(1))
         return cls.fromtimestamp(program.now(), tz)
 
     def utcnow(cls: Any) -> Any:
-        utc = datetime.timezone.utc  # noqa: UP017
-        is_free = _Program.running is None
-        return utc_of.__get__(None, cls)() if is_free else cls.now(utc).replace(tzinfo=None)
+        return cls.now(datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
 
     names.update(now=classmethod(now), utcnow=classmethod(utcnow))
     pythonapi.PyType_Modified(py_object(datetime.datetime))
 
 
-def _fix_chance() -> None:
+def _fix_chance(program: _Program) -> None:
     def some(program: _Program, _: Any, number: int, *_flags: int) -> bytes:
         return program.chance.getrandbits(number * 8).to_bytes(number, "big") if number else b""
 
@@ -585,19 +604,110 @@ def _fix_chance() -> None:
             values, named = tuple(mine), {"a": program.chance.getrandbits(256)}
         original(*values, **named)
 
+    random.seed(program.chance.random())
     for place, name in ((os, "urandom"), (os, "getrandom"), (random, "_urandom")):
-        _fix(place, name, some)
-    _fix(random, "seed", seeded)
-    _fix(random.Random, "seed", seeded)
+        _fix(program, place, name, some)
+    _fix(program, random, "seed", seeded)
+    _fix(program, random.Random, "seed", seeded)
+    for name in [one for one in vars(uuid) if one.startswith("_last_time")]:
+        setattr(uuid, name, None)
     uuid._generate_time_safe = None  # type: ignore[attr-defined] # it reads a clock by itself
-    _fix(uuid, "getnode", lambda program, _: program.node)
+    _fix(program, uuid, "getnode", lambda program, _: program.node)
 
 
-_fix_threads()
-_fix_clocks()
-_fix_dates()
-_fix_chance()
-_programs: dict[str, _Program] = {}
+# The process of a program, and that of the namespace, which began it
+
+
+class _Link:
+    """Messages between the two."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    def send(self, message: dict[str, Any], streams: Sequence[int] = ()) -> None:
+        data = json.dumps(message).encode()
+        socket.send_fds(self.end, [len(data).to_bytes(8, "big")], streams)
+        self.end.sendall(data)
+
+    def receive(self, *, streams: int = 0) -> Any:
+        """Wait for a message. Its streams become those of this process.
+
+        Raises:
+            EOFError: The other process has ended.
+        """
+        head, fds, _, _ = socket.recv_fds(self.end, 8, streams)
+        for fd, target in zip(fds, (1, 2)):  # noqa: B905 - Python 3.9
+            os.dup2(fd, target)
+            os.close(fd)
+        size, data, part = int.from_bytes(head, "big"), bytearray(), head
+        while part and len(data) < size:
+            part = self.end.recv(min(size - len(data), 1 << 20))
+            data += part
+        if not part:
+            raise EOFError
+        return json.loads(data)
+
+
+class _Process:
+    """The process of a program.
+
+    Args:
+        given: As for `_Program`.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        self.answers: list[Any] = []
+        """Answers that it has not yet received."""
+        self.known = 0
+        self._link = _Link(ours)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about threads, of which it needs none
+            self._pid = os.fork()
+        if not self._pid:
+            try:
+                for other in (self, *_processes.values()):
+                    other._link.end.close()
+                _begin(given, _Link(theirs))
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def round(self, now: float) -> Any:
+        """Return its next calls or its outcome. None: it ended between rounds."""
+        try:
+            self._link.send({"answers": self.answers, "now": now}, (1, 2))
+        except OSError:
+            return None
+        self.answers = []
+        try:
+            return self._link.receive()
+        except (EOFError, OSError):
+            code = self.end()
+        how = (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
+        raise Crashed(f"the process of the program {how}")
+
+    def end(self) -> int:
+        """End it. Return its exit code, or the negative number of a signal."""
+        with contextlib.suppress(OSError):
+            self._link.end.close()
+            os.kill(self._pid, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        return 0
+
+
+def _begin(given: dict[str, Any], host: _Link) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()
+    program = _Program(given, host)
+    for fix in (_fix_loops, _fix_clocks, _fix_dates, _fix_chance):
+        fix(program)
+    program.run()
+
+
+_processes: dict[str, _Process] = {}
 
 
 def program_round(given: dict[str, Any]) -> Any:
@@ -609,25 +719,27 @@ def program_round(given: dict[str, Any]) -> Any:
             `_Program` takes.
 
     Returns:
-        `{asks}`, or `{value}`, or `{error}`. None: this process does not know the program in this
-        state.
+        `{asks}`, or `{value}`, or `{error}`. None: no process has the program in this state.
+
+    Raises:
+        Crashed: Its process ended.
     """
     key = given["key"]
     if "code" in given:
-        if key in _programs:
-            _programs[key].output.quiet = True  # this run writes it again
-            _programs.pop(key).close()
-        _programs[key] = _Program(given)
-    elif key not in _programs or len(_programs[key].recorded) != given["before"]:
+        if key in _processes:
+            _processes.pop(key).end()
+        _processes[key] = _Process(given)
+    elif key not in _processes or _processes[key].known != given["before"]:
         return None
-    program = _programs[key]
-    program.recorded += given["answers"]
+    process = _processes[key]
+    process.answers += given["answers"]
+    process.known += len(given["answers"])
     if given["more"]:
         return {}
-    made: dict[str, Any] = {}
+    made = None
     try:
-        made = program.round(given["now"])
+        made = process.round(given["now"])
     finally:
-        if "asks" not in made:
-            _programs.pop(key).close()
+        if not isinstance(made, dict) or "asks" not in made:
+            _processes.pop(key).end()
     return made

@@ -12,6 +12,7 @@ attempts. In Temporal, it cuts them off, and attempts that it cannot cut off end
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import select
@@ -42,6 +43,10 @@ _ROOM = 4096
 _SLOT = 1024
 _SLOTS = 20_480
 """More attempts than a worker has at once. The kernel provides memory only for those in use."""
+_BEGUN = 1 << 16
+"""How many attempts are known to have begun. Older ones are forgotten."""
+_BEGIN = struct.Struct("=d8s")
+"""When one began (s since 1970), and the digest of its name."""
 _HEAD = struct.Struct("=dddII")
 """When the worker had its last pulse, when the server answered it, and its guard, then how many
 slots have been in use, and the length of the details of a heartbeat, which follow."""
@@ -79,7 +84,7 @@ class Pulse:
     """
 
     def __init__(self, file: int | None = None) -> None:
-        size = _ROOM + _SLOT * _SLOTS
+        size = _ROOM + _SLOT * _SLOTS + _BEGIN.size * _BEGUN
         is_new = file is None
         if file is None:
             file = os.memfd_create("flowengine-pulse")
@@ -92,6 +97,7 @@ class Pulse:
         self._free: list[int] = []
         self._used = 0
         """How many slots have been in use."""
+        self._begun = 0
 
     def close(self) -> None:
         """Leave the memory."""
@@ -140,7 +146,20 @@ class Pulse:
         _ENTRY.pack_into(self._memory, _ROOM + number * _SLOT, 0.0, False, 0)
         self._free.append(number)
 
+    def begin(self, name: str) -> None:
+        """Note that an attempt begins, before it does anything."""
+        at = _ROOM + _SLOT * _SLOTS + _BEGIN.size * (self._begun % _BEGUN)
+        _BEGIN.pack_into(self._memory, at, time.time(), digest(name))
+        self._begun += 1
+
     # For both
+
+    @property
+    def begun(self) -> tuple[float, list[bytes]]:
+        """Since when all attempts that began are known (0: since the start), and their digests."""
+        start = _ROOM + _SLOT * _SLOTS
+        begun = [*_BEGIN.iter_unpack(self._memory[start : start + _BEGIN.size * _BEGUN])]
+        return min(at for at, _ in begun), [name for at, name in begun if at]
 
     @property
     def last(self) -> float:
@@ -174,6 +193,11 @@ class Pulse:
     def is_lost(self, timeout: float, part: float = CUT) -> bool:
         """Return whether the server was not heard for a part of a heartbeat."""
         return now() - self.heard > part * timeout
+
+
+def digest(name: str) -> bytes:
+    """Return a digest of the name of an attempt."""
+    return hashlib.sha256(name.encode()).digest()[:8]
 
 
 def now() -> float:

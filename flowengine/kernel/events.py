@@ -61,7 +61,7 @@ class Started(TypedDict):
     """Validated, with defaults filled in."""
     execution: dict[str, Plain]
     """`id flow version started_at scheduled_at started_by parent labels`, with times in RFC
-    3339."""
+    3339. Of a fork also `forked_by`: the users who forked it and its origins, in order."""
     message: NotRequired[dict[str, Plain]]
     """`{name, key, id, data}` of the signal that started the execution, if any. It is kept for the
     history, and to detect a second signal with the same id and other content."""

@@ -45,9 +45,14 @@ FIND = """
         ("no call", f"{FIND}program.calls.append(5)\nawait add(1, 2)", "Error: "),
         (
             "no data",
-            f"{FIND}\nasync def forged():\n    return {{'asks': 'x'}}\nprogram.round = forged\n"
-            "program.task.cancel()",
+            f"{FIND}program._host.send({{'asks': 'x'}})\nimport time\ntime.sleep(9)",
             "Error: ",
+        ),
+        ("no message", f"{FIND}program._host.send(5)\nawait add(1, 2)", "Error: "),
+        (
+            "no link",
+            f"{FIND}program._host.end.close()\nimport time\ntime.sleep(9)",
+            "Error: Crashed: the process of the program was ended by SIGKILL",
         ),
         (
             "too many calls",

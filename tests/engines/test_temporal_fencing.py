@@ -82,13 +82,13 @@ class Fenced:
 
     def __init__(self, address: str, folder: Path, function: str, flow: str = FLOW) -> None:
         (folder / "steps.py").write_text(STEPS)
-        self._file = folder / "flow.yaml"
-        self._file.write_text(flow.replace("FUNCTION", function))
+        self.file = folder / "flow.yaml"
+        self.file.write_text(flow.replace("FUNCTION", function))
         self.engine, self.id, self._folder = Engine(address), folder.name, folder
 
     def begin(self) -> None:
         """Start it, and wait until its function is at work."""
-        self.engine.start(self._file, id=self.id)
+        self.engine.start(self.file, id=self.id)
         until(lambda: bool(self.effects("began")))
 
     def effects(self, what: str) -> list[int]:
@@ -208,6 +208,37 @@ def test_an_attempt_that_reaches_its_worker_late_does_not_begin_and_is_given_out
             until(fenced.has_succeeded, pause=0.1)  # with no other answer
             assert stopped.stop() == 0, "".join(stopped.log)
             assert other.stop() == 0
+    assert len(fenced.effects("acted")) == ITEMS
+
+
+# Shows D3
+def test_attempts_that_a_stopped_worker_had_not_begun_begin_elsewhere_without_a_question(
+    address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "items").mkdir()
+    first = "signals: {go: {}}\nsteps:\n  - {id: hear, wait: {signal: go}}\n"
+    flow = FLOW_OF_ITEMS.replace("steps:\n", first)
+    fenced, held = (
+        Fenced(address, tmp_path / "items", "act", flow),
+        Fenced(address, tmp_path, "act"),
+    )
+    fenced.go()
+    with held.engine, fenced.engine as engine, RunningWorker(address, *BEAT) as other:
+        engine.start(fenced.file, id=fenced.id)
+        until(lambda: bool(engine.executions.result(fenced.id).waits))  # the other one drives it
+        os.kill(other.process.pid, signal.SIGSTOP)
+        with RunningWorker(address, *BEAT) as stopped:
+            held.begin()
+            os.kill(other.process.pid, signal.SIGCONT)
+            time.sleep(1)  # until both ask for work
+            os.kill(stopped.process.pid, signal.SIGSTOP)
+            engine.signal("go", execution=fenced.id, resume=False)
+            until(fenced.has_succeeded, pause=0.1)  # with no answer
+            assert held.question()  # it had begun
+            assert stopped.drained() == -signal.SIGKILL
+        events = engine.executions.events(fenced.id)
+        warned = [one["message"] for one in events if one["type"] == "warning"]
+        assert any("its worker ended before it began" in message for message in warned)
     assert len(fenced.effects("acted")) == ITEMS
 
 

@@ -189,7 +189,7 @@ class PythonSandbox(Supervised):
             return None
         kind, message = error["type"], error["message"]
         parts = [message]
-        if kind == "MemoryError":
+        if kind == "MemoryError" or killed:
             parts = [message, self.call_limits.out_of_memory()]
         elif "file_is_full" in error:
             kind, parts = "LimitExceeded", [kind, message, self.call_limits.file_too_large()]

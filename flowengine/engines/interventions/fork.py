@@ -88,8 +88,8 @@ def fork(
     began = past[0]["execution"]
     if id == old:  # it continues under its name
         data["identity"] = identity_of(began)
-    if (whose := began.get("converses") or began["started_by"]) != user:
-        data["converses"] = whose  # a fork changes no user's part in a conversation
+    data["started_by"] = began["started_by"]  # a fork changes no user's part
+    data["forked_by"] = [*began.get("forked_by", ()), user]
     if "environments" in began:
         data["environments"] = began["environments"]
     check_names(linked.compiled, resources or {}, data.get("environments", {}))
@@ -97,7 +97,7 @@ def fork(
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "inputs": _with_new_inputs(linked, past[0]), "execution": data}
-    execution = host.execution(data["id"], linked, 1, data["started_by"])
+    execution = host.execution(data["id"], linked, 1, user)
     origin = record.forked_from if id == old else f"{old} at {at}"
     new = new_record(linked, data, past[0], host.keeper.owner.id, origin, files_of=old)
     execution.begin_with(new, past, forms(past))

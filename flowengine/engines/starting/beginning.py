@@ -13,6 +13,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
+from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.util.named_tuples import NamedTuple
 
@@ -280,7 +281,7 @@ def new_record(
         linked.hash,
         now,
         data["labels"],
-        data["started_by"],
+        acting_user(data),
         forked_from=forked_from,
         owner=owner,
         files_of=files_of,

@@ -34,6 +34,7 @@ from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.running.work import LATE_SECONDS
 from flowengine.engines.temporal.at_work import AtWork
+from flowengine.engines.temporal.guard import never_began
 from flowengine.engines.temporal.objects import ObjectWorkspaces
 from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
@@ -54,6 +55,7 @@ from flowengine.engines.temporal.requests import (
     cut,
     error_as_data,
     plain,
+    process_of,
     run_of,
     summary_of,
 )
@@ -222,16 +224,23 @@ class Attempts:
         await _is_taken(partial(handle.signal, "late", [given.unit, given.attempt, given.event]))
 
     @activity.defn(name=WHO)
-    async def who(self, event: int) -> dict[str, Any] | None:
-        """Return which process has begun an activity of the current run.
+    async def who(self, event: int, id: str) -> dict[str, Any] | None:
+        """Return which process has received an activity of the current run, and whether it `began`.
 
         Args:
             event: The number of the event of its history that reports it.
+            id: Of the activity.
+
+        Returns:
+            Without `began`, unless it is known that it never began.
         """
         info = activity.info()
         run = info.workflow_run_id or ""
-        process = await begun_by(self._client, info.workflow_id or "", run, event)
-        return None if process is None else {**process}
+        found = await begun_by(self._client, info.workflow_id or "", run, event)
+        process = None if found is None else process_of(found[0])
+        if found is None or process is None:
+            return None
+        return {**process, **({"began": False} if never_began(f"{run}/{id}", *found) else {})}
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
@@ -260,6 +269,8 @@ class Attempts:
         with _before_any_effect():
             if not await self._may_begin():
                 raise ApplicationError("it has arrived too late", type=NOT_BEGUN)
+        info = activity.info()
+        self._pulse.begin(f"{info.workflow_run_id}/{info.activity_id}")
         event, is_forgotten = await self.at_work.begun(partial(self._event, given))
         if event["type"] == AT_WORK:
             return event

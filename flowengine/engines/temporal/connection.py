@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -277,7 +279,10 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
     """
     # A configuration file of Temporal's tools could name another server.
     config = ClientConfig.load_client_connect_config(disable_file=True)
-    named: Any = {"target_host": address.server, "namespace": address.namespace}
+    who = f"{os.getpid()}@{socket.gethostname()}#{os.urandom(8).hex()}"
+    named: Any = {
+        "target_host": address.server, "namespace": address.namespace, "identity": who
+    }  # fmt: skip
     try:
         return await Client.connect(**{**config, **named}, data_converter=converter(objects))
     except RuntimeError as error:

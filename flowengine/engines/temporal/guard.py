@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import sys
@@ -11,11 +12,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowengine.engines.guard import BEATS, Guard, now
+from flowengine.engines.guard import BEATS, Guard, digest, now
 from flowengine.engines.guard import guarded as guarded_by
 from flowengine.errors import StoreError
+from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk.processes import end_orphans
+from flowengine.store_folder import make_private, state_folder
 from flowengine.telemetry.worker_log import WorkerLog
+from flowengine.util.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +32,15 @@ _LOGGER = "flowengine.temporal"
 _EAGER = 10.0
 """With a shorter heartbeat, the guard connects before the worker works: that takes some seconds."""
 
+_SKEW = 3600.0
+"""More seconds than the clocks of a worker and the server differ by."""
+_KEPT = 86_400.0
+"""Seconds after which the record of a dead worker is removed."""
+
 
 @contextmanager
 def guarded(
-    pulse: Pulse, address: Address, heartbeat: float, log_format: Format
+    pulse: Pulse, address: Address, heartbeat: float, log_format: Format, who: str
 ) -> Iterator[Callable[[str], None]]:
     """Run the guard of this process during a block, and yield what ends this process.
 
@@ -40,8 +49,9 @@ def guarded(
         address: The store.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         log_format: The form of the log of this process.
+        who: The identity of this process in Temporal.
     """
-    with guarded_by(__name__, pulse, heartbeat, log_format, *address) as said:
+    with guarded_by(__name__, pulse, heartbeat, log_format, who, *address) as said:
         if heartbeat < _EAGER:
             said.read(1)
         yield _end_process
@@ -105,7 +115,41 @@ async def _send_beats(address: Address, guard: Guard) -> None:
         await asyncio.sleep(guard.heartbeat / BEATS / 2)
 
 
-def main(worker: str, file: str, heartbeat: str, log_format: str, *address: str) -> None:
+def never_began(attempt: str, who: str, received: float) -> bool:
+    """Return whether a worker has ended, and never began an attempt that was sent to it.
+
+    False if its guard has left no record on this machine, or one that does not reach far enough.
+
+    Args:
+        attempt: Its run and the id of its activity.
+        who: The identity of the worker.
+        received: When it was sent (s since 1970, by the clock of the server).
+    """
+    try:
+        with open(_record(who), "rb") as file:
+            since, begun = unpack(file.read())
+    except OSError:
+        return False
+    return received > since + _SKEW and digest(attempt) not in begun
+
+
+def _record(who: str) -> str:
+    """Return the file in which the guard of a dead worker leaves which attempts have begun."""
+    name = hashlib.sha256(who.encode()).hexdigest()[:32]
+    return os.path.join(state_folder(), "temporal", "ended", name)
+
+
+def _leave_record(guard: Guard, who: str) -> None:
+    """Leave the record of a dead worker, in place of those of some time ago."""
+    path = _record(who)
+    make_private(os.path.dirname(path))
+    for old in os.scandir(os.path.dirname(path)):
+        if old.stat().st_mtime < time.time() - _KEPT:
+            os.unlink(old)
+    write_whole(path, pack([*guard.pulse.begun]))
+
+
+def main(worker: str, file: str, heartbeat: str, log_format: str, who: str, *address: str) -> None:
     """Run the guard of a worker."""
     from flowengine.engines.temporal.connection import Address
 
@@ -114,8 +158,11 @@ def main(worker: str, file: str, heartbeat: str, log_format: str, *address: str)
     def tell(why: str) -> None:
         log("error", logger=_LOGGER, message=why)
 
-    if Guard(worker, file, heartbeat, partial(_beat, Address(*address)), tell).keep():
+    guard = Guard(worker, file, heartbeat, partial(_beat, Address(*address)), tell)
+    if guard.keep():
         end_orphans()
+        with suppress(OSError):
+            _leave_record(guard, who)
     os._exit(0)  # a thread may be waiting for the server
 
 

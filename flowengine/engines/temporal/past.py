@@ -17,7 +17,6 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from flowengine.engines.temporal.requests import process_of
 from flowengine.engines.temporal.workflow import READERS, FlowExecution, WorkflowDriver
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import unpack
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHistory
     from temporalio.converter import DataConverter
 
-    from flowengine.kernel.events import ProcessData
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -231,8 +229,10 @@ async def newest_task_failure(client: Client, execution: str, run: str) -> str |
     return None
 
 
-async def begun_by(client: Client, execution: str, run: str, number: int) -> ProcessData | None:
-    """Return which process has begun an activity of a run. None: it is not known.
+async def begun_by(
+    client: Client, execution: str, run: str, number: int
+) -> tuple[str, float] | None:
+    """Return which client has received an activity of a run, and when. None: it is not known.
 
     Args:
         client: Reads the history, from its end.
@@ -242,7 +242,8 @@ async def begun_by(client: Client, execution: str, run: str, number: int) -> Pro
     """
     async for event in newest_events(client, execution, run):
         if event.event_id == number:
-            return process_of(event.activity_task_started_event_attributes.identity)
+            who = event.activity_task_started_event_attributes.identity
+            return who, event.event_time.ToNanoseconds() / 1e9
     return None
 
 

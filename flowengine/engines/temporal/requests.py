@@ -240,8 +240,9 @@ def cut(log: Log | None) -> dict[str, Any]:
 
 
 def process_of(identity: str) -> ProcessData | None:
-    """Return the process with an identity of Temporal's library. None: it has another form."""
+    """Return the process with an identity of `connect`. None: it has another form."""
     pid, _, host = identity.partition("@")
+    host = host.partition("#")[0]
     return {"pid": int(pid), "host": host} if pid.isdecimal() and host else None
 
 

@@ -142,7 +142,7 @@ async def work(
         # The library's two seconds, for which it has no option, end tasks that would succeed.
         driving: Any = workers.shared._workflow_worker
         driving._deadlock_timeout_seconds = patience_with_task(heartbeat)
-        with guarded(pulse, address, heartbeat, log_format) as end:
+        with guarded(pulse, address, heartbeat, log_format, client.identity) as end:
             living = asyncio.create_task(attempts.keep_alive(heartbeat, end))
             try:
                 async with workers.running():

@@ -1003,6 +1003,9 @@ class WorkflowDriver(Carrier):
         if isinstance(cause, TimeoutError | CancelledError):  # its worker is gone or was stopped
             event = cut(log_in(getattr(cause, "last_heartbeat_details", ())))
             process = None if is_stopped else await self._process_of(run, error)
+            if process is not None and "began" in process:
+                self._begin_again(run, "its worker ended before it began")
+                return None
             return event if process is None else {**event, "process": process}
         if _has_not_begun(cause):
             why = cause.message if cause.type == NOT_BEGUN else str(cause.cause or cause)
@@ -1023,7 +1026,7 @@ class WorkflowDriver(Carrier):
         try:
             found: ProcessData | None = await workflow.execute_local_activity(
                 WHO,
-                error.started_event_id,
+                args=[error.started_event_id, f"{run.unit}.{run.attempt}"],
                 start_to_close_timeout=_LONGEST_DESCRIPTION,
                 retry_policy=_SOME_TIMES,
             )

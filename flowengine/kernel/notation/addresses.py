@@ -85,6 +85,15 @@ def identity_of(execution: Mapping[str, Any]) -> str:
     return str(execution.get("identity", execution["id"]))
 
 
+def acting_user(execution: Mapping[str, Any]) -> str:
+    """Return the user on whose behalf an execution acts: who started or last forked it.
+
+    Args:
+        execution: The variable `execution`, whose `started_by` is the same in all forks.
+    """
+    return str([execution["started_by"], *execution.get("forked_by", ())][-1])
+
+
 def execution_of(owner: str) -> str:
     """Return the id of the execution that owns environments, as `ID@IDENTITY` or a part of it."""
     return re.split("[@/]", owner, maxsplit=1)[0]

@@ -132,8 +132,7 @@ def open_approval(tx: Transition, unit: Unit) -> None:
     wait = new_wait(tx, unit, node.kind)
     if node.chat:
         wait["record"]["chat"] = True
-        begun = tx.state["execution"]
-        user = str(begun.get("converses") or begun.get("started_by"))
+        user = str(tx.state["execution"].get("started_by"))
         if user.startswith("user:"):  # whose conversation it is
             asked["assignees"] = [user]
     fill_in(tx, wait, asked, node.id)
@@ -154,6 +153,9 @@ def fill_in(tx: Transition, wait: Wait, asked: dict[str, Plain], batch: str) -> 
     record = wait["record"]
     record.update({key: asked[key] for key in SHOWN if asked.get(key) is not None})
     record.setdefault("batch", batch)
+    execution: Any = tx.state["execution"]
+    if execution.get("started_by") in record.get("exclude", ()):  # and who took up their part
+        record["exclude"] = [*dict.fromkeys([*record["exclude"], *execution.get("forked_by", ())])]
     record["votes"] = []
     if asked.get("expires") is not None:
         record["due"] = tx.now + duration_of(asked["expires"], "expires")
