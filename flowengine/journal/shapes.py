@@ -102,7 +102,7 @@ EVENTS: dict[str, Shape] = {
     },
     "state": {"values": dict, "by": str},
     "upgraded": {
-        "before": str, "after": str, "mapping": dict, "version": str, "evaluator": str, "by": str,
+        "before": str, "after": str, "mapping": dict, "version": str, "by": str,
     },
     "halted": {"error": dict},
     "warning": {"about": str, "message": str},

@@ -244,7 +244,7 @@ class Simulator:
         event: Upgraded = {
             "type": "upgraded", "at": self.now, "before": str(len(self._forms) - 2),
             "after": str(len(self._forms) - 1), "mapping": dict(mapping or {}), "version": "",
-            "evaluator": "", "by": "user:test", "via": "test",
+            "by": "user:test", "via": "test",
         }  # fmt: skip
         self.journal.append(event)
         commands = advance(old, self.state, event, self.observations, after=self.graph)

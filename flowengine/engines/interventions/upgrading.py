@@ -548,7 +548,6 @@ def upgraded(
         "after": linked.hash,
         "mapping": dict(mapping),
         "version": linked.compiled.get("version", ""),
-        "evaluator": linked.compiled.get("evaluator", ""),
         **who.fields(),
     }
     return event  # type: ignore[no-any-return]

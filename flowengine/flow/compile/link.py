@@ -163,7 +163,7 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
         )
         expressions = flow["expressions"][start:end]
         parts.append(_Part(spec["id"], spec, own, inside, expressions, back, sends))
-    kept = ("format", "evaluator", "secrets")
+    kept = ("format", "secrets")
     whole: Any = {key: flow[key] for key in kept if key in flow}  # type: ignore[literal-required]
     whole |= {"id": specs[number]["id"], "version": specs[number].get("version", "0")}
     whole |= parts[0].block.declarations(specs[number])

@@ -439,8 +439,6 @@ class CompiledFlow(TypedDict, total=False):
     """A whole flow in plain form."""
 
     format: int
-    evaluator: str
-    """Version of the expression evaluator that it was compiled for."""
     id: str
     version: str
     title: str
