@@ -79,7 +79,7 @@ OLDER = "older"
 NEW = "new"
 """Memo: the entry of the new execution, see `NewExecution`."""
 HEAD = "head"
-"""Memo: status, time of its last change, and when the next timer is due."""
+"""Memo: status, time of its last change, when the next timer is due, and the failure."""
 HELD = "held"
 """Memo: whether the execution is not driven yet, because it is being moved here."""
 OPEN_WAITS = "waits"
@@ -513,8 +513,7 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     if NEW not in memo or is_moved(row):
         return None
     new = new_execution(memo[NEW])
-    # Earlier versions did not record the failure.
-    status, changed, due, *failure = memo.get(HEAD, ["running", new.created_at, None])
+    status, changed, due, failure = memo.get(HEAD, ["running", new.created_at, None, None])
     if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
         status, due = "failed", None  # ended in Temporal
         changed = _milliseconds(row.close_time or row.start_time)
@@ -536,7 +535,7 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
         None,
         new.title,
         dict(new.key_inputs),
-        *failure,
+        failure,
     )
 
 
