@@ -202,7 +202,7 @@ class Simulator:
         execution: dict[str, Plain] = {
             "id": "simulated", "flow": self.graph.flow.get("id"), "version": "0",
             "started_at": "1970-01-01T00:16:40Z", "scheduled_at": None, "started_by": "user:test",
-            "parent": None, "labels": {},
+            "parent": None, "labels": {}, "identity": "simulated",
         }  # fmt: skip
         self.apply({"type": "started", "at": at, "inputs": inputs or {}, "execution": execution})
         return self

@@ -10,7 +10,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import LockOperation as StoredClaim
 from flowengine.journal.records import Outgoing
 from flowengine.kernel.commands import Claim, GiveBack, SetTimer
-from flowengine.kernel.notation.addresses import identity_of, wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import is_shared
 from flowengine.sdk.sizes import size_text
@@ -267,7 +267,7 @@ def outgoing(
             "number": notice.number,
             "parent": {
                 "id": execution,
-                "identity": identity_of(parent),
+                "identity": parent["identity"],
                 **{key: parent[key] for key in ("labels", "started_by", "workdir")},
             },
             **about,

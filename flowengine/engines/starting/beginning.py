@@ -247,6 +247,8 @@ def execution_data(
         "parent": None,
         "labels": dict(labels),
         "workdir": host.workdir,
+        # Its rights and keys depend on this: the caller may choose the id, and a later execution
+        # may have the same one.
         "identity": host.ids.message(),
     }
 
