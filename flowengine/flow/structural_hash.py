@@ -109,7 +109,7 @@ def structural_hash(compiled: CompiledFlow) -> str:
     Returns:
         SHA-256, in hexadecimal digits.
     """
-    expressions = [_digest(_without_place(one)) for one in compiled.get("expressions", [])]
+    expressions = [_digest(_without_place(one)) for one in compiled["expressions"]]
     return _digest(meaning(compiled, expressions))
 
 

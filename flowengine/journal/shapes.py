@@ -51,8 +51,7 @@ _WAIT: Shape = {
     "needs?": list,
 }  # fmt: skip
 _FLOW: Shape = {
-    "id": str, "bodies": list, "steps": list, "expressions": list,
-    **dict.fromkeys(("version?", "title?"), str),
+    "id": str, "version": str, "bodies": list, "steps": list, "expressions": list, "title?": str,
     **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
     **dict.fromkeys(("notifies?", "shared_budgets?", "end_notices?"), list),
     **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),

@@ -547,7 +547,7 @@ def upgraded(
         "before": execution.linked.hash,
         "after": linked.hash,
         "mapping": dict(mapping),
-        "version": linked.compiled.get("version", ""),
+        "version": linked.compiled["version"],
         **who.fields(),
     }
     return event  # type: ignore[no-any-return]

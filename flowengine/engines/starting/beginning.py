@@ -240,7 +240,7 @@ def execution_data(
     return {
         "id": id or host.ids.execution(now),
         "flow": compiled["id"],
-        "version": compiled.get("version", ""),
+        "version": compiled["version"],
         "started_at": format_time(now),
         "scheduled_at": None,
         "started_by": user,

@@ -169,7 +169,7 @@ def definition(compiled: CompiledFlow) -> str:
     Args:
         compiled: The flow in plain form.
     """
-    expressions = [f"${{{{ {one['at'][2]} }}}}" for one in compiled.get("expressions", [])]
+    expressions = [f"${{{{ {one['at'][2]} }}}}" for one in compiled["expressions"]]
     steps = [step["id"] for step in compiled["steps"]]
     whole = _readable(meaning(compiled, expressions), steps)
     return to_yaml(
