@@ -14,7 +14,7 @@ from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bou
 from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
-from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
+from flowengine.journal.encoding import pack, pack_result, unpack
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -596,11 +596,11 @@ class Execution:
         if event["type"] == "timer" and not again and not self.timers.clear(event["timer"]):
             del self.queue[0]
             return
-        before = pack_snapshot(self.state)
+        before = pack(self.state)
         try:
             self.apply(event)
         except BaseException:
-            self.state = unpack_snapshot(before)
+            self.state = unpack(before)
             raise
         del self.queue[0]
 
@@ -677,7 +677,7 @@ class Execution:
         lists: Sequence[ListPart] = ()
         if self.linked.grows or self._index_of_steps.noted is not None:
             state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
-        packed = pack_snapshot(state)
+        packed = pack(state)
         self._snapshot, self._tail = len(packed), 0
         self._ids = self.state["last"] + self.state["inner"]
         return (number, packed), lists

@@ -18,9 +18,9 @@ from flowengine.journal.encoding import (
     pack_placed,
     text_at,
     text_places,
+    unpack,
     unpack_place,
     unpack_placed,
-    unpack_snapshot,
 )
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
@@ -108,7 +108,7 @@ class GrowingLists:
             and the bytes of the events before.
         """
         with CollectedLater():  # all that is made here stays referenced
-            packed: Any = unpack_snapshot(snapshot)
+            packed: Any = unpack(snapshot)
         stored = packed.pop(STORED)
         state: State = packed
         return state, self._join(state, parts), stored

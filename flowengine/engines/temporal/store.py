@@ -975,7 +975,7 @@ class TemporalStore:
             check_started(unpack(journal["entries"][0][2]))
         if copy.files or copy.workspaces:
             _ = self.files  # raises the error if there is none
-        claims = copy.data.get("claims", [])
+        claims = copy.data["claims"]
         start = {
             "flow": flows.pop(record.hash),
             "flows": flows,

@@ -185,7 +185,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
             if wait.how is not None
         ],
         [(signal, key) for signal, key, wait in journal["keys"] if wait is None],
-        claims=[LockOperation(*claim) for claim in data.get("claims", ())],
+        claims=[LockOperation(*claim) for claim in data["claims"]],
         snapshot=None if snapshot is None else (snapshot[0], snapshot[1]),
         forms=journal["forms"],
         lists=[ListPart(*part) for part in journal["lists"]],
