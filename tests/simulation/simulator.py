@@ -26,8 +26,8 @@ from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observatio
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.state.records import State
-from flowengine.testing.shared_locks import SharedLocks
 from tests.simulation.invariants import check_now
+from tests.simulation.shared_locks import SharedLocks
 
 START = 1_000_000
 """Start time of a simulated execution (ms since 1970)."""

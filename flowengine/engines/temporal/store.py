@@ -122,7 +122,6 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     LockOperation,
-    NewExecution,
     OfFlows,
     Outgoing,
     Owner,
@@ -134,6 +133,7 @@ from flowengine.journal.records import (
     UsedBudget,
     Vote,
     WaitFilter,
+    new_of,
 )
 from flowengine.journal.refusals import (
     check_movable,
@@ -981,9 +981,7 @@ class TemporalStore:
             "flows": flows,
             "id": record.id,
             "most": self.most_bytes,
-            "new": plain(
-                NewExecution(*record[1:9], title=record.title, key_inputs=record.key_inputs)
-            ),
+            "new": plain(new_of(record)),
             "past": {
                 "copy": _with_own_messages(copy.data),
                 "claims": claims,
