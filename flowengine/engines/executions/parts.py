@@ -134,7 +134,7 @@ def _sender(event: Any) -> str | None:
     """Return the execution that sent an event. None: it comes from outside."""
     if event["type"] == "started":
         by = event.get("message", {}).get("sent_by") or ""
-        parent = event["execution"].get("parent")
+        parent = event["execution"]["parent"]
         if parent:
             return str(parent)
     else:
