@@ -267,16 +267,13 @@ def created_record(id: str, new: NewExecution, *rest: Any) -> ExecutionRecord:
         new: Its entry when it was created.
         rest: The fields of the record from `status` on.
     """
-    fields = new._replace(labels=dict(new.labels), key_inputs=dict(new.key_inputs))
-    return ExecutionRecord(id, *fields[:_OF_RECORD], *rest)
-
-
-_OF_RECORD = NewExecution._fields.index("owner")
+    labels, inputs = dict(new.labels), dict(new.key_inputs)
+    return ExecutionRecord(id, *new[:4], labels, *new[5:9], inputs, *rest)
 
 
 def new_of(record: ExecutionRecord) -> NewExecution:
     """Return the entry with which an execution was created, without its holder."""
-    return NewExecution(*record[1 : 1 + _OF_RECORD])
+    return NewExecution(*record[1:11])
 
 
 class Due(NamedTuple):

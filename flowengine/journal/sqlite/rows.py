@@ -66,9 +66,10 @@ def read_execution(row: Sequence[Any]) -> ExecutionRecord:
     Args:
         row: The columns in that order.
     """
-    labels = unpack_labels(row[5], f"execution {row[0]}")
-    key_inputs = {} if row[10] is None else unpack_key_inputs(row[10], f"execution {row[0]}")
-    return ExecutionRecord(*row[:5], labels, *row[6:10], key_inputs, *row[11:])
+    fields, what = [*row], f"execution {row[0]}"
+    fields[5] = unpack_labels(row[5], what)
+    fields[10] = {} if row[10] is None else unpack_key_inputs(row[10], what)
+    return ExecutionRecord(*fields)
 
 
 def read_wait(
