@@ -101,6 +101,7 @@ def begun(text: str, **inputs: Any) -> tuple[Graph, State, list[Any], float, flo
     execution: dict[str, Any] = {
         "id": "it", "flow": "flow", "version": "0", "started_at": "1970-01-01T00:00:01Z",
         "scheduled_at": None, "started_by": "user:ada", "parent": None, "labels": {},
+        "identity": "it",
     }  # fmt: skip
     event = {"type": "started", "at": 1, "inputs": inputs, "execution": execution}
     starting, commands = timed(graph, state, event)

@@ -46,9 +46,7 @@ class ContextReduction:
         self, context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
     ) -> None:
         self._context = context
-        self._agent = {"rule": "drop", "clear": 0, **task["agent"]}
-        if self._agent.get("summarizes"):  # in a flow compiled by an earlier version
-            self._agent["rule"] = SUMMARIZE
+        self._agent: Mapping[str, Any] = task["agent"]
         self._settings = input.get("settings") or {}
         self.summarizes: bool = self._agent["rule"] == SUMMARIZE
 

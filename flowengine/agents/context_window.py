@@ -52,9 +52,7 @@ def window(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Mess
     shown: list[Message] = []
     if mark:
         shown.append({"role": "user", "content": _note(state["summary"])})
-        # An earlier version of the engine kept the newest message of the user alone.
-        asked = [state["asked"]] if 0 <= state["asked"] < mark and not seen else []
-        shown += [messages[place] for place in seen.get("pinned", asked)]
+        shown += [messages[place] for place in seen.get("pinned", ())]
     cleared, bare = seen.get("cleared", 0), seen.get("bare", 0)
     start = max(mark, cleared, bare)
     for place, message in enumerate(unwrapped(messages[mark:start]), mark):

@@ -311,16 +311,12 @@ def models_of(state: Mapping[str, Any], agent: Mapping[str, Any]) -> list[str]:
         agent: Constants of the agent: its `name`, and its `models` as the flow declares them.
     """
     offer, name = state["offer"], agent["name"]
-    offered: list[str] | None = offer["models"].get(name)
-    declared = agent.get("models")  # none in a flow compiled by an earlier version
-    if declared is None or (offered is not None and _is_offered(offer, name, declared)):
-        return offer["models"][name] if offered is None else offered
-    instead = offer.get("instead")
-    return [instead] if instead else named_models(*declared)
-
-
-def _is_offered(offer: Mapping[str, Any], name: str, declared: Sequence[str | None]) -> bool:
-    return bool(offer.get("instead") or offer.get("declared", {}).get(name, declared) == declared)
+    if "instead" in offer:
+        return [offer["instead"]]
+    if offer["declared"].get(name) != agent["models"]:
+        return named_models(*agent["models"])
+    offered: list[str] = offer["models"][name]
+    return offered
 
 
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -57,7 +57,7 @@ class LoadedFlow(NamedTuple):
     @property
     def version(self) -> str:
         """Return the flow's `version`."""
-        return self.compiled.get("version", "")
+        return self.compiled["version"]
 
     @property
     def inputs(self) -> dict[str, Any]:

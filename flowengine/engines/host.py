@@ -256,7 +256,7 @@ class Host:
     def execution(self, id: str, linked: LinkedFlow, epoch: int, started_by: str = "") -> Execution:
         """Return a new execution object, with the context that its steps can access."""
         compiled = linked.compiled
-        version = compiled.get("version", "")
+        version = compiled["version"]
         artifacts = KeptFiles(self.store, id)
         context = ExecutionContext(
             id,

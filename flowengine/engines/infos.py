@@ -293,7 +293,7 @@ class ExecutionInfo(Again, total=False):
     """When the next timer is due, while it waits and no process drives it."""
     title: str
     """The title of its flow, with the values of the expressions in it. It is set when it starts.
-    Absent: the flow has no title, or an earlier version of the engine has started it."""
+    Absent: the flow has no title."""
     key_inputs: dict[str, Any]
     """Inputs by which users recognize it. Absent if the title of the flow has expressions."""
     failure: str

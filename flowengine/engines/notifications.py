@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import NotFound
-from flowengine.kernel.notation.addresses import identity_of, separate_id
+from flowengine.kernel.notation.addresses import separate_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def notify(host: Host, event: Mapping[str, Any]) -> str:
     if number is None:
         raise NotFound(f"the flow has no tool for {sender}")
     url, parent = host.settings.server_url, event["parent"]
-    cause = identity_of(parent)
+    cause = parent["identity"]
     if "approval" in event:
         name, place = "approval", "approvals"
         id = separate_id(cause, event["wait"], event["number"], sender)

@@ -97,10 +97,10 @@ async def _reap_entry(entry: RegistryEntry, around: ManagerServices, books: Book
         "id": leftover.id,
         "kind": leftover.kind,
         "provider": leftover.provider,
-        "scope": entry.data.get("scope"),
-        "owner_id": entry.data.get("owner_id"),
-        "resource_key": entry.data.get("resource_key"),
-        "state": entry.data.get("state"),
+        "scope": entry.data["scope"],
+        "owner_id": entry.data["owner_id"],
+        "resource_key": entry.data["resource_key"],
+        "state": entry.data["state"],
     }
     await on_thread(lambda: end_traced(leftover.mark, leftover.facts, leftover.owner.boot))
     error = await _reap_by_provider(leftover, around)
@@ -169,14 +169,14 @@ def _event(entry: RegistryEntry, now: float) -> Event:
     return Event(
         f"{PREFIX}reaped",
         entry.id,
-        str(data.get("spec_id", "")),
+        data["spec_id"],
         data["kind"],
-        str(data.get("scope", "")),
-        str(data.get("owner_id", "")),
-        str(data.get("resource_key", "")),
+        data["scope"],
+        data["owner_id"],
+        data["resource_key"],
         data["provider"],
         "released",
-        int(data.get("generation", 0)),
+        data["generation"],
         1,
         now,
     )

@@ -33,9 +33,6 @@ DECLARED = frozenset({"outputs", "signals"})
 plain data, such as a JSON Schema."""
 PLACES = frozenset({"at", "tool", "declared", "teller", "says", "said", "ways", "ahead"})
 """Keys for positions, names, descriptions, and parts that may be loaded early."""
-_UNREAD = frozenset({"folder", "floats"})
-"""Keys of tasks: where the file lies, as its modules are beside it anyway, and parameters that are
-floats, which flows compiled by earlier versions have."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 
@@ -112,7 +109,7 @@ def structural_hash(compiled: CompiledFlow) -> str:
     Returns:
         SHA-256, in hexadecimal digits.
     """
-    expressions = [_digest(_without_place(one)) for one in compiled.get("expressions", [])]
+    expressions = [_digest(_without_place(one)) for one in compiled["expressions"]]
     return _digest(meaning(compiled, expressions))
 
 
@@ -177,8 +174,8 @@ def _without_place(record: Any) -> Any:
 
 def _step(step: Any, places: ExpressionPlaces) -> dict[str, Any]:
     spec: dict[str, Any] = places.part(_without_place(step))
-    if "task" in spec:
-        spec["task"] = {key: value for key, value in spec["task"].items() if key not in _UNREAD}
+    if "task" in spec:  # the modules are beside the file, wherever it lies
+        spec["task"] = {key: value for key, value in spec["task"].items() if key != "folder"}
     if "preview" in spec:
         spec["preview"] = spec["preview"]["function"]
     return spec

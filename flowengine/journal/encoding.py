@@ -5,8 +5,9 @@ text in an event of the same execution (`pack_placed`).
 
 Stored data consists only of None, bool, 64-bit int, float, str, bytes, list, and dict with text
 keys (in snapshots also int keys). Reading untrusted bytes creates nothing else, imports nothing and
-calls nothing. An event is one msgpack value. A snapshot is one byte for the encoding, followed by
-one msgpack value.
+calls nothing. An event or a snapshot is one msgpack value. Snapshots are not compressed: all of
+them together take less space than the journal, and compressing one takes ten times as long as
+packing and writing it.
 
 Every event and snapshot in a store has a checksum that also covers its position. A flipped bit or a
 misplaced page is therefore reported as damage and not replayed.
@@ -37,10 +38,8 @@ __all__ = [
     "pack_copied",
     "pack_placed",
     "pack_result",
-    "pack_snapshot",
     "unpack",
     "unpack_placed",
-    "unpack_snapshot",
 ]
 
 _ZLIB = b"\x78"
@@ -55,8 +54,6 @@ MAX_DEPTH = 1024
 
 _SHOWN = 80
 """Characters of the path to a value that is nested too deeply."""
-
-_PLAIN = b"\x00"
 
 _EVENT = 1024
 """Bytes reserved in an event in addition to its value."""
@@ -90,12 +87,11 @@ class TextPosition(NamedTuple):
     """The length in bytes."""
 
 
-def pack(value: Any, before: bytes = b"") -> bytes:
+def pack(value: Any) -> bytes:
     """Return plain data as bytes. Equal data in the same order always yields the same bytes.
 
     Args:
-        value: An event, or any other plain data.
-        before: Bytes to put before it.
+        value: An event, a state, or any other plain data.
 
     Returns:
         One msgpack value.
@@ -124,7 +120,7 @@ def pack(value: Any, before: bytes = b"") -> bytes:
             f"{size_text(MAX_SIZE)}",
             hint="keep it as an artifact and store its digest",
         )
-    return b"".join((before, memoryview(listed)[1:])) if before else listed[1:]
+    return listed[1:]
 
 
 def pack_copied(value: Any) -> tuple[Any, bytes, bool] | None:
@@ -309,39 +305,6 @@ def text_at(place: TextPosition, event: bytes) -> str:
     return encoded.decode()
 
 
-def pack_snapshot(state: Any) -> bytes:
-    """Return an execution's state as bytes.
-
-    Snapshots are not compressed. All of them together take less space than the journal, and
-    compressing one takes ten times as long as packing and writing it.
-
-    Args:
-        state: Plain data.
-
-    Returns:
-        A byte for the encoding and the encoded value.
-    """
-    return pack(state, _PLAIN)
-
-
-def unpack_snapshot(snapshot: bytes) -> Any:
-    """Return the state that `pack_snapshot` encoded.
-
-    Args:
-        snapshot: Any bytes, not trusted.
-
-    Returns:
-        Plain data.
-
-    Raises:
-        StoreError: They are not a snapshot, or exceed a limit.
-    """
-    coding, body = snapshot[:1], snapshot[1:]
-    if coding == _PLAIN:
-        return unpack(body)
-    raise StoreError(_unreadable(f"a snapshot cannot begin with {coding!r}"))
-
-
 def deflated(packed: bytes) -> bytes:
     """Return packed data, compressed if it is long enough.
 
@@ -393,7 +356,7 @@ def inflate(body: bytes) -> bytes:
     except zlib.error as error:
         raise StoreError(_unreadable(str(error))) from None
     if not inflater.eof or inflater.unused_data:
-        raise StoreError(_unreadable("a snapshot is truncated, too long, or over the size limit"))
+        raise StoreError(_unreadable("it is truncated, too long, or over the size limit"))
     return inflated
 
 

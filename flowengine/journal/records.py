@@ -70,15 +70,15 @@ class NewExecution(NamedTuple):
     """Execution whose step started this one."""
     forked_from: str | None = None
     """Execution and step that this one was forked from, as text for display."""
+    title: str = ""
+    """Its subject, in one line."""
+    key_inputs: Mapping[str, Plain] = {}
+    """The inputs by which users distinguish executions of the flow."""
     owner: str | None = None
     """`Owner.id` of the holder of the first lease, with epoch 1. None: no holder."""
     files_of: str | None = None
     """Execution whose artifacts this one also refers to. Its own id: it replaces an ended execution
     with this id."""
-    title: str = ""
-    """Its subject, in one line."""
-    key_inputs: Mapping[str, Plain] = {}
-    """The inputs by which users distinguish executions of the flow."""
 
 
 class ExecutionHead(NamedTuple):
@@ -235,7 +235,7 @@ EVENTS_ALONE = Append("", 0, 0, ())[4:]
 
 
 class ExecutionRecord(NamedTuple):
-    """An execution as shown in lists."""
+    """An execution as shown in lists: its id, and the fields of `NewExecution` up to `owner`."""
 
     id: str
     flow: str
@@ -246,17 +246,34 @@ class ExecutionRecord(NamedTuple):
     started_by: str
     parent: str | None
     forked_from: str | None
+    title: str
+    key_inputs: dict[str, Plain]
     status: str
     changed_at: int
     """When it changed to its status."""
     due: int | None
     ended_at: int | None
-    outputs: bytes | None
-    error: bytes | None
-    title: str = ""
-    key_inputs: Mapping[str, Plain] = {}
     failure: str | None = None
     """The message of its error, in one line."""
+    outputs: bytes | None = None
+    error: bytes | None = None
+
+
+def created_record(id: str, new: NewExecution, *rest: Any) -> ExecutionRecord:
+    """Return the record of an execution that was created.
+
+    Args:
+        id: Full id.
+        new: Its entry when it was created.
+        rest: The fields of the record from `status` on.
+    """
+    labels, inputs = dict(new.labels), dict(new.key_inputs)
+    return ExecutionRecord(id, *new[:4], labels, *new[5:9], inputs, *rest)
+
+
+def new_of(record: ExecutionRecord) -> NewExecution:
+    """Return the entry with which an execution was created, without its holder."""
+    return NewExecution(*record[1:11])
 
 
 class Due(NamedTuple):

@@ -31,6 +31,10 @@ EXPLAINED = (FlowEngineError, OSError)
 _NONE = type(None)
 _TEXT = {str}
 _OUTCOME: Shape = {"unit": int, "attempt": int, "opened?": list, "log?": dict}
+_EXECUTION: Shape = {
+    **dict.fromkeys(("id", "flow", "version", "started_at", "started_by"), str),
+    **dict.fromkeys(("workdir", "identity"), str), "labels": dict,
+}  # fmt: skip
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
     "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
@@ -51,8 +55,7 @@ _WAIT: Shape = {
     "needs?": list,
 }  # fmt: skip
 _FLOW: Shape = {
-    "id": str, "bodies": list, "steps": list, "expressions": list,
-    **dict.fromkeys(("version?", "title?"), str),
+    "id": str, "version": str, "bodies": list, "steps": list, "expressions": list, "title?": str,
     **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
     **dict.fromkeys(("notifies?", "shared_budgets?", "end_notices?"), list),
     **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),
@@ -102,7 +105,7 @@ EVENTS: dict[str, Shape] = {
     },
     "state": {"values": dict, "by": str},
     "upgraded": {
-        "before": str, "after": str, "mapping": dict, "version": str, "evaluator": str, "by": str,
+        "before": str, "after": str, "mapping": dict, "version": str, "by": str,
     },
     "halted": {"error": dict},
     "warning": {"about": str, "message": str},
@@ -181,6 +184,8 @@ def unpack_event(packed: bytes, what: str) -> Any:
     if shape is None or type(event.get("at")) is not int:
         _refuse(what, "it is not an event")
     _check(event, shape, what)
+    if kind == "started":
+        _check(event["execution"], _EXECUTION, what)
     if "error" in shape:
         _check_error(event["error"], what)
     if "evidence" in event:

@@ -437,8 +437,6 @@ class Upgraded(TypedDict):
     """See `pairing`."""
     version: str
     """The flow's own `version` after the upgrade."""
-    evaluator: str
-    """Version of the expression evaluator that the execution uses from now on."""
     by: str
     via: str
 

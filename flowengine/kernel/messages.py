@@ -289,7 +289,7 @@ def emit(tx: Transition, names: Names, specs: list[EmitSpec], sender: str) -> No
             messages (a map that adds items to itself).
         EvaluationError: A key or data has no value.
     """
-    execution = tx.state["execution"].get("id")
+    execution = tx.state["execution"]["id"]
     limit = tx.graph.limits["steps"]
     require(
         tx.emitted + len(specs) <= limit,

@@ -55,7 +55,7 @@ class LoginKey(NamedTuple):
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> LoginKey:
         """Return the key in a question about a login."""
-        return cls(str(found["user"]), str(found["url"]), str(found.get("client", "")))
+        return cls(str(found["user"]), str(found["url"]), str(found["client"]))
 
     @property
     def path(self) -> str:

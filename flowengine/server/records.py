@@ -16,7 +16,7 @@ import sqlite3
 from _thread import RLock
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
@@ -179,9 +179,6 @@ class ServerRecords:
         self._strangers = Counter[str]()
         """Requests of this minute without a valid credential, by address."""
         make_folder(folder, synced=True)
-        for end in ("", "-wal", "-shm"):  # earlier versions kept copies of executions there
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, f"histories.db{end}"))
         path = os.path.join(folder, _FILE)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         try:

@@ -7,8 +7,6 @@ a request continues it after a restart of the server.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -241,20 +239,14 @@ class Talk:
 
         def find(call: ApiCall) -> str:
             id = separate_id("talk", user, flow, self._name)
-            # Earlier versions derived ids that any client could choose.
-            key = json.dumps([user, flow, self._name])
-            earlier = hashlib.sha256(key.encode()).hexdigest()[:32]
-            for known in (id, earlier):
-                with suppress(NotFound):
-                    record = call.engine.store.execution(known)
-                    if (record.flow, record.started_by) == (flow, user):
-                        return known
+            with suppress(NotFound):
+                record = call.engine.store.execution(id)
+                if (record.flow, record.started_by) != (flow, user):
                     _log.warning(
                         "the id %s of a conversation of %s with '%s' is taken by %s with '%s'",
-                        *(known, user, flow, record.started_by, record.flow),
+                        *(id, user, flow, record.started_by, record.flow),
                     )
-                    if known == id:
-                        raise Conflict("the id of this conversation is taken", hint="rename it")
+                    raise Conflict("the id of this conversation is taken", hint="rename it")
             return id
 
         if not self.execution:

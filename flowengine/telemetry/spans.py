@@ -33,7 +33,6 @@ AGENT = "gen_ai.agent.name"
 CONVERSATION = "gen_ai.conversation.id"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
-RESPONSE_MODEL = "gen_ai.response.model"
 TOOL = "gen_ai.tool.name"
 TOOL_CALL = "gen_ai.tool.call.id"
 TOKENS = {

@@ -16,13 +16,12 @@ import pytest
 
 from flowengine.cli import main
 from flowengine.engines.engine import Engine
+from flowengine.engines.executions import growing_lists
 from flowengine.journal.encoding import (
     checksum,
     pack,
-    pack_snapshot,
     packed_again,
     unpack,
-    unpack_snapshot,
 )
 from flowengine.journal.sqlite.rows import event_row
 from tests.engines import world
@@ -98,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (wait,) = engine.approvals.list(execution="waits").items
             engine.approvals.decide(wait["id"], "approve", by="user:ben")
             execution = world.host_of(engine).stored("waits", 0)
-            packed = pack_snapshot(execution.state)
+            packed = pack({**execution.state, growing_lists.STORED: 0})
         with closing(sqlite3.connect(".flowengine/flowengine.db")) as database, database:
             (number,) = database.execute(
                 "SELECT number FROM executions WHERE id = 'waits'"
@@ -118,8 +117,7 @@ def records(path: Path) -> list[Kept]:
             for column in columns:
                 for row, packed in database.execute(f"SELECT rowid, {column} FROM {table}"):
                     if packed and isinstance(packed, bytes):  # not the number of a vote
-                        read = unpack_snapshot if table == "snapshots" else unpack
-                        found.append(Kept(table, column, row, read(packed_again(packed))))
+                        found.append(Kept(table, column, row, unpack(packed_again(packed))))
     return found
 
 
@@ -135,7 +133,7 @@ def write(path: Path, kept: Kept, value: Any) -> None:
             change, values = "sum = ?, payload = ? WHERE id = ?", (total, packed, id)
         elif kept.table == "snapshots":
             (seq,) = database.execute("SELECT seq FROM snapshots").fetchone()
-            packed = pack_snapshot(value)
+            packed = pack(value)
             change, values = (
                 "sum = ?, state = ? WHERE execution = ?",
                 (checksum(packed, seq), packed, kept.row),

@@ -12,13 +12,11 @@ import pytest
 from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
-from flowengine.engines.flows import load
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import change, changed
 from tests.engines import world
-from tests.simulation.simulator import Simulator
 
 Write = Callable[[str], None]
 
@@ -153,28 +151,6 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
         journal = read(engine.store, "it")
         *_, last = walk(LinkedFlows(engine.store), engine.store.execution("it").hash, journal)
         assert last.state["error"] == result.error
-
-
-def test_a_journal_without_what_reducers_gave_is_read_as_before(
-    tmp_path: Path, write: Write
-) -> None:
-    """Journals of earlier versions contain no reducer results, so the reducers are called."""
-    write("def book(old, new): return old + new\ndef note(old, new): return [*old, new]\n")
-    flow = load(world.make(tmp_path, FLOW))
-    simulator = Simulator(flow)
-    simulator.start()
-    journal: list[Any] = [unpack(pack(event)) for event in simulator.journal]
-    assert [change["reduced"] for change in journal] == [[{"value": 5}, {"append": ["a"]}]]
-    old: list[Any] = [{k: v for k, v in e.items() if k != "reduced"} for e in journal]
-
-    states = []
-    for events in (journal, old):
-        again = Simulator(flow)
-        for event in events:
-            again.apply(event)
-        states.append(pack(again.state))
-
-    assert states[0] == states[1] == pack(simulator.state)
 
 
 @pytest.mark.parametrize(

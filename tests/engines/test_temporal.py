@@ -604,7 +604,7 @@ def test_long_histories_are_continued_in_other_runs(
         assert [reason["what"] for reason in there.executions.why("long")] == ["succeeded"]
         read.append((shown(there, "long"), [*there.executions.events("long")]))
     assert replays == []
-    # Earlier versions have left nothing for readers: each run is replayed once, if it is needed.
+    # If nothing was left for readers, each run is replayed once, if it is needed.
     monkeypatch.setattr(past, "_left", lambda *_: asyncio.sleep(0))
     monkeypatch.setattr(past, "first_input", begun)
     with Engine(store) as there:

@@ -1,18 +1,10 @@
 # Shows D10
-"""Histories recorded once replay with the code of today, or open executions would fail.
-
-`histories/VERSION/NAME.json` has the histories of a flow of `histories/`: one per run, and one per
-key or lock. With `UPDATE_GOLDEN=1`, missing ones of the version `NEWEST` are recorded. Give it
-another name when an execution has other commands than before, and keep the older ones. Delete those
-that cannot replay only if the release notes say that such executions must have ended before.
-"""
+"""Executions stay on the code that began them, and queries see whole histories."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -26,123 +18,9 @@ import flowengine
 from flowengine import Engine
 from flowengine.engines.temporal import workflow
 from flowengine.engines.temporal.connection import connect, read_address
-from flowengine.engines.temporal.heartbeat import VARIABLE as HEARTBEAT
-from flowengine.engines.temporal.requests import NOT_COMPLETED, WATCH
+from flowengine.engines.temporal.requests import NOT_COMPLETED
 from flowengine.errors import StoreError
-from tests.engines import world
-from tests.engines.temporal_server import RunningWorker, StoreNamed, temporal_server
-
-HERE = Path(__file__).parent / "histories"
-FLOWS = sorted(HERE.glob("*.yaml"))
-NEWEST = HERE / "0.1.0-2026-11-27"
-"""The newest version with histories, named after that of the package and the day."""
-RECORDED = sorted({*HERE.glob("*/*.json"), *(NEWEST / f"{path.stem}.json" for path in FLOWS)})
-LONG = NEWEST / "long.json"
-INPUTS: dict[str, Any] = {"steps": {"count": 16}}
-
-
-async def histories(address: str, execution: str) -> list[Any]:
-    """Return the ended runs of an execution, and what else its namespace has."""
-    client = await connect(read_address(address))
-    found = []
-    async for row in client.list_workflows():
-        if row.id == execution or row.id.startswith(("flowengine-key-", "flowengine-lock-")):
-            handle = client.get_workflow_handle(row.id, run_id=row.run_id)
-            events = [event async for event in handle.fetch_history_events()]
-            if len(events) > 3:
-                found.append([row.id, json.loads((await handle.fetch_history()).to_json())])
-    return sorted(found, key=lambda one: (one[0], str(one[1]["events"][0]["eventTime"])))
-
-
-def record(address: str, path: Path) -> None:
-    """Run a flow to its end.
-
-    Args:
-        address: The store.
-        path: Where its histories are kept.
-    """
-    with Engine(address, workdir="/") as engine:
-        id = path.stem
-        result = engine.run(HERE / f"{path.stem}.yaml", INPUTS.get(id, {}), id=id)
-        while not result.ended:
-            for wait in result.waits:
-                if wait["kind"] == "signal":
-                    engine.signal("paid", 5, key="7", resume=False)
-                else:
-                    world.answer(engine, wait, HERE)
-            result = engine.resume(id)
-    recorded = asyncio.run(histories(address, id))
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"[{','.join(map(written, recorded))}]\n")
-
-
-def written(recorded: list[Any]) -> str:
-    """Return a history as text with a line for each event."""
-    id, history = recorded
-    events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in history["events"])
-    text = f'["{id}", {{"events": [\n{events}\n]}}]'
-    return re.sub(r'"stackTrace":"(?:[^"\\]|\\.)*"', '"stackTrace":""', text)  # has paths
-
-
-@pytest.fixture
-def recorded(request: pytest.FixtureRequest) -> list[Any]:
-    """The histories of a flow, by a version."""
-    path: Path = request.param
-    if os.environ.get("UPDATE_GOLDEN") and not path.exists():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delenv("FLOWENGINE_OBJECTS", raising=False)
-            patch.setenv(HEARTBEAT, "1s")  # attempts are long soon
-            with temporal_server("own") as addresses, RunningWorker(f"{addresses}/own"):
-                record(f"{addresses}/own", path)
-    found: list[Any] = json.loads(path.read_text())
-    return found
-
-
-def replay(recorded: list[Any]) -> None:
-    """Replay histories.
-
-    Raises:
-        Exception: The code of today gives other commands.
-    """
-    from temporalio.client import WorkflowHistory
-    from temporalio.worker import Replayer
-
-    from flowengine.engines.temporal.past import TasksWithoutLimit
-    from flowengine.engines.temporal.payloads import converter
-    from flowengine.engines.temporal.shared import SharedWorkflow
-    from flowengine.engines.temporal.worker import runner_of_workflows
-
-    with TasksWithoutLimit(max_workers=1) as executor:
-        replayer = Replayer(
-            workflows=[workflow.FlowExecution, SharedWorkflow],
-            workflow_runner=runner_of_workflows(),
-            workflow_task_executor=executor,
-            data_converter=converter(None),
-        )
-        for id, history in recorded:
-            asyncio.run(replayer.replay_workflow(WorkflowHistory.from_json(id, history)))
-
-
-def named(path: Path) -> str:
-    """Return the version and the flow of a file."""
-    return f"{path.parent.name}/{path.stem}"
-
-
-@pytest.mark.parametrize("recorded", RECORDED, ids=named, indirect=True)
-def test_recorded_histories_replay(recorded: list[Any]) -> None:
-    """Those of `signals_with_updates` are of a task that has no command, and had not been replayed.
-
-    A signal arrived while it waited for its worker, and its commands came before the updates. They
-    were moved in the file.
-    """
-    replay(recorded)
-
-
-@pytest.mark.parametrize("recorded", RECORDED[-1:], ids=named, indirect=True)
-def test_other_commands_do_not_replay(recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow.WorkflowDriver, "_show", lambda self, append: None)
-    with pytest.raises(Exception, match="Nondeterminism error"):
-        replay(recorded)
+from tests.engines.temporal_server import RunningWorker, StoreNamed
 
 
 def test_a_query_beside_a_task_that_another_worker_has_is_answered_after_that_task(
@@ -198,18 +76,6 @@ def test_a_query_beside_a_task_that_another_worker_has_is_answered_after_that_ta
     for _ in range(2):
         instance.activate(activation(20, "legacy_query", replaying=True))
     assert (len(given), asked[1:]) == (9, [("e", "r", 20)])
-
-
-def test_each_version_has_several_runs_and_what_executions_share() -> None:
-    versions = sorted({path.parent for path in RECORDED})
-    assert len(versions) >= 3
-    for version in versions:
-        files = [json.loads(path.read_text()) for path in version.glob("*.json")]
-        ids = [id for found in files for id, _ in found]
-        assert ids.count("steps") > 1
-        assert {id.rpartition("-")[0] for id in ids} >= {"flowengine-key", "flowengine-lock"}
-    watches = [str(history).count(WATCH) for _, history in json.loads(LONG.read_text())]
-    assert sum(count > 0 for count in watches) > 1, "an attempt outlives a run"
 
 
 FLOW = """

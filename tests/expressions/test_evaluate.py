@@ -15,8 +15,6 @@ from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.kernel.graph.compiled import EvaluationError
 from tests.rows import each_row
 
-N, NAME, FALSE = ["path", "n", []], ["path", "name", []], ["const", False]
-
 
 def test_a_path_hands_over_what_is_stored(evaluate: Any, values: Any) -> None:
     assert evaluate("inputs.map") is values["inputs"]["map"]
@@ -240,24 +238,3 @@ def test_evaluation_loads_neither_the_check_nor_what_few_expressions_need(
         check=True,
     )
     assert done.stdout.strip() == "[]"
-
-
-@each_row(
-    ("node", "value"),
-    [
-        (["cel", "i0 + 1 > 2 ? s0 : 'no'", {"i0": N, "s0": NAME}], "Ada"),
-        (["cel", "y0 in li0 || b0", {"y0": N, "li0": ["const", [1, 3]], "b0": FALSE}], True),
-        (["cel", "d0 / 2.0", {"d0": N}], 1.5),
-        (["cel", "s0 + i0", {"s0": NAME, "i0": NAME}], "E"),
-        (["compare", ">", N, 2, "integer"], True),
-        (["compare", "==", NAME, 2, None], False),
-        (["and", [["compare", "!=", NAME, "x", "string"], ["type", NAME, "string"]]], True),
-    ],
-)
-def test_records_of_earlier_versions_have_their_values(node: Any, value: Any) -> None:
-    evaluator = CelEvaluator([{"node": node}], "f")
-    try:
-        found = evaluator.evaluate(0, {"n": 3, "name": "Ada"})
-    except EvaluationError:
-        found = "E"
-    assert found == value

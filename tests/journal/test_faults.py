@@ -403,6 +403,23 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes()[100:] == before[100:]
 
 
+@pytest.mark.parametrize("format", [0, 2])
+def test_a_store_of_another_format_is_refused_untouched(path: Path, format: int) -> None:
+    SqliteStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {format}")
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path)
+
+    assert caught.value.message == (
+        f"the store {path} has format {format}. This release reads format {schema.FORMAT}"
+    )
+    assert path.read_bytes() == before
+
+
 def read_all(store: JournalStore) -> list[object]:
     """Read everything stored about an execution."""
     loaded = store.load("e1")
@@ -622,7 +639,7 @@ def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> No
 
     assert sorted(counts)[-1] == "5"
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
+    assert connection.execute("PRAGMA user_version").fetchone() == (schema.FORMAT,)
     connection.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import StoreError, UsageError
-from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.sqlite import queries, search
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.journal.database import connection_of
@@ -80,7 +78,7 @@ def test_a_search_finds_what_was_not_indexed_yet_also_after_deletions(
         store = engine.store
         assert isinstance(store, SqliteStore)
         with store._database.writing() as connection:
-            connection.execute("DROP TABLE texts")  # as in a store of an earlier version
+            connection.execute("DROP TABLE texts")
             connection.execute("INSERT OR IGNORE INTO unindexed VALUES (11)")
         ids += [engine.run(file, {"n": f"n{n}"}).execution for n in range(11, 14)]
 
@@ -111,32 +109,3 @@ def test_without_fts5_everything_works_except_for_the_search(
         assert "filter by flow" in caught.value.hint
         assert engine.executions.list(flow="it").items[0]["execution"] == id
         assert engine.store.prune(0, (), [id]).executions == 1
-
-
-def test_counts_and_failures_of_earlier_stores_are_filled_in(tmp_path: Path) -> None:
-    """An execution of version 1 is counted, its failure is shown, and its words are found."""
-    path = tmp_path / "flowengine.db"
-    SqliteStore(path, "none").close()
-    connection = sqlite3.connect(path)
-    for name in ("created", "changed", "failed", "removed"):
-        connection.execute(f"DROP TRIGGER execution_{name}")
-    for name in ("counts", "unindexed", "budgets"):
-        connection.execute(f"DROP TABLE {name}")
-    connection.execute("ALTER TABLE claims DROP COLUMN amounts")
-    for name in ("title", "key_inputs", "failure"):
-        connection.execute(f"ALTER TABLE executions DROP COLUMN {name}")
-    error = b"\x81\xa7message\xa8bad luck"
-    connection.execute(
-        "INSERT INTO executions (id, flow, hash, created_at, labels, started_by, status,"
-        " changed_at, error) VALUES ('e1', 'it', 'f', 1, x'80', '', 'failed', 2, ?)",
-        (error,),
-    )
-    connection.execute("PRAGMA user_version = 1")
-    connection.commit()
-    connection.close()
-
-    store = SqliteStore(path, "none")
-    assert store.counts()["failed"] == 1
-    [record] = store.executions(ExecutionFilter(search="luck")).items
-    assert (record.failure, record.title, record.key_inputs) == ("bad luck", "", {})
-    store.close()

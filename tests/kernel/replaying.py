@@ -47,12 +47,13 @@ def record_patterns(folder: Path) -> None:
     """Run each pattern in some orders with all possible external events, and record it."""
     for path in sorted(PATTERNS.glob("[0-9][0-9]-*.yaml")):
         for seed in range(SCHEDULES):
-            recorded = _record(path, seed)
+            recorded = record(path, seed)
             recorded["states"] = digests(recorded)
             (folder / f"{path.stem}-{seed}.json").write_text(json.dumps(recorded))
 
 
-def _record(path: Path, seed: int) -> dict[str, Any]:
+def record(path: Path, seed: int) -> dict[str, Any]:
+    """Run a pattern with all possible external events in the order of a seed, and record it."""
     from flowengine.flow.compile import compile_file
     from tests.simulation.explorer import anything
     from tests.simulation.simulator import Simulator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.journal.encoding import pack_snapshot
+from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
 from tests.kernel.test_cost import work
 from tests.simulation.simulator import Simulator
@@ -101,6 +101,6 @@ def test_a_turn_costs_no_more_in_lines_when_the_state_is_long() -> None:
 
 def test_a_snapshot_holds_what_is_read_once() -> None:
     played = grown(300)
-    alone = len(pack_snapshot({"vars": played.state["vars"]}))
+    alone = len(pack({"vars": played.state["vars"]}))
 
-    assert len(pack_snapshot(played.state)) < alone + 2_000
+    assert len(pack(played.state)) < alone + 2_000

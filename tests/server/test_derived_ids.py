@@ -1,13 +1,11 @@
 """Ids that the engine derives, and names that it reads, are not for clients of a server to choose.
 
-A program with access to the store stands for clients of earlier versions, who could.
+Only a program with access to the store can choose one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,7 +52,7 @@ def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
 
 @pytest.fixture
 def others(tmp_path: Path, engine: Engine) -> Any:
-    """Takes an id as a client of an earlier version."""
+    """Takes an id as a program with access to the store."""
     flow = tmp_path / "expense.yaml"
     flow.write_text(EXPENSE)
     mallory = engine.acting_as("user:mallory", via="rest")
@@ -137,30 +135,26 @@ def test_ids_of_detached_flows_and_notifications_are_known_to_nobody_before(
     assert told == []
 
 
-@pytest.mark.parametrize("by", ["user:mallory", OWNER])
 # Shows V40
-def test_a_conversation_is_that_of_its_user(api: Api, by: str) -> None:
-    """Also one whose id an earlier version derived: it goes on, unless another user began it."""
-    old = hashlib.sha256(json.dumps([OWNER, "expense", "one"]).encode()).hexdigest()[:32]
-    api.engine.acting_as(by, via="ag-ui").start(api.flows[0], {"amount": 1}, id=old)
+def test_a_conversation_is_that_of_its_user(api: Api) -> None:
+    """Its id may be taken by a program: it is not continued, and not another one either."""
+    id = separate_id("talk", OWNER, "expense", "one")
+    api.engine.acting_as("user:mallory", via="ag-ui").start(api.flows[0], {"amount": 1}, id=id)
     principal = api.application.identity.local()
 
-    def talk() -> Talk:
-        return Talk(api.application, principal, "", "expense", "one", "ag-ui")
+    def read(name: str) -> str:
+        async def begin() -> str:
+            talk = Talk(api.application, principal, "", "expense", name, "ag-ui")
+            if name != "one":
+                await talk.start({"amount": 2})
+            await talk.read()
+            return talk.execution
 
-    async def begin() -> str:
-        first = talk()
-        if by != OWNER:
-            await first.start({"amount": 2})
-        await first.read()
-        second = talk()
-        await second.read()
-        assert second.execution == first.execution
-        return first.execution
+        return asyncio.run(begin())
 
-    execution = asyncio.run(begin())
-    assert (execution == old) is (by == OWNER)
-    record = api.engine.store.execution(execution)
+    with pytest.raises(Exception, match="the id of this conversation is taken"):
+        read("one")
+    record = api.engine.store.execution(read("two"))
     assert (record.flow, record.started_by) == ("expense", OWNER)
 
 

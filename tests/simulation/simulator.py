@@ -26,8 +26,8 @@ from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observatio
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.state.records import State
-from flowengine.testing.shared_locks import SharedLocks
 from tests.simulation.invariants import check_now
+from tests.simulation.shared_locks import SharedLocks
 
 START = 1_000_000
 """Start time of a simulated execution (ms since 1970)."""
@@ -202,7 +202,7 @@ class Simulator:
         execution: dict[str, Plain] = {
             "id": "simulated", "flow": self.graph.flow.get("id"), "version": "0",
             "started_at": "1970-01-01T00:16:40Z", "scheduled_at": None, "started_by": "user:test",
-            "parent": None, "labels": {},
+            "parent": None, "labels": {}, "identity": "simulated",
         }  # fmt: skip
         self.apply({"type": "started", "at": at, "inputs": inputs or {}, "execution": execution})
         return self
@@ -244,7 +244,7 @@ class Simulator:
         event: Upgraded = {
             "type": "upgraded", "at": self.now, "before": str(len(self._forms) - 2),
             "after": str(len(self._forms) - 1), "mapping": dict(mapping or {}), "version": "",
-            "evaluator": "", "by": "user:test", "via": "test",
+            "by": "user:test", "via": "test",
         }  # fmt: skip
         self.journal.append(event)
         commands = advance(old, self.state, event, self.observations, after=self.graph)

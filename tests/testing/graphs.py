@@ -391,7 +391,7 @@ def graph(
             )
     indexes = builder.indexes()
     builder.lead_back(on_error or (), indexes)
-    compiled: Described = {"id": "test", "version": "0", "format": FORMAT, "evaluator": "functions"}
+    compiled: Described = {"id": "test", "version": "0", "format": FORMAT}
     compiled["on_error"] = [builder.handler(h, indexes) for h in on_error or ()]
     for key, value in flow.items():
         if key == "outputs":

@@ -14,7 +14,7 @@ from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bou
 from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
-from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
+from flowengine.journal.encoding import pack, pack_result, unpack
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -48,7 +48,6 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
-from flowengine.kernel.notation.addresses import identity_of
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Execution:
             way.
         stored: Bytes of its events so far. `limits.stored` of its flow bounds them.
         halted: Whether its state cannot be stored, so that it has ended. No snapshot is taken.
-        is_bounded: Returns whether a result that exceeds this limit may be refused.
+        is_bounded: Whether a result that exceeds this limit may be refused.
         offers: The offers of its process. Attempts that need more wait for a worker. None: the
             driver decides about them, as in Temporal.
         wanted: Whether to leave it to a worker whose offers one of its steps needs, when its
@@ -226,7 +225,7 @@ class Execution:
         self.put_off, self.put_off_until, self.depth = False, 0, 0
         self.wanted: bool | None = None
         self.stored, self.halted = 0, False
-        self.is_bounded: Callable[[], bool] = lambda: True
+        self.is_bounded = True
         self.offers: frozenset[str] | None = None
         self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
@@ -343,11 +342,10 @@ class Execution:
     def _enter_workdir(self) -> None:
         """Restore the identity, the working directory and the objects of the execution's start."""
         data = self.state["execution"]
-        if data:
-            self.context = self.context._replace(identity=identity_of(data))
-        if data.get("workdir") is not None:
-            self.context = self.context._replace(workdir=data["workdir"])
-        if self.context.trace is not None and data:
+        if not data:
+            return
+        self.context = self.context._replace(identity=data["identity"], workdir=data["workdir"])
+        if self.context.trace is not None:
             from flowengine.telemetry.spans import trace_of
 
             self.context = self.context._replace(trace=trace_of(self.id, data["labels"]))
@@ -555,7 +553,7 @@ class Execution:
                 event = _not_storable(event, error)
                 packed = pack(event)
         most: int = self.linked.graph.limits["stored"]
-        if self.stored + len(packed) > most and event["type"] in RESULTS and self.is_bounded():
+        if self.stored + len(packed) > most and event["type"] in RESULTS and self.is_bounded:
             event = bounded(event, len(packed), self.stored, most)
             packed = pack(event)
         return event, packed
@@ -598,11 +596,11 @@ class Execution:
         if event["type"] == "timer" and not again and not self.timers.clear(event["timer"]):
             del self.queue[0]
             return
-        before = pack_snapshot(self.state)
+        before = pack(self.state)
         try:
             self.apply(event)
         except BaseException:
-            self.state = unpack_snapshot(before)
+            self.state = unpack(before)
             raise
         del self.queue[0]
 
@@ -679,7 +677,7 @@ class Execution:
         lists: Sequence[ListPart] = ()
         if self.linked.grows or self._index_of_steps.noted is not None:
             state, lists = self._lists.split(self.linked.graph, state, self._index_of_steps)
-        packed = pack_snapshot(state)
+        packed = pack(state)
         self._snapshot, self._tail = len(packed), 0
         self._ids = self.state["last"] + self.state["inner"]
         return (number, packed), lists

@@ -18,9 +18,9 @@ from flowengine.journal.encoding import (
     pack_placed,
     text_at,
     text_places,
+    unpack,
     unpack_place,
     unpack_placed,
-    unpack_snapshot,
 )
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 LEFT_OUT = "lists"
 """Key of a packed state with the lists that it leaves out, each with its length."""
 STORED = "stored"
-"""Key of a packed state with the bytes of the events before it. Earlier versions did not count."""
-_EARLIER_INDEX = ":steps"
-"""Name of the index of steps that earlier versions kept of executions with agents."""
+"""Key of a packed state with the bytes of the events before it."""
 _GAP = 8
 """Number of unneeded events to read if that saves a query."""
 
@@ -110,15 +108,14 @@ class GrowingLists:
             and the bytes of the events before.
         """
         with CollectedLater():  # all that is made here stays referenced
-            packed: Any = unpack_snapshot(snapshot)
-        stored = packed.pop(STORED, 0)
+            packed: Any = unpack(snapshot)
+        stored = packed.pop(STORED)
         state: State = packed
         return state, self._join(state, parts), stored
 
     def _join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})
         indexed = lengths.pop(INDEX, None)
-        lengths.pop(_EARLIER_INDEX, None)
         # A damaged snapshot may have left parts of lists that the state does not name.
         of_state = [part for part in parts if part.name in lengths]
         texts = self._texts(of_state)

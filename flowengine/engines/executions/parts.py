@@ -10,7 +10,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import LockOperation as StoredClaim
 from flowengine.journal.records import Outgoing
 from flowengine.kernel.commands import Claim, GiveBack, SetTimer
-from flowengine.kernel.notation.addresses import acting_user, identity_of, wait_id
+from flowengine.kernel.notation.addresses import acting_user, wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import is_shared
 from flowengine.sdk.sizes import size_text
@@ -134,7 +134,7 @@ def _sender(event: Any) -> str | None:
     """Return the execution that sent an event. None: it comes from outside."""
     if event["type"] == "started":
         by = event.get("message", {}).get("sent_by") or ""
-        parent = event["execution"].get("parent")
+        parent = event["execution"]["parent"]
         if parent:
             return str(parent)
     else:
@@ -267,7 +267,7 @@ def outgoing(
             "number": notice.number,
             "parent": {
                 "id": execution,
-                "identity": identity_of(parent),
+                "identity": parent["identity"],
                 **{key: parent[key] for key in ("labels", "workdir")},
                 "started_by": acting_user(parent),
             },

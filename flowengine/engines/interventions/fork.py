@@ -22,7 +22,7 @@ from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.shapes import Sound
-from flowengine.kernel.notation.addresses import COMPENSATION, identity_of
+from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 from flowengine.sdk.validation import validate
 
@@ -87,7 +87,7 @@ def fork(
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
     began = past[0]["execution"]
     if id == old:  # it continues under its name
-        data["identity"] = identity_of(began)
+        data["identity"] = began["identity"]
     data["started_by"] = began["started_by"]  # a fork changes no user's part
     data["forked_by"] = [*began.get("forked_by", ()), user]
     if "environments" in began:

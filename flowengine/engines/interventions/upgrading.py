@@ -547,8 +547,7 @@ def upgraded(
         "before": execution.linked.hash,
         "after": linked.hash,
         "mapping": dict(mapping),
-        "version": linked.compiled.get("version", ""),
-        "evaluator": linked.compiled.get("evaluator", ""),
+        "version": linked.compiled["version"],
         **who.fields(),
     }
     return event  # type: ignore[no-any-return]

@@ -36,12 +36,8 @@ def is_logged_in(login: Mapping[str, Any]) -> bool:
     Args:
         login: The login, from `login_of`.
     """
-    known = usable(LoginKey.of(login), _borrower(login))
+    known = usable(LoginKey.of(login), login["borrower"])
     return known is not None and known.covers(login.get("scopes", ()))
-
-
-def _borrower(login: Mapping[str, Any]) -> str:
-    return str(login.get("borrower", ""))  # an earlier version wrote none
 
 
 def check_logged_in(id: str, wait: Mapping[str, Any]) -> None:
@@ -88,7 +84,7 @@ async def log_in(login: Mapping[str, Any], user: str, page: LoginPage) -> None:
     secret = None if source is None else resolve(source["name"], source)
     started = replace(prepared, user=user, registration=own.registration, lent=[])
     done = await registry.provider(str(login["kind"])).log_in(started, secret, page)
-    borrower = _borrower(login)
+    borrower: str = login["borrower"]
     _keep(done, [borrower] if user != key.user and borrower else [])
 
 

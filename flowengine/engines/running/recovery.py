@@ -16,7 +16,7 @@ from flowengine.errors import InputError
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
 from flowengine.kernel.commands import Consult
-from flowengine.kernel.notation.addresses import identity_of, separate_id, wait_id
+from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     linked = execution.linked
     number: int = linked.compiled["steps"][run.step]["task"]["flow"]
     parent = {**execution.state["execution"], "workdir": execution.context.workdir}
-    id = separate_id(identity_of(parent), run.address)
+    id = separate_id(parent["identity"], run.address)
     tool = linked.graph.node(run.step).tool
     about = None if run.child is None else {**run.child, "tool": tool.rpartition(".")[2]}
     try:

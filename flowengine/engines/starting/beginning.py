@@ -241,13 +241,15 @@ def execution_data(
     return {
         "id": id or host.ids.execution(now),
         "flow": compiled["id"],
-        "version": compiled.get("version", ""),
+        "version": compiled["version"],
         "started_at": format_time(now),
         "scheduled_at": None,
         "started_by": user,
         "parent": None,
         "labels": dict(labels),
         "workdir": host.workdir,
+        # Its rights and keys depend on this: the caller may choose the id, and a later execution
+        # may have the same one.
         "identity": host.ids.message(),
     }
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:
     """Return the id of the execution that has a cause, whether it exists or not.
 
-    Another execution has the derived id if a client of an earlier version chose it, or a program
-    with access to the store. The cause then has the next id that is free or its own.
+    Another execution has the derived id if a program with access to the store chose it. The cause
+    then has the next id that is free or its own.
 
     Args:
         store: The store.

@@ -654,7 +654,7 @@ class Attempts:
         return ExecutionContext(
             id,
             flow.compiled["id"],
-            flow.compiled.get("version", ""),
+            flow.compiled["version"],
             workdir,
             KeptFiles(self._store, id),
             lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print

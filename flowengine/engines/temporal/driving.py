@@ -54,7 +54,7 @@ class ExecutionFollower:
     def __init__(self, host: Host, execution: Execution, *, retries: int) -> None:
         self._host = host
         self._execution = execution
-        execution.is_bounded = lambda: False  # its events are stored already
+        execution.is_bounded = False  # its events are stored already
         self._retries = retries
 
     def read(self) -> list[JournalEntry]:

@@ -44,8 +44,10 @@ from flowengine.journal.records import (
     ExecutionRecord,
     ExecutionRecordPage,
     ListedWait,
+    NewExecution,
     StoredWaitPage,
     WaitFilter,
+    created_record,
 )
 from flowengine.journal.records import OPEN as OPEN_STATUSES
 from flowengine.kernel.notation.addresses import wait_id
@@ -53,8 +55,6 @@ from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from temporalio.client import Client
-
-    from flowengine.journal.records import NewExecution
 
 STATUS = SearchAttributeKey.for_keyword("FlowengineStatus")
 """The status of an execution. Absent until it first stops running."""
@@ -79,7 +79,7 @@ OLDER = "older"
 NEW = "new"
 """Memo: the entry of the new execution, see `NewExecution`."""
 HEAD = "head"
-"""Memo: status, time of its last change, and when the next timer is due."""
+"""Memo: status, time of its last change, when the next timer is due, and the failure."""
 HELD = "held"
 """Memo: whether the execution is not driven yet, because it is being moved here."""
 OPEN_WAITS = "waits"
@@ -513,31 +513,12 @@ async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     if NEW not in memo or is_moved(row):
         return None
     new = new_execution(memo[NEW])
-    # Earlier versions did not record the failure.
-    status, changed, due, *failure = memo.get(HEAD, ["running", new.created_at, None])
+    status, changed, due, failure = memo.get(HEAD, ["running", new.created_at, None, None])
     if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
         status, due = "failed", None  # ended in Temporal
         changed = _milliseconds(row.close_time or row.start_time)
-    return ExecutionRecord(
-        row.id,
-        new.flow,
-        new.version,
-        new.hash,
-        new.created_at,
-        dict(new.labels),
-        new.started_by,
-        new.parent,
-        new.forked_from,
-        status,
-        changed,
-        due,
-        changed if status in ENDED else None,
-        None,
-        None,
-        new.title,
-        dict(new.key_inputs),
-        *failure,
-    )
+    ended = changed if status in ENDED else None
+    return created_record(row.id, new, status, changed, due, ended, failure)
 
 
 def _unreadable(row: WorkflowExecution) -> ExecutionRecord:
@@ -552,24 +533,8 @@ def _unreadable(row: WorkflowExecution) -> ExecutionRecord:
         status = "failed"  # ended in Temporal
     created = _milliseconds(attributes.get(CREATED, row.start_time))
     changed = created if closed is None else closed
-    flow = attributes.get(FLOW, "")
-    return ExecutionRecord(
-        row.id,
-        flow,
-        None,
-        "",
-        created,
-        {},
-        "",
-        None,
-        None,
-        status,
-        changed,
-        None,
-        closed,
-        None,
-        None,
-    )
+    new = NewExecution(attributes.get(FLOW, ""), None, "", created)
+    return created_record(row.id, new, status, changed, None, closed)
 
 
 def _condition(filter: ExecutionFilter) -> str:

@@ -165,8 +165,7 @@ class OutgoingQueue:
     async def _pass_on(self) -> None:
         while self._requests:
             requests, self._requests = self._requests, []
-            if workflow.patched("decided before it is sent"):
-                await _recorded()
+            await _recorded()
             refused = await workflow.execute_local_activity(
                 SHARE, requests, start_to_close_timeout=_PATIENCE
             )

@@ -191,14 +191,12 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("around", "find_wait", "get_flow", "place", "texts"), lambda data: data),
     "open_waits": lambda data: [_wait(one) for one in data],
-    # Earlier versions of a worker do not report whether there are more.
-    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2:] != [False]),
+    "events": lambda data: (data[0], [JournalEntry(*one) for one in data[1]], data[2]),
     "undelivered": lambda data: [Outgoing(*item) for item in data],
     "wait": _wait,
     "waits": lambda data: StoredWaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: SendResult(*data),
-    # Earlier versions of a worker send more, before the wait.
-    "decide": lambda data: (data[0], _wait(data[-1])),
+    "decide": lambda data: (data[0], _wait(data[1])),
 }
 """Method → function that decodes its result."""
 

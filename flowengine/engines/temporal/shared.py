@@ -59,7 +59,6 @@ _KEPT = timedelta(days=7)
 _MOST_SENT = 1000
 """Number of message ids to remember when a history is continued in another one."""
 _PATIENCE = timedelta(seconds=30)
-_MOST_STATE = 32_000_000
 _PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 """Delay (s) before schedules that could not be started are tried again, doubled each time."""
 
@@ -110,8 +109,7 @@ class Shared:
         """Execution, or run of it that has replaced another one by *Reset* of Temporal → number of
         its last request, because requests can be repeated."""
         self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
-        """Flow → version, hash, time, signals, and None. Older versions have kept the packed flow
-        here."""
+        """Flow → version, hash, time, signals."""
         self.form: bytes | None = state.get("form")
         """A packed flow."""
         self.schedules = MemorySchedules(Scheduled(*data) for data in state.get("schedules", ()))
@@ -171,18 +169,18 @@ class Shared:
         """Keep the current version of a flow, in place of earlier ones.
 
         Args:
-            deployed: Flow, version, hash, time, and None.
+            deployed: Flow, version, hash, time.
             signals: Names of the signals that start it.
             schedules: [name, next time, when it is due] of each schedule.
         """
-        flow, version, hash, at, compiled = deployed
-        self.deployed[flow] = [version, hash, at, signals, compiled]
+        flow, version, hash, at = deployed
+        self.deployed[flow] = [version, hash, at, signals]
         self.schedules.deploy(flow, hash, [(name, time, due) for name, time, due in schedules])
 
     def replaced(self, flow: str) -> str | None:
         """Return the form of a flow that is not deployed any more. None: there is none."""
         kept = self.deployed.get(flow)
-        return kept[1] if kept is not None and kept[4] is None else None
+        return None if kept is None else kept[1]
 
     def keep_form(self, form: bytes | None) -> None:
         """Keep a packed flow, or none."""
@@ -334,7 +332,7 @@ class SharedWorkflow:
 
     @workflow.update
     async def deploy(
-        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int = _MOST_STATE
+        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int
     ) -> None:
         """Keep the current version of a flow. See `Shared.deploy`.
 
@@ -353,7 +351,7 @@ class SharedWorkflow:
 
     @deploy.validator
     def _may_deploy(
-        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int = _MOST_STATE
+        self, deployed: list[Any], signals: list[str], schedules: list[Any], most: int
     ) -> None:
         """Refuse a flow with which the history could not be continued in another one."""
         size = len(pack([self._shared.plain(), deployed, signals, schedules]))
@@ -414,7 +412,7 @@ class SharedWorkflow:
             return [[flow, *kept[:3]] for flow, kept in flows]
         if what == "starts":
             return [[flow, kept[1]] for flow, kept in flows if about in kept[3]]
-        return next((kept[4] for _, kept in flows if kept[1] == about), shared.form)
+        return shared.form
 
     # Internals
 

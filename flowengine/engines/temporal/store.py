@@ -122,7 +122,6 @@ from flowengine.journal.records import (
     ListedWait,
     Loaded,
     LockOperation,
-    NewExecution,
     OfFlows,
     Outgoing,
     Owner,
@@ -134,6 +133,7 @@ from flowengine.journal.records import (
     UsedBudget,
     Vote,
     WaitFilter,
+    new_of,
 )
 from flowengine.journal.refusals import (
     check_movable,
@@ -271,7 +271,7 @@ class TemporalStore:
     ) -> None:
         """Record the current version of a flow. Earlier versions are not kept."""
         most = LARGEST_START if self.objects is None else MOST_BYTES_BY_REFERENCE
-        given = [[*deployed, None], [*signals], plain([*schedules]), most]
+        given = [[*deployed], [*signals], plain([*schedules]), most]
         self._keep_form(deployed.hash)
         self._call(self._ask(STARTS, "deploy", given))
         self._keep_form(deployed.hash)  # another version may have taken its place meanwhile
@@ -284,8 +284,8 @@ class TemporalStore:
         self._call(self._change(form_workflow(hash), request))
 
     def _deployed_form(self, hash: str) -> bytes | None:
-        form: bytes | None = self._shared(form_workflow(hash), "flow", hash)
-        return form or self._shared(STARTS, "flow", hash)
+        form: bytes | None = self._shared(form_workflow(hash), "form", "")
+        return form
 
     def undeploy(self, flow: str, version: str | None = None) -> None:
         self._call(self._ask(STARTS, "undeploy", [flow]))
@@ -517,7 +517,7 @@ class TemporalStore:
             "new": new,
             "past": past,
         }
-        head = ["running", append.at, None]
+        head = ["running", append.at, None, None]
         locks = self._reserve(id, append)
         again = [
             claim._replace(then="cancel" if claim.cancel else "queue") for claim in append.claims
@@ -975,15 +975,13 @@ class TemporalStore:
             check_started(unpack(journal["entries"][0][2]))
         if copy.files or copy.workspaces:
             _ = self.files  # raises the error if there is none
-        claims = copy.data.get("claims", [])
+        claims = copy.data["claims"]
         start = {
             "flow": flows.pop(record.hash),
             "flows": flows,
             "id": record.id,
             "most": self.most_bytes,
-            "new": plain(
-                NewExecution(*record[1:9], title=record.title, key_inputs=record.key_inputs)
-            ),
+            "new": plain(new_of(record)),
             "past": {
                 "copy": _with_own_messages(copy.data),
                 "claims": claims,
@@ -1000,7 +998,7 @@ class TemporalStore:
         reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
         self._call(self._end_held(record.id))
         locks = self._reserve(record.id, append)
-        memo = {HEAD: [*head[:3]], HELD: copy.source or True}
+        memo = {HEAD: [*head[:3], None], HELD: copy.source or True}
         if not self._call(self._begun(start, memo, reuse)):
             self._release(record.id, locks, append.at)
             raise Conflict(f"execution {record.id} exists in {self.location}")

@@ -246,11 +246,9 @@ class WorkflowDriver(Carrier):
             lambda address, text: None,
         )
         flows = _Flows(self.store)
-        execution = Execution(
+        return Execution(
             id, flows.by_hash(new.hash), context, 0, flows, partial(self.store.events, id)
         )
-        execution.is_bounded = lambda: workflow.patched("limits.stored")
-        return execution
 
     def _continue(self, past: dict[str, Any]) -> None:
         """Continue an execution that has a past: in another run, as a fork, or retried.
@@ -573,7 +571,7 @@ class WorkflowDriver(Carrier):
             head = append.head
             memo[HEAD] = [head.status, head.at, head.due, failure_of(head.error)]
         elif self._is_new:  # from now on, it can be asked
-            memo[HEAD] = [self.execution.state["status"], append.at, None]
+            memo[HEAD] = [self.execution.state["status"], append.at, None, None]
         self._is_new = False
         status = self.execution.state["status"]
         if status != self._shown_status and not (status in RESTING and self._is_preparing):
@@ -657,7 +655,7 @@ class WorkflowDriver(Carrier):
             if self.must_continue:
                 return  # what begins now would be lost to the next run
             work = len(self.execution.work)
-            if not self.room.is_for(work + 1, self._bytes) and workflow.patched("bytes of results"):
+            if not self.room.is_for(work + 1, self._bytes):
                 if work:
                     return  # some of its results will be smaller
                 run = self._held.popleft()
@@ -686,7 +684,7 @@ class WorkflowDriver(Carrier):
         example with the end of an attempt: what this one has begun is sent then.
         """
         length = workflow.info().get_current_history_length()
-        if self._full_at is not None and length > self._full_at and workflow.patched("portions"):
+        if self._full_at is not None and length > self._full_at:
             self._pause.cancel()
             self._bytes, self._pausing, self._full_at = 0, False, None
         return self._pausing
@@ -843,8 +841,7 @@ class WorkflowDriver(Carrier):
         An outcome can arrive twice: by the activity that watches a long attempt, and as a late one
         from a worker whose watch belonged to an earlier run. The second one is dropped.
         """
-        is_over = event["type"] in (*OUTCOMES, "cut") and not self._counts(unit, attempt)
-        if is_over and workflow.patched("an outcome counts once"):
+        if event["type"] in (*OUTCOMES, "cut") and not self._counts(unit, attempt):
             return
         kind, own = event["type"], {"at": _now(), "unit": unit, "attempt": attempt}
         whole: Any = {"type": kind, **own, **event, **own}
@@ -878,11 +875,9 @@ class WorkflowDriver(Carrier):
     def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
         """Forget an attempt that was stopped in the workflow task in which it was to begin.
 
-        Nothing of its task has run then. Histories of older versions have no marker: there, it
-        counts as at work for ever.
+        Nothing of its task has run then.
         """
-        is_left = self.execution.work.get(run.unit) is task
-        if is_left and workflow.patched("stopped before it began"):
+        if self.execution.work.get(run.unit) is task:
             self._has_ended(run)
             self._move()
 
@@ -950,8 +945,7 @@ class WorkflowDriver(Carrier):
             event = await begun
         except ActivityError as error:
             if never_began(error):
-                # Histories of older versions have one queue for both.
-                self.placing.lose(where.get("place", where["queue"]))
+                self.placing.lose(where["place"])
             elif not _has_arrived(error):
                 return where
             raise
@@ -1017,10 +1011,10 @@ class WorkflowDriver(Carrier):
     async def _process_of(self, run: Run, error: ActivityError) -> ProcessData | None:
         """Return the process that may still be at work on a lost attempt, for the question."""
         node = self.execution.linked.graph.node(run.step)
-        if node.effect != "once" or node.on_crash != "ask" or not workflow.patched("process"):
+        if node.effect != "once" or node.on_crash != "ask":
             return None
         if run.unit in self._watched:
-            return process_of(self._watched[run.unit][1].get("who", ""))
+            return process_of(self._watched[run.unit][1]["who"])
         if not error.started_event_id:
             return None
         try:
@@ -1095,9 +1089,8 @@ class FlowExecution:
             RuntimeError: The engine has an error, so that this workflow task fails.
         """
         driver = self._driver
-        # Without a worker, the signal to drive it arrives before the first task. Histories of older
-        # versions, which did not publish it then, have no marker.
-        if self._held or (start.get("held") and workflow.patched("driven at once")):
+        # Without a worker, the signal to drive it arrives before the first task.
+        if start.get("held"):
             await workflow.wait_condition(lambda: not self._held)
             driver.arrive()
         await driver.take_over()

@@ -93,7 +93,8 @@ def _read_key(path: str) -> bytes:
         return file.read(_SIZE)
 
 
-FORMAT = 2
+FORMAT = 1
+_FIELDS = {"spec_id", "scope", "owner_id", "resource_key", "generation", "state"}
 _PIECE = 64 * 1024
 _LARGEST = 16 * 1024 * 1024
 """Bytes of a record. Larger files were written by other programs."""
@@ -384,8 +385,10 @@ def _is_newer(data: Any) -> bool:
 
 def _checked(data: Any) -> dict[str, Any]:
     """Return the data of an entry, if it is valid."""
-    if data["format"] not in {1, FORMAT}:
+    if data["format"] != FORMAT:
         raise ValueError("another format")
+    if missing := _FIELDS - data.keys():
+        raise LookupError(", ".join(sorted(missing)))
     entry = RegistryEntry(None, data)  # type: ignore[arg-type]
     leftover = entry.leftover
     if not all(isinstance(part, int) for part in leftover.owner[:2]) or not isinstance(
@@ -420,11 +423,11 @@ def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
         "id": entry.id,
         "kind": leftover.kind,
         "provider": leftover.provider,
-        "scope": data.get("scope"),
-        "owner_id": data.get("owner_id"),
-        "resource_key": data.get("resource_key"),
-        "generation": data.get("generation"),
-        "state": data.get("state"),
+        "scope": data["scope"],
+        "owner_id": data["owner_id"],
+        "resource_key": data["resource_key"],
+        "generation": data["generation"],
+        "state": data["state"],
         "since": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "process": leftover.owner.pid,
         "host": leftover.owner.host,
@@ -450,7 +453,7 @@ def one_entry(registry: Registry, name: str) -> RegistryEntry:
         Conflict: Several entries match.
     """
     entries = registry.read()[0]
-    matches = [entry for entry in entries if entry.data.get("resource_key") == name]
+    matches = [entry for entry in entries if entry.data["resource_key"] == name]
     matches = matches or [entry for entry in entries if entry.id.startswith(name)]
     if not matches:
         raise NotFound(

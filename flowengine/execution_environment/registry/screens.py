@@ -149,7 +149,7 @@ def look(entry: RegistryEntry) -> ScreenAnswer:
     Raises:
         Conflict: It cannot be looked into, for the reason given by the message.
     """
-    name, owner = entry.data.get("resource_key") or entry.id, entry.leftover.owner
+    name, owner = entry.data["resource_key"] or entry.id, entry.leftover.owner
     if is_dead(owner):
         raise Conflict(
             f"environment '{name}' was left open by process {owner.pid}, which has ended, so "

@@ -21,22 +21,13 @@ from flowengine.kernel.graph.specs import RetrySpec, StepSpec
 from flowengine.kernel.notation.times import parse_duration
 
 
-def longest_pause(given: Retry | Every, delay: Plain, report: DiagnosticReporter) -> str:
-    """Return the longest pause before an attempt or a round.
-
-    Args:
-        given: Declares it, or not.
-        delay: The first pause, as far as it is known.
-        report: Where one that is longer is reported.
-    """
-    longest = given.max_delay or "1m"  # as `kernel.steps.loops` for loops
+def check_pauses(given: Retry | Every, first: Plain, report: DiagnosticReporter) -> None:
+    """Report a first pause, as far as it is known, that is longer than `max_delay`."""
+    longest = given.max_delay
     with suppress(ValueError, TypeError, AttributeError):
-        if parse_duration(delay) > parse_duration(longest):
-            if given.max_delay is None:
-                return str(delay)
-            message = f"'max_delay' is {longest}, but the first pause has {delay}"
+        if longest is not None and parse_duration(first) > parse_duration(longest):
+            message = f"'max_delay' is {longest}, but the first pause has {first}"
             report.at("E103", message, (*given.loc, "max_delay"), "raise it, or lower 'delay'")
-    return longest
 
 
 class CallModifiers:
@@ -117,7 +108,7 @@ class CallModifiers:
         """Return the compiled form of `retry`, whose `when` sees the error."""
         expressions = expressions or self.expressions
         parts: Any = dict(model)
-        parts["max_delay"] = longest_pause(model, model.delay, expressions.report)
+        check_pauses(model, model.delay, expressions.report)
         parts["exclude"] = parts.pop("except_")
         if model.when is not None:
             seen = view.having({"error": ERROR})

@@ -33,7 +33,7 @@ from flowengine.flow.compile.types import (
     differs,
     words,
 )
-from flowengine.flow.expressions import EVALUATOR, split_text
+from flowengine.flow.expressions import split_text
 from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
 from flowengine.flow.models.types import has_expression, in_generated
@@ -172,7 +172,6 @@ class Compiler:
     def _declarations(self) -> None:
         model, flow = self.model, self.plan.flow
         flow["format"] = FORMAT
-        flow["evaluator"] = EVALUATOR
         flow["id"], flow["version"] = model.id, model.version
         if model.title is not None:
             parts = split_text(model.title) if has_expression(model.title) else (model.title,)

@@ -163,9 +163,9 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
         )
         expressions = flow["expressions"][start:end]
         parts.append(_Part(spec["id"], spec, own, inside, expressions, back, sends))
-    kept = ("format", "evaluator", "secrets")
+    kept = ("format", "secrets")
     whole: Any = {key: flow[key] for key in kept if key in flow}  # type: ignore[literal-required]
-    whole |= {"id": specs[number]["id"], "version": specs[number].get("version", "0")}
+    whole |= {"id": specs[number]["id"], "version": specs[number]["version"]}
     whole |= parts[0].block.declarations(specs[number])
     return _joined(whole, parts)
 
@@ -227,7 +227,7 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
         bodies += [{**block.body(body), **mark} for body in part.bodies]
         expressions += part.expressions
         ends = [len(steps), len(bodies), len(expressions)]
-        spec: dict[str, Any] = {"id": part.name, "version": part.flow.get("version", "0")}
+        spec: dict[str, Any] = {"id": part.name, "version": part.flow["version"]}
         spec |= {"body": starts[1], **block.declarations(part.flow)}
         if part.notifies:
             spec["notifies"] = part.notifies

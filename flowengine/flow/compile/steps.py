@@ -13,7 +13,7 @@ from operator import or_
 from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
-from flowengine.flow.compile.call_modifiers import longest_pause
+from flowengine.flow.compile.call_modifiers import check_pauses
 from flowengine.flow.compile.calls import CallCompiler
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Eager, give
@@ -363,10 +363,9 @@ class StepCompiler:
             )
             spec["backoff"] = given.every.backoff
             delay = spec["every"]
-            first = delay[1] if delay[0] == "const" else None
-            longest = longest_pause(given.every, first, self.report)
+            check_pauses(given.every, delay[1] if delay[0] == "const" else None, self.report)
             if given.every.max_delay is not None:
-                spec["max_delay"] = longest
+                spec["max_delay"] = given.every.max_delay
         info.spec["loop"] = spec
         return round_
 

@@ -157,7 +157,7 @@ def _quoted(text: str) -> str:
 # The text shows the meaning of a flow. It is not a flow file: short forms are expanded, and
 # defaults are filled in.
 
-_NUMBERS = frozenset({"bodies", "body", "evaluator", "expressions", "format"})
+_NUMBERS = frozenset({"bodies", "body", "expressions", "format"})
 """Keys that only number the parts of a flow."""
 _TARGETS = frozenset({"to", "sources"})
 """Keys whose numbers are steps."""
@@ -169,7 +169,7 @@ def definition(compiled: CompiledFlow) -> str:
     Args:
         compiled: The flow in plain form.
     """
-    expressions = [f"${{{{ {one['at'][2]} }}}}" for one in compiled.get("expressions", [])]
+    expressions = [f"${{{{ {one['at'][2]} }}}}" for one in compiled["expressions"]]
     steps = [step["id"] for step in compiled["steps"]]
     whole = _readable(meaning(compiled, expressions), steps)
     return to_yaml(

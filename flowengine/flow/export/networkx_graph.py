@@ -42,7 +42,7 @@ class _Writer:
         self.graph: networkx.MultiDiGraph[str] = MultiDiGraph()
         attributes = {
             "id": flow["id"],
-            "version": flow.get("version", ""),
+            "version": flow["version"],
             "title": flow.get("title"),
         }
         self.graph.graph.update({key: text for key, text in attributes.items() if text is not None})

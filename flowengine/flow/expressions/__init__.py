@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "EVALUATOR",
     "CelEvaluator",
     "CheckedExpression",
     "DeclaredNames",
@@ -37,9 +36,6 @@ __all__ = [
     "check",
     "split_text",
 ]
-
-EVALUATOR = "cel-1"
-"""Version of the evaluator. An execution continues under the version that it was compiled for."""
 
 _HOMES = {
     "CelEvaluator": ".evaluator",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -669,28 +669,6 @@ class _Check:
                 shown = ", ".join(repr(value) for value in values)
                 message = f"this can never be {literal.text}: it is one of {shown}"
                 self.report("E311", literal, message, hint)
-
-
-def check_slots(source: str, slots: Iterable[str]) -> Tree | None:
-    """Return the node of an expression from a record of an earlier version.
-
-    Args:
-        source: The expression over slots.
-        slots: Their names, which begin with the letters of their types.
-
-    Returns:
-        Its node, in which each slot is a path, or None if this version refuses the expression.
-    """
-    scalars = {
-        "b": types.BOOL, "i": types.INT, "d": types.DOUBLE, "s": types.TEXT, "o": types.BYTES,
-        "t": types.TIMESTAMP, "u": types.DURATION, "m": types.MAP, "y": types.ANY,
-    }  # fmt: skip
-    properties = {
-        slot: types.list_of(scalars[slot[1]]) if slot[0] == "l" else scalars[slot[0]]
-        for slot in slots
-    }
-    checked = check(source, DeclaredNames({"properties": properties}))
-    return None if checked.problems else checked.record["node"]
 
 
 def _constant(node: Literal) -> TypedPart:

@@ -230,7 +230,7 @@ def step_paths(
 
 def tested_steps(node: Tree) -> Iterator[str]:
     """Yield the steps whose result an expression tests: whether it is there, null, or of a type."""
-    if node[0] in ("null", "has", "type") or node[:2] == ["op", "type"]:
+    if node[0] in ("null", "has") or node[:2] == ["op", "type"]:
         (tested,) = _INNER[node[0]](*node[1:])
         yield from (keys[0] for keys, _ in step_paths(tested) if keys and isinstance(keys[0], str))
     for part in _INNER[node[0]](*node[1:]):
@@ -246,9 +246,7 @@ _INNER: dict[str, Callable[..., list[Tree]]] = {
     "or": lambda nodes: nodes,
     "not": lambda node: [node],
     "as": lambda node, *_kinds: [node],
-    "compare": lambda _operator, node, _constant, _kind: [node],
     "call": lambda _name, nodes: nodes,
-    "cel": lambda _source, slots: list(slots.values()),
     "const": lambda _data: [],
     "default": lambda nodes: nodes,
     "get": lambda base, keys: [base, *_computed(keys)],
@@ -260,6 +258,5 @@ _INNER: dict[str, Callable[..., list[Tree]]] = {
     "null": lambda node, _equal: [node],
     "op": lambda _name, nodes: nodes,
     "path": lambda _root, keys: _computed(keys),
-    "type": lambda node, _name: [node],
 }
 """Kind of a node → the nodes in it."""

@@ -17,11 +17,6 @@ A record's `node` is a tree of lists, distinguished by their first item:
     ["has", node]                     whether a path leads to something
     ["default", [node, ...]]          the first that is not null or missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
-Records of earlier versions have three other nodes, which executions may still need:
-
-    ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
-    ["compare", op, node, data, kind] a comparison with a constant. `kind` is the declared type
-    ["type", node, name]              whether a value is a `map`, a `list`, a `string`
 
 Operators import their modules when an expression with one is first evaluated. In loops, their
 cost is counted. Maps are never iterated.
@@ -349,23 +344,6 @@ def _as(node: Tree, kind: str, items: str | None = None) -> Run:
     return lambda names: items_converted(get(names), items, shown_as(node))
 
 
-def _earlier(source: str, slots: dict[str, Tree]) -> Run:
-    """Return operators from a record of an earlier version: their text over slots."""
-    from flowengine.flow.expressions.checker import check_slots
-
-    def filled(node: Any) -> Any:
-        if not isinstance(node, list):
-            return node
-        if node[:1] == ["path"] and node[1] in slots:
-            return slots[node[1]]
-        return [filled(part) for part in node]
-
-    node = check_slots(source, slots)
-    if node is None:
-        raise NoValue("this version cannot evaluate the expression")
-    return build(filled(node))
-
-
 def _budget(names: ReadableNames) -> Any:
     """Return the budget of an evaluation: a loop's, or a new one."""
     if isinstance(names, LoopNames):
@@ -471,10 +449,6 @@ _BUILDERS: dict[str, Callable[..., Run]] = {
     "not": _not,
     "as": _as,
     "call": _call,
-    "cel": _earlier,
-    "compare": lambda op, node, data, kind: _operation(
-        op, [["as", node, kind] if kind else node, ["const", data]]
-    ),
     "const": _const,
     "default": _default,
     "get": _get,
@@ -486,7 +460,4 @@ _BUILDERS: dict[str, Callable[..., Run]] = {
     "null": _null,
     "op": _leaving,
     "path": _path,
-    "type": lambda node, name: _operation(
-        "==", [["op", "type", [node]], ["op", "@type", [["const", name]]]]
-    ),
 }

@@ -60,6 +60,7 @@ from flowengine.journal.records import (
     UsedBudget,
     Vote,
     WaitFilter,
+    created_record,
 )
 from flowengine.journal.refusals import (
     check_statuses,
@@ -344,25 +345,7 @@ class MemoryStore(JournalStore):
         if kept is not None and new.files_of == execution:
             self._remove({execution})
         self._created += 1
-        record = ExecutionRecord(
-            id=execution,
-            flow=new.flow,
-            version=new.version,
-            hash=new.hash,
-            created_at=new.created_at,
-            labels=dict(new.labels),
-            started_by=new.started_by,
-            parent=new.parent,
-            forked_from=new.forked_from,
-            status="running",
-            changed_at=new.created_at,
-            due=None,
-            ended_at=None,
-            outputs=None,
-            error=None,
-            title=new.title,
-            key_inputs=dict(new.key_inputs),
-        )
+        record = created_record(execution, new, "running", new.created_at, None, None)
         journal = self._journals[execution] = MemoryJournal(self._created, record, new.owner)
         if kept is not None:
             journal.artifacts |= kept.artifacts

@@ -218,29 +218,14 @@ class StoreDatabase:
         return StoreError(message.format(**values), hint=_hint(hint.format(**values)))
 
     def _prepare(self) -> None:
-        """Create the file if missing, check that it is sound, and migrate it."""
+        """Create the file if missing, and check that it is sound."""
         try:
             make_folder(self._folder, synced=self._level > _LEVELS["none"])
             if not os.path.lexists(self._place):
                 self._make()
             self._file = OpenFile(self._place)
             check_header(self.path, self._file)
-        except OSError as error:
-            raise self._cannot_be_opened(error) from None
-        except StoreError:
-            self.close()
-            raise
-        connection = self.connection()
-        try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > len(schema.MIGRATIONS):
-                raise StoreError(
-                    f"the store {self.path} has version {version}. This release supports versions "
-                    f"up to {len(schema.MIGRATIONS)}",
-                    hint=f"use a release of flowengine that supports store version {version}",
-                )
-            if version < len(schema.MIGRATIONS):
-                self._migrate(connection)
+            self.connection()
             self._identities = [(self._place, self._file.identity)]
             for path in (f"{self._place}-wal", f"{self._place}-shm"):
                 status = os.stat(path)
@@ -248,10 +233,6 @@ class StoreDatabase:
         except OSError as error:
             self.close()
             raise self._cannot_be_opened(error) from None
-        except ERRORS as error:
-            explained = self.explain(error)
-            self.close()
-            raise explained from error
         except StoreError:
             self.close()
             raise
@@ -276,7 +257,8 @@ class StoreDatabase:
                 # The log comes last. Its content is copied into the file when it is closed, and
                 # SQLite does not report missing space at that point.
                 connection.execute("PRAGMA journal_mode = MEMORY")
-                schema.migrate(connection)
+                for statement in ("BEGIN", *schema.TABLES, "COMMIT"):
+                    connection.execute(statement)
                 self._use_log(connection)
             finally:
                 connection.close()
@@ -366,13 +348,6 @@ class StoreDatabase:
                 hint="put it on a local disk, since network file systems do not support it",
             )
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if tables and application != APPLICATION_ID:
-            raise StoreError(f"{self.path} is another program's database", hint=_ELSEWHERE)
-        schema.migrate(connection)
-
 
 class LockedConnection(sqlite3.Connection):
     """A connection, and the lock for using it."""
@@ -447,8 +422,8 @@ def check_header(path: str, file: OpenFile) -> None:
         file: The file.
 
     Raises:
-        StoreError: It is not an SQLite file, belongs to another program, or is shorter than its
-            header declares.
+        StoreError: It is not an SQLite file, belongs to another program, has another format, or is
+            shorter than its header declares.
     """
     header, size = file.read(_HEADER_SIZE), file.size()
     if not size:
@@ -458,12 +433,17 @@ def check_header(path: str, file: OpenFile) -> None:
         )
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
-    page_size, pages, version, application = (
+    page_size, pages, format, application = (
         int.from_bytes(header[at : at + length], "big")
         for at, length in ((16, 2), (28, 4), (60, 4), (68, 4))
     )
-    if version and application != APPLICATION_ID:
+    if application != APPLICATION_ID:
         raise StoreError(f"{path} is another program's database", hint=_ELSEWHERE)
+    if format != schema.FORMAT:
+        raise StoreError(
+            f"the store {path} has format {format}. This release reads format {schema.FORMAT}",
+            hint=_ELSEWHERE,
+        )
     # https://sqlite.org/fileformat.html#in_header_database_size: the size is valid only if these
     # two agree, and missing pages may still be in the log.
     counted = header[24:28] == header[92:96]

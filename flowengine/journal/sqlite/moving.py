@@ -19,8 +19,8 @@ from flowengine.journal.records import (
     ListPart,
     Loaded,
     LockOperation,
-    NewExecution,
     Owner,
+    new_of,
 )
 from flowengine.journal.refusals import check_movable, ended
 from flowengine.journal.sqlite import queries
@@ -174,9 +174,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
         FIRST_EPOCH,
         0,
         [(at, payload) for _, at, payload in journal["entries"]],
-        NewExecution(
-            *record[1:9], owner=holder.id, title=record.title, key_inputs=record.key_inputs
-        ),
+        new_of(record)._replace(owner=holder.id),
         ExecutionHead(record.status, record.changed_at, record.due),
         [shown for _, shown in waits],
         [
@@ -185,7 +183,7 @@ def _append(record: ExecutionRecord, data: Mapping[str, Any], holder: Owner) -> 
             if wait.how is not None
         ],
         [(signal, key) for signal, key, wait in journal["keys"] if wait is None],
-        claims=[LockOperation(*claim) for claim in data.get("claims", ())],
+        claims=[LockOperation(*claim) for claim in data["claims"]],
         snapshot=None if snapshot is None else (snapshot[0], snapshot[1]),
         forms=journal["forms"],
         lists=[ListPart(*part) for part in journal["lists"]],

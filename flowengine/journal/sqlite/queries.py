@@ -450,8 +450,8 @@ SETTLE = "UPDATE waits SET decision = ? WHERE number = ? AND decision IS NULL AN
 EXECUTION_COLUMNS = """
 executions.id, executions.flow, executions.version, executions.hash, executions.created_at,
 executions.labels, executions.started_by, executions.parent, executions.forked_from,
-executions.status, executions.changed_at, executions.due, executions.ended_at,
-executions.title, executions.key_inputs, executions.failure"""
+executions.title, executions.key_inputs, executions.status, executions.changed_at, executions.due,
+executions.ended_at, executions.failure"""
 
 EXECUTION = f"SELECT number, {EXECUTION_COLUMNS}, outputs, error FROM executions WHERE id = ?"
 """Select one execution, with its number."""

@@ -66,11 +66,10 @@ def read_execution(row: Sequence[Any]) -> ExecutionRecord:
     Args:
         row: The columns in that order.
     """
-    labels = unpack_labels(row[5], f"execution {row[0]}")
-    key_inputs = {} if row[14] is None else unpack_key_inputs(row[14], f"execution {row[0]}")
-    outputs, error = row[16:] or (None, None)
-    told = (row[13], key_inputs, row[15])
-    return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error, *told))
+    fields, what = [*row], f"execution {row[0]}"
+    fields[5] = unpack_labels(row[5], what)
+    fields[10] = {} if row[10] is None else unpack_key_inputs(row[10], what)
+    return ExecutionRecord(*fields)
 
 
 def read_wait(

@@ -1,18 +1,16 @@
-"""The tables of the SQLite store, and the migrations between versions.
+"""The tables of the SQLite store.
 
-`PRAGMA user_version` contains the version of a file. A released version is never changed, only
-followed by another. A file with a later version than this program supports is not touched.
+A file has the number of their format as its `user_version`. A file of another format is refused.
 """
 
 from __future__ import annotations
 
-import sqlite3
-
-from flowengine.journal.filters import failure_of
 from flowengine.store_folder import APPLICATION_ID
 
-_VERSION_1 = (
+FORMAT = 1
+TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
     # Compiled flows by hash, and the files that compiled to them.
     "CREATE TABLE flows (hash TEXT NOT NULL UNIQUE, compiled BLOB NOT NULL)",
     """CREATE TABLE sources (
@@ -23,7 +21,7 @@ _VERSION_1 = (
         flow TEXT NOT NULL, version TEXT, hash TEXT NOT NULL, created_at INTEGER NOT NULL,
         labels BLOB NOT NULL, started_by TEXT NOT NULL, parent TEXT, forked_from TEXT,
         status TEXT NOT NULL, changed_at INTEGER NOT NULL, due INTEGER, ended_at INTEGER,
-        outputs BLOB, error BLOB)""",
+        outputs BLOB, error BLOB, title TEXT NOT NULL, key_inputs BLOB, failure TEXT)""",
     "CREATE INDEX executions_by_age ON executions (created_at)",
     "CREATE INDEX executions_by_flow ON executions (flow, created_at)",
     "CREATE INDEX executions_by_status ON executions (status, created_at)",
@@ -38,9 +36,10 @@ _VERSION_1 = (
     """CREATE TABLE events (
         id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sum INTEGER NOT NULL,
         payload BLOB NOT NULL)""",
+    # All snapshots, from which the past of an execution is shown.
     """CREATE TABLE snapshots (
-        execution INTEGER PRIMARY KEY, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
-        state BLOB NOT NULL)""",
+        execution INTEGER NOT NULL, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
+        state BLOB NOT NULL, UNIQUE (execution, seq))""",
     # Lease holders.
     """CREATE TABLE owners (
         id TEXT PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER NOT NULL, host TEXT NOT NULL,
@@ -113,11 +112,13 @@ _VERSION_1 = (
         number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, target TEXT NOT NULL,
         at INTEGER NOT NULL, event BLOB NOT NULL, why TEXT)""",
     "CREATE INDEX outbox_open ON outbox (number) WHERE why IS NULL",
-    # Locks that executions share: holders and waiting claims, by number.
+    # Locks that executions share: holders and waiting claims, by number. Claims on budgets have
+    # amounts.
     """CREATE TABLE claims (
         number INTEGER PRIMARY KEY AUTOINCREMENT, lock TEXT NOT NULL, execution INTEGER NOT NULL,
         unit INTEGER NOT NULL, permits INTEGER NOT NULL, at INTEGER NOT NULL,
-        held INTEGER NOT NULL, granted BLOB NOT NULL, UNIQUE (lock, execution, unit))""",
+        held INTEGER NOT NULL, granted BLOB NOT NULL, amounts BLOB,
+        UNIQUE (lock, execution, unit))""",
     "CREATE INDEX claims_in_order ON claims (lock, held, number)",
     "CREATE INDEX claims_by_execution ON claims (execution)",
     "CREATE INDEX outbox_undelivered ON outbox (sender) WHERE why IS NOT NULL",
@@ -134,19 +135,10 @@ _VERSION_1 = (
         given_by TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, uses INTEGER,
         until INTEGER, used INTEGER NOT NULL, revoked_by TEXT) WITHOUT ROWID""",
     "CREATE INDEX grants_by_tool ON grants (flow, tool)",
-)
-
-_LISTS_OF_EXECUTIONS = (
-    # The columns of an execution that lists show and search.
-    "ALTER TABLE executions ADD COLUMN title TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE executions ADD COLUMN key_inputs BLOB",
-    "ALTER TABLE executions ADD COLUMN failure TEXT",
-    "UPDATE executions SET failure = failure_of(error) WHERE error IS NOT NULL",
     # How many executions of a flow have a status.
     """CREATE TABLE counts (
         flow TEXT, status TEXT, count INTEGER NOT NULL,
         PRIMARY KEY (flow, status)) WITHOUT ROWID""",
-    "INSERT INTO counts SELECT flow, status, count(*) FROM executions GROUP BY flow, status",
     # Executions whose texts in the index have changed, or must be removed. See `search.py`.
     "CREATE TABLE unindexed (execution INTEGER PRIMARY KEY)",
     """CREATE TRIGGER execution_created AFTER INSERT ON executions BEGIN
@@ -163,22 +155,7 @@ _LISTS_OF_EXECUTIONS = (
     """CREATE TRIGGER execution_removed AFTER DELETE ON executions BEGIN
         UPDATE counts SET count = count - 1 WHERE flow = old.flow AND status = old.status;
         INSERT INTO unindexed VALUES (old.number) ON CONFLICT DO NOTHING; END""",
-)
-
-_KEPT_SNAPSHOTS = (
-    # All snapshots, from which the past of an execution is shown.
-    "ALTER TABLE snapshots RENAME TO newest_snapshots",
-    """CREATE TABLE snapshots (
-        execution INTEGER NOT NULL, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
-        state BLOB NOT NULL, UNIQUE (execution, seq))""",
-    "INSERT INTO snapshots SELECT execution, seq, sum, state FROM newest_snapshots",
-    "DROP TABLE newest_snapshots",
-)
-
-_SHARED_BUDGETS = (
-    # Budgets that executions share: what ended calls have used, and the newest limits. Claims on
-    # them have amounts.
-    "ALTER TABLE claims ADD COLUMN amounts BLOB",
+    # Budgets that executions share: what ended calls have used, and the newest limits.
     """CREATE TABLE budgets (
         name TEXT PRIMARY KEY, used BLOB NOT NULL, limits BLOB NOT NULL) WITHOUT ROWID""",
 )
@@ -190,28 +167,3 @@ NUMBERING = (
 )
 """Numbers all events in the order of their commits. It costs a second insert for each event, so a
 store has it from the first reader of all events on."""
-MIGRATIONS = (_VERSION_1, _LISTS_OF_EXECUTIONS, _KEPT_SNAPSHOTS, _SHARED_BUDGETS)
-"""`MIGRATIONS[n]` migrates version n to version n + 1."""
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Migrate a file to the current version, in one transaction.
-
-    If several processes try at once, the first migrates it and the others find it up to date.
-
-    Args:
-        connection: In autocommit mode.
-    """
-    connection.create_function("failure_of", 1, failure_of, deterministic=True)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {max(version, len(MIGRATIONS))}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

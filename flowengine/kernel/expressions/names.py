@@ -9,7 +9,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
 from flowengine.kernel.graph.linked import Graph, GraphFlow
-from flowengine.kernel.notation.addresses import SHOWN, idempotency_key, identity_of
+from flowengine.kernel.notation.addresses import SHOWN, idempotency_key
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.moves import new_state
 from flowengine.kernel.transition import Transition
@@ -120,7 +120,7 @@ class Names:
             raise KeyError("idempotency_key")
         key = unit.get("key")
         return (
-            idempotency_key(identity_of(view.state["execution"]), view.address(unit))
+            idempotency_key(view.state["execution"]["identity"], view.address(unit))
             if key is None
             else key
         )

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 #
 # A *condition* is the number of an expression whose value is a bool.
 
-FORMAT = 3
+FORMAT = 1
 """The version of compiled flows, events and states. It is increased by each change that gives
 stored data another meaning: for example, if `State.last` counted records in another order, an event
 would refer to a different unit than before. Any other format is rejected."""

@@ -127,12 +127,13 @@ class LockSpec(TypedDict, total=False):
 
 
 class RetrySpec(TypedDict):
-    """Total number of attempts, and delays as durations. The model of the file has the defaults."""
+    """Total number of attempts, and delays as durations."""
 
     attempts: int
     delay: str
     backoff: float
-    max_delay: str
+    max_delay: NotRequired[str]
+    """Absent: one minute, or `delay` if that is longer. Also under `every`."""
     jitter: Literal["full", "none"] | float
     only: NotRequired[list[str]]
     exclude: NotRequired[list[str]]
@@ -439,8 +440,6 @@ class CompiledFlow(TypedDict, total=False):
     """A whole flow in plain form."""
 
     format: int
-    evaluator: str
-    """Version of the expression evaluator that it was compiled for."""
     id: str
     version: str
     title: str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import CANCEL, ENDED, Send
 from flowengine.kernel.limits.budgets import count_inner
-from flowengine.kernel.notation.addresses import identity_of, separate_id
+from flowengine.kernel.notation.addresses import separate_id
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import budgets_around, left_around, total
 
@@ -83,7 +83,7 @@ def _bound(number: int, most: int, what: str, name: str) -> None:
 
 
 def _id(tx: Transition, unit: Unit) -> str:
-    return separate_id(identity_of(tx.state["execution"]), tx.address(unit))
+    return separate_id(tx.state["execution"]["identity"], tx.address(unit))
 
 
 def withdraw(tx: Transition, unit: Unit, failure: object = None) -> None:

@@ -56,7 +56,7 @@ def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> St
     _keep_addresses(pairing, state, moved)
     for number, scope in moved["scopes"].items():
         _count_anew(pairing, state["scopes"][number]["body"], moved, scope)
-    moved["execution"] = {**state["execution"], "version": new.flow.get("version", "")}
+    moved["execution"] = {**state["execution"], "version": new.flow["version"]}
     if "triggered" in new.flow:
         moved.setdefault("triggered", 0)
     else:

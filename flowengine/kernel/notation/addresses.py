@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 # Parsing of activation addresses such as `each[a/b@c]/read@2#3` (docs/language.md: Steps).
 #
@@ -74,17 +72,6 @@ SHOWN = frozenset(
 """Parts of the variable `execution` that expressions see."""
 
 
-def identity_of(execution: Mapping[str, Any]) -> str:
-    """Return the identity of an execution, on which its rights and keys depend.
-
-    Its id is a name: the caller may choose it, and a later execution may have the same one.
-
-    Args:
-        execution: The variable `execution`.
-    """
-    return str(execution.get("identity", execution["id"]))
-
-
 def acting_user(execution: Mapping[str, Any]) -> str:
     """Return the user on whose behalf an execution acts: who started or last forked it.
 
@@ -145,7 +132,7 @@ def idempotency_key(identity: str, address: str) -> str:
     """Return the default idempotency key of an activation's calls.
 
     Args:
-        identity: Of the execution: see `identity_of`.
+        identity: Of the execution.
         address: Address of the activation.
 
     Returns:

@@ -82,7 +82,7 @@ def _pause(tx: Transition, unit: Unit) -> int:
     )
     jitter = spec["jitter"]
     share = {"full": 1.0, "none": 0.0}.get(jitter) if isinstance(jitter, str) else float(jitter)
-    seed = f"{tx.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
+    seed = f"{tx.state['execution']['id']}/{unit['id']}/{unit['attempt']}"
     drawn = crc32(seed.encode()) / 0xFFFFFFFF
     return int(full * (1 - (share or 0.0) * drawn))
 
