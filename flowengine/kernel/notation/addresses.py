@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Parsing of activation addresses such as `each[a/b@c]/read@2#3` (docs/language.md: Steps).
 #
