@@ -15,6 +15,7 @@ from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.generated import Generated, looking_at
 from flowengine.flow.compile.link import link
 from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.shared_scripts import warn_of_shared_scripts
 from flowengine.flow.compile.starts import notification_flow
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
@@ -249,6 +250,7 @@ class Compilation:
         own["flows"] |= {tool.flow for tool in file.model.tools.values() if tool.flow is not None}
         for section, names in own.items():
             _warn(file, (section,), section[:-1], getattr(file.model, section), names)
+        warn_of_shared_scripts(file)
         for part in parts:
             if part.model.generated is None and part.model.written is None:
                 loc = (*part.model.loc, "state")

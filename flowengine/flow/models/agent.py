@@ -59,7 +59,7 @@ _TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"
 _CALLED = r"[A-Za-z0-9_.-]{1,64}"
 _FUNCTION = r"[^\s:]+:[^\s:]+"
 _MODEL_NAME = r"[^\s/]+/\S+"
-_SCRIPT = r"scripted/.*\.(ya?ml|json)"
+_SCRIPT = r"scripted/(.*\.(?:ya?ml|json))"
 
 
 def _matching(
@@ -114,9 +114,15 @@ _named_model = _matching(
 def _model(value: Any) -> str:
     """Return the name of a model, which can be that of a script in a file."""
     text: str = _named_model.check(value)
-    if not may_read_files() and re.fullmatch(_SCRIPT, text):
+    if not may_read_files() and script_of(text) is not None:
         wrong("a model of a provider", value, NO_FILES)
     return text
+
+
+def script_of(model: str | None) -> str | None:
+    """Return the path of the script of replies that a model names, if it names one."""
+    script = None if model is None else re.fullmatch(_SCRIPT, model)
+    return None if script is None else script[1]
 
 
 ModelName = Annotated[
