@@ -404,6 +404,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", [0, 2])
+# Shows F38
 def test_a_store_of_another_format_is_refused_untouched(path: Path, format: int) -> None:
     SqliteStore(path).close()
     with sqlite3.connect(path) as connection:
