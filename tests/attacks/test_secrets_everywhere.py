@@ -209,7 +209,7 @@ def test_what_is_searched_for_would_be_found() -> None:
 
 
 def test_what_is_compressed_in_a_store_would_be_found(tmp_path: Path) -> None:
-    text = f"flowengine: 1\nid: tell\nsteps: [{{id: a, output: '{secret('PY')}'}}]\n"
+    text = f"flowengine: 1\nid: tell\nsteps: [{{id: a, output: '{secret('PY')}{80 * '.'}'}}]\n"
     Path(tmp_path, "tell.yaml").write_text(text)
     with Engine(tmp_path / "store") as engine:
         engine.run(tmp_path / "tell.yaml")

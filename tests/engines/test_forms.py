@@ -113,7 +113,7 @@ def test_an_execution_of_another_format_is_refused_and_its_journal_stays(
         patch.setattr("flowengine.kernel.graph.compiled.FORMAT", 4)
         with Engine("store") as engine, pytest.raises(StoreError) as refused:
             engine.signal("s", execution="it")
-    assert "has format 3, but this version of flowengine runs format 4" in refused.value.message
+    assert "has format 1, but this version of flowengine runs format 4" in refused.value.message
     assert "the version of flowengine that wrote it" in (refused.value.hint or "")
 
     with Engine("store") as engine:
