@@ -16,7 +16,7 @@ _MOST = 1 << 20
 
 
 def warn_of_shared_scripts(file: FlowFile) -> None:
-    """Warn of agents with conversations of their own whose script does not name its agents.
+    """Warn of agents with separate conversations whose script does not name its agents.
 
     The script begins anew in each conversation, so each of them receives the replies that were
     written for the first one. Agents that hand over to each other share a conversation.
@@ -30,7 +30,7 @@ def warn_of_shared_scripts(file: FlowFile) -> None:
             if not _answers_any(str(path)):
                 break
             message = f"the script {path} answers the agent {other!r}, too, from its first reply on"
-            hint = "give its replies 'when: {agent: …}', or the agent a script of its own"
+            hint = "give its replies 'when: {agent: …}', or the agent its own script"
             file.report.at("W420", message, ("agents", name, "model"), hint)
             break
 
