@@ -100,7 +100,7 @@ class _Selector(selectors.DefaultSelector):
             return []
         if not program.in_main_thread:
             return super().select(timeout)
-        alone = len(self.get_map()) <= 1 and threading.active_count() == 1
+        alone = len(self.get_map()) <= 1 and program.alone
         if timeout is not None and alone and program.repeats:
             program.elapsed += timeout
             return []
@@ -188,7 +188,7 @@ class _Program:
             output, "utf-8", "backslashreplace", write_through=True
         )
         sys.modules["__main__"] = module
-        lines = self._code.splitlines(keepends=True)
+        lines = [f"{line}\n" for line in self._code.split("\n")]  # as Python counts them
         linecache.cache[_FILE] = (len(self._code), None, lines, _FILE)
 
     @property
@@ -200,6 +200,19 @@ class _Program:
         """Let a moment pass if the program itself looks at a clock."""
         if caller.f_globals is self.names:
             self.elapsed += _TICK
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but this thread works for it, so that it may skip what it sleeps."""
+        if threading.active_count() > 1 or not self.in_main_thread:
+            return False
+        if any(signal.getitimer(signal.ITIMER_REAL)):
+            return False
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
 
     @property
     def repeats(self) -> bool:
@@ -568,8 +581,7 @@ def _fix_clocks(program: _Program) -> None:
 
 
 def _slept(program: _Program, original: Callable[[float], None], seconds: float) -> None:
-    alone = threading.active_count() == 1 and program.in_main_thread
-    original(0 if program.repeats and seconds > 0 and alone else seconds)
+    original(0 if program.repeats and seconds > 0 and program.alone else seconds)
     program.elapsed += seconds
 
 
@@ -648,6 +660,24 @@ class _Link:
         return json.loads(data)
 
 
+_LINK = 200
+"""Descriptor of a program's end, above those that a program may close by number."""
+
+
+def _alone_with(link: socket.socket) -> socket.socket:
+    """Return the only descriptor of the namespace that a program has, besides the standard streams.
+
+    The others stay open on the null device: their objects would close what took their numbers.
+    """
+    fd, null = os.dup(link.detach()), os.open(os.devnull, os.O_RDWR)
+    for other in map(int, os.listdir("/dev/fd")):
+        if other not in {0, 1, 2, fd, null}:
+            os.dup2(null, other, inheritable=False)
+    os.dup2(fd, _LINK, inheritable=False)
+    os.close(fd)
+    return socket.socket(fileno=_LINK)
+
+
 class _Process:
     """The process of a program.
 
@@ -666,9 +696,7 @@ class _Process:
             self._pid = os.fork()
         if not self._pid:
             try:
-                for other in (self, *_processes.values()):
-                    other._link.end.close()
-                _begin(given, _Link(theirs))
+                _begin(given, _Link(_alone_with(theirs)))
             finally:
                 os._exit(0)
         theirs.close()
@@ -699,6 +727,7 @@ class _Process:
 
 
 def _begin(given: dict[str, Any], host: _Link) -> None:
+    os.register_at_fork(after_in_child=host.end.close)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit._clear()
     program = _Program(given, host)

@@ -70,6 +70,18 @@ FIND = """
             "Error: ",
         ),
         (
+            "a child that stays",
+            "import os, time\nawait add(1, 2)\nif not os.fork(): time.sleep(60)\nos._exit(3)",
+            "Error: Crashed: the process of the program ended with code 3",
+        ),
+        (
+            "descriptors of the namespace",
+            "import os\n[os.readlink(f'/dev/fd/{fd}') for fd in os.listdir('/dev/fd')"
+            " if fd not in '012' and os.path.exists(f'/dev/fd/{fd}')"
+            " and os.readlink(f'/dev/fd/{fd}').startswith('socket')].__len__()",
+            "1",
+        ),
+        (
             "reads the channel",
             "import os, fcntl\nfor fd in range(3, 300):\n    try:\n"
             "        os.set_blocking(fd, False)\n        os.read(fd, 100)\n"
