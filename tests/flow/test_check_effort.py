@@ -103,6 +103,21 @@ def test_counting_joins_cost_in_proportion_to_their_number() -> None:
     assert large < small * 5.5
 
 
+def test_agents_that_hand_over_to_each_other_are_compiled_once_together() -> None:
+    def agents(count: int) -> str:
+        body = "".join(
+            f"  a{number}: {{model: scripted/r.yaml, instructions: hi, "
+            f"handoffs: [a{(number + 1) % count}]}}\n"
+            for number in range(count)
+        )
+        step = "{id: s, agent: a0, with: {prompt: hi}}"
+        return f"flowengine: 1\nid: ring\nagents:\n{body}steps: [{step}]\n"
+
+    compile_text(agents(3))  # excludes work done only once
+
+    assert work(agents(40)) < work(agents(10)) * 6
+
+
 def lines(form: str, count: int) -> str:
     """Return a form for each number below a count."""
     return "".join(form.replace("#", str(number)) for number in range(count))

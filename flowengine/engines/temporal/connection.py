@@ -280,9 +280,7 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
     # A configuration file of Temporal's tools could name another server.
     config = ClientConfig.load_client_connect_config(disable_file=True)
     who = f"{os.getpid()}@{socket.gethostname()}#{os.urandom(8).hex()}"
-    named: Any = {
-        "target_host": address.server, "namespace": address.namespace, "identity": who
-    }  # fmt: skip
+    named: Any = {"target_host": address.server, "namespace": address.namespace, "identity": who}
     try:
         return await Client.connect(**{**config, **named}, data_converter=converter(objects))
     except RuntimeError as error:

@@ -161,8 +161,17 @@ class Compilation:
         """Check all declarations of the first file, and all flows that it runs."""
         for definition in (self.first.flow, *self.first.flows.values()):
             self.part(definition)
-        for name in self.first.model.agents:
-            self.generate("agent", {"name": name}, self.first, ("agents", name))
+        agents = self.first.model.agents
+        led_to = {to for agent in agents.values() for to in agent.led_to}
+        contained = set[str]()
+        for name in sorted(agents, key=led_to.__contains__):  # a flow contains the agents after it
+            if name not in contained:
+                self.generate("agent", {"name": name}, self.first, ("agents", name))
+                after = [name]
+                for one in after:  # the list grows during the loop
+                    if one in agents and one not in contained:
+                        contained.add(one)
+                        after += agents[one].led_to
         self._hand_on_inputs()
         for part in list(self._parts.values()):
             part.check_handlers(lambda flow: self.part(flow).plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import chain
 from typing import Any
 
 import yaml
@@ -22,31 +21,39 @@ def warn_of_shared_scripts(file: FlowFile) -> None:
     written for the first one. Agents that hand over to each other share a conversation.
     """
     agents = file.model.agents
-    for number, (name, agent) in enumerate(agents.items()):
-        path = script_of(agent.model)
-        for other in () if path is None else list(agents)[:number]:
-            if script_of(agents[other].model) != path or other in _conversing(agents, name):
-                continue
-            if not _answers_any(str(path)):
-                break
+    sharing: dict[str, list[str]] = {}
+    for name, agent in agents.items():
+        if (path := script_of(agent.model)) is not None:
+            sharing.setdefault(path, []).append(name)
+    with_others = {path: names for path, names in sharing.items() if len(names) > 1}
+    group = _conversing(agents) if with_others else {}
+    for path, names in with_others.items():
+        apart = [
+            (name, other)
+            for number, name in enumerate(names)
+            for other in [one for one in names[:number] if group[one] is not group[name]][:1]
+        ]
+        if not apart or not _answers_any(path):
+            continue
+        for name, other in apart:
             message = f"the script {path} answers the agent {other!r}, too, from its first reply on"
             hint = "give its replies 'when: {agent: …}', or the agent its own script"
             file.report.at("W420", message, ("agents", name, "model"), hint)
-            break
 
 
-def _conversing(agents: dict[str, Agent], name: str) -> set[str]:
-    """Return the agents that share a conversation with one, by handoffs in either direction."""
-    pairs = [(one, to) for one, agent in agents.items() for to in _next(agent)]
-    found, new = set[str](), {name}
-    while new:
-        found |= new
-        new = set(chain(*(pair for pair in pairs if found.intersection(pair)))) - found
-    return found
+def _conversing(agents: dict[str, Agent]) -> dict[str, set[str]]:
+    """Return for each agent those that share its conversations, by handoffs in either direction.
 
-
-def _next(agent: Agent) -> list[str]:
-    return [*(handoff.agent for handoff in agent.handoffs), *agent.tool_handoffs]
+    They all have the same set.
+    """
+    groups = {name: {name} for name in agents}
+    for name, agent in agents.items():
+        for to in agent.led_to:
+            one, other = groups[name], groups.setdefault(to, {to})
+            if one is not other:
+                one |= other
+                groups.update(dict.fromkeys(other, one))
+    return groups
 
 
 def _answers_any(path: str) -> bool:

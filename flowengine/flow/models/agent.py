@@ -375,6 +375,11 @@ class Agent(Part):
     environments: EnvironmentUses = Field(default=None, examples=[["sandbox"], {"db": "orders"}])
     """Environments for its tools. Models do not see them."""
 
+    @property
+    def led_to(self) -> list[str]:
+        """The agents that it may hand over to itself, or its tools."""
+        return [*(handoff.agent for handoff in self.handoffs), *self.tool_handoffs]
+
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[MappingProblem]:
         """Check keys that exclude each other."""
