@@ -13,19 +13,17 @@ replaced as well: see `LEFT_OUT`.
 from __future__ import annotations
 
 import base64
+import logging
 import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, lru_cache, partial
 from operator import itemgetter
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    import logging
 
 MASK = b"***"
 

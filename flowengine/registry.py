@@ -8,18 +8,17 @@ replace built-in classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import Distribution, EntryPoint
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
+from flowengine.sdk import CommandEnvironment, StepContext, StepKind
+from flowengine.sdk.environments import Provider, Sandbox
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.extras import install_command
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint
-
-    from flowengine.sdk import CommandEnvironment, StepContext, StepKind
-    from flowengine.sdk.environments import Provider, Sandbox
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"
@@ -263,8 +262,6 @@ def sandbox_names() -> list[str]:
 
 def provider_class(kind: str) -> type[Provider[Any]]:
     """Return the provider class of a kind of environment, with the errors of `kind_class`."""
-    from flowengine.sdk.environments import Provider
-
     return _load(ENVIRONMENTS, kind, Provider)
 
 
@@ -278,8 +275,6 @@ def provider(kind: str) -> Provider[Any]:
 
 def sandbox_class(name: str) -> type[Sandbox]:
     """Return the class of a sandbox, with the errors of `kind_class`."""
-    from flowengine.sdk.environments import Sandbox
-
     return _load(SANDBOXES, name, Sandbox)
 
 
@@ -316,8 +311,6 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     except Exception as error:  # a third-party package, whose modules may raise any exception
-        from flowengine.sdk.exception_text import describe
-
         raise UnknownKind(f"{what} '{name}' cannot be imported: {describe(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")
@@ -327,16 +320,12 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
 
 def _path(base: type) -> str:
     """Return the import path of a base class for plug-ins."""
-    from flowengine import sdk
-
     home = sdk.__name__ if base.__name__ in sdk.__all__ else base.__module__
     return f"{home}.{base.__name__}"
 
 
 def _missing(what: str, point: EntryPoint | _BuiltIn, error: ModuleNotFoundError) -> UnknownKind:
     """Return an error with the missing package, and the extra of the plug-in that contains it."""
-    from flowengine.sdk.extras import install_command
-
     package = (error.name or "").partition(".")[0]
     dist = point.dist
     if dist is None or package == point.module.partition(".")[0]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.masking import NOTHING, PROCESS, Masker, StreamMasker, mask_logs
 from flowengine.sdk import SecretMissing, ValidationError
-
-if TYPE_CHECKING:
-    from flowengine.masking import Masker, StreamMasker
 
 _LOGGED = 4
 """Minimum length of values masked in logs. Logs of a process contain more than one flow, in which
@@ -22,7 +20,6 @@ shorter values occur by chance."""
 
 
 def _new_masker() -> Masker:
-    from flowengine.masking import Masker  # most flows have no secrets
 
     return Masker()
 
@@ -49,7 +46,6 @@ class Secrets:
     def _masker(self) -> Masker:
         if self._own is not None:
             return self._own
-        from flowengine.masking import NOTHING
 
         return NOTHING
 
@@ -136,8 +132,6 @@ class Secrets:
         assert self._own is not None, "it has references"
         self._own.learn(value, name)
         if len(value) >= _LOGGED:
-            from flowengine.masking import PROCESS, mask_logs
-
             PROCESS.learn(value, name)
             mask_logs(PROCESS.mask)
         return value
@@ -145,8 +139,6 @@ class Secrets:
 
 def mask_known(value: Plain) -> Plain:
     """Return plain data with every secret that this process has read replaced by `***`."""
-    from flowengine.masking import PROCESS
-
     return PROCESS.mask(value)
 
 

@@ -23,16 +23,16 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.errors import NotFound, UsageError
 from flowengine.sdk.argument_checks import known_words
+from flowengine.sdk.near_words import nearest
 from flowengine.util.files import user_folder
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from flowengine.server_settings import (
         AccessEntry,
         DeployRules,
@@ -190,8 +190,6 @@ def _read(path: str) -> Settings:
         raise UsageError(f"{path} must be a mapping", hint="durability: power")
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
-        from flowengine.sdk.near_words import nearest
-
         # A file without any setting may be a different file, behind a link, so it is not quoted,
         # unless its key resembles a setting.
         quoted = len(unknown) < len(data) or nearest(str(unknown[0]), _KEYS) is not None

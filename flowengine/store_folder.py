@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from flowengine.errors import Hint, StoreError
-from flowengine.util.files import make_folder, write_whole
+from flowengine.util.files import make_folder, remove_tree, write_whole
 
 SETTING = "FLOWENGINE_STORE"
 DEFAULT = ".flowengine"
@@ -289,8 +289,6 @@ def _forget_unused() -> None:
             opened = os.path.join(private, "environments", "entries")
             is_open = os.path.isdir(opened) and bool(os.listdir(opened))
             if not is_open and all(_read_id(place) != id for place in _paths(private) if place):
-                from flowengine.util.files import remove_tree
-
                 remove_tree(private)  # workspaces in it may be nested to any depth
 
 

@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.in_temporal",
     "tests.order",
     "tests.budget",
+    "tests.replacing",
     "tests.rest",
     "tests.shared",
     "tests.time_limit",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine_envs.compat import python_envs
+
 if TYPE_CHECKING:
     from flowengine_envs.compat.markdown_browser import RequestsMarkdownBrowser
     from flowengine_envs.compat.python_envs import (
@@ -34,6 +36,5 @@ def __getattr__(name: str) -> Any:
         from flowengine_envs.compat import markdown_browser
 
         return markdown_browser.RequestsMarkdownBrowser
-    from flowengine_envs.compat import python_envs
 
     return getattr(python_envs, name)

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic import ValidationError as InvalidFields
-from typing_extensions import TypeVar
+from typing_extensions import TypeForm, TypeVar
 
 from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent_mistakes import check_names, missing_attribute, wrong_values
@@ -42,11 +42,12 @@ from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_functions.schema_forms import is_plain
+from flowengine.sdk.python_functions.conversions import Misfit, conversion_to
+from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
+from flowengine.sdk.python_functions.schema_forms import is_plain, with_distinct_members
+from flowengine.sdk.python_functions.tagged_unions import tagged
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeForm
-
     from flowengine.engines.stream_parts import StreamPart
     from flowengine.runner.work import AgentRunOptions
 
@@ -323,9 +324,6 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         """
         if returns is None or isinstance(returns, dict):
             return returns
-        from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
-        from flowengine.sdk.python_functions.schema_forms import with_distinct_members
-        from flowengine.sdk.python_functions.tagged_unions import tagged
 
         try:
             schema = schema_of(tagged(returns))
@@ -437,7 +435,6 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
-        from flowengine.sdk.python_functions.conversions import Misfit
 
         try:
             return typed_answer(self.returns, value)
@@ -467,9 +464,6 @@ def typed_answer(type: Any, value: Any) -> Any:
     Raises:
         Misfit: The type refuses it. The message lists every fault.
     """
-    from flowengine.sdk.python_functions.conversions import conversion_to
-    from flowengine.sdk.python_functions.tagged_unions import tagged
-
     convert = conversion_to(tagged(type, reads_plain=True))
     return value if convert is None else convert(value)
 

@@ -12,18 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.visible_text import literal_text
-
-if TYPE_CHECKING:
-    from flowengine.sdk import Plain
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
@@ -315,7 +314,6 @@ class AgentWithTools(BaseModel):
         return self
 
     def _check_brought(self, name: str) -> None:
-        from flowengine import registry
 
         known = [f"std.{tool}" for tool in registry.kind_class("std").tools()]
         if name not in known:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.argument_checks import check_function
 from flowengine.sdk.python_functions.live_signature import (
@@ -102,8 +103,6 @@ def check_name(name: str) -> None:
 
 def _is_environment(cls: type) -> bool:
     """Return whether an installed kind opens environments of a class or of a subclass."""
-    from flowengine import registry
-
     for kind in registry.kinds_from(cls.__module__):
         try:
             opened = registry.provider(kind).resource_types()

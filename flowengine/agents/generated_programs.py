@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from flowengine.agents.generated_calls import calls_of
 from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.programs import PLACE, step_of
 from flowengine.sdk import Plain
@@ -45,8 +46,6 @@ def step(agent: AgentSpec, constants: Plain, begin: str, spent: Plain) -> tuple[
         begin: The first step of a program's calls. The other calls of the reply have been there.
         spent: The handler of an exhausted budget.
     """
-    from flowengine.agents.generated_calls import calls_of
-
     id = step_of(agent.name)
     here = f"c.step == {json.dumps(id)}"
     call = f"{RUNS} ? state.program.call : state.calls.filter(c, {here})[0]"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.agents.agent import typed_answer
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
-
-if TYPE_CHECKING:
-    from flowengine.sdk.user_code import PreviewContext
+from flowengine.sdk.user_code import PreviewContext
 
 LIVE = "_agent_functions"
 """Name of the execution's resource that contains them: key → function."""
@@ -25,7 +24,6 @@ def converter(context: StepContext, named: Mapping[str, Plain]) -> Callable[[Pla
     """
     if "name" not in named and named["live"] not in context.resources.get(LIVE, {}):
         return None
-    from flowengine.agents.agent import typed_answer
 
     return lambda value: typed_answer(function_of(context, named), value)
 

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.generated_calls import refused
 from flowengine.agents.models.provider_schemas import wire_name
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.marked_form import InvalidCall, TextCall, ToolOffer
@@ -304,8 +305,6 @@ class ProgramRound:
             arguments = given
         bound, _ = bind(TextCall(function, arguments), self.turn.inner)
         if isinstance(bound, InvalidCall):
-            from flowengine.agents.generated_calls import refused
-
             message = tool_message(call["id"], function, f"{ERROR}{bound.message}")
             shown = f"{function!r} was not called: {bound.message}"
             step = refused(self.turn.name)

@@ -14,6 +14,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import ERROR, tool_message
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.python_functions.conversions import Misfit
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
 from flowengine.sdk.validation import Validator
@@ -230,8 +231,6 @@ class ReplyReading:
             except FlowEngineError as error:
                 return value, error.message
         if self.turn.convert is not None:
-            from flowengine.sdk.python_functions.conversions import Misfit
-
             try:
                 self.turn.convert(value)
             except Misfit as misfit:

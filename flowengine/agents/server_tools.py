@@ -21,6 +21,7 @@ from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.browser_tools import OfferedTool
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation import Validator
+from flowengine.sdk.visible_text import visible
 
 UNUSABLE = (FlowEngineError, ValueError, RecursionError)
 """Errors about tool descriptions that cannot be used."""
@@ -243,7 +244,6 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
         }
     if not isinstance(schema, str):
         return schema
-    from flowengine.sdk.visible_text import visible
 
     shown, invisible = visible(schema)
     if prose:
@@ -259,8 +259,6 @@ def description_of(text: str) -> str:
     Args:
         text: The description from the server.
     """
-    from flowengine.sdk.visible_text import visible
-
     seen = visible(text)[0]
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen

@@ -14,7 +14,7 @@ from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.generated_flows import Declared, Loc
 from flowengine.sdk.received import received_text
-from flowengine.sdk.visible_text import literal_text, plain_text
+from flowengine.sdk.visible_text import literal_text, one_line, plain_text
 
 # Skills: directories with instructions for a particular task, in the open Agent Skills format.
 #
@@ -173,7 +173,6 @@ def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) ->
     if len(description) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")
-    from flowengine.sdk.visible_text import one_line  # imported late, as most flows have no skills
 
     return one_line(description, _LONGEST_DESCRIPTION)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.models.port import Message
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
@@ -95,8 +96,6 @@ def is_case_tool(function: object) -> bool:
 @cache
 def case_offers() -> list[ToolOffer]:
     """Return the tools with which an agent ends its work."""
-    from flowengine.agents.function_schemas import read_tool
-
     read = (read_tool(tool) for tool in (case_resolved, case_not_resolved))
     return [ToolOffer(name, tool.description, tool.args or {}) for name, tool in read]
 

@@ -14,18 +14,18 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.agents.models.conversations import parted
 from flowengine.sdk import Plain, StepContext, ToolError, ValidationError
 from flowengine.sdk.call_answers import ERROR, address, image_message, said_by_people
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.read_only import Joined, plain, unwrapped
 from flowengine.sdk.received import received_json
+from flowengine.sdk.step_kind import AsText
+from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 from flowengine.sdk.visible_text import Ends, ends_in_bytes, ends_in_characters
-
-if TYPE_CHECKING:
-    from flowengine.sdk.step_kind import AsText
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)
@@ -115,7 +115,6 @@ def _with_data(part: Any, find: Find) -> Any:
 
 
 def _type(data: bytes | bytearray) -> str:
-    from flowengine.sdk.tool_calls import media_type
 
     return (media_type(bytes(data[:16])) or "image/png").removeprefix("image/")
 
@@ -241,7 +240,6 @@ def as_text(value: Any) -> str:
 def _as_data(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "backslashreplace")
-    from flowengine.sdk.plain_values import to_plain
 
     try:
         return to_plain(value, number_keys=True)
@@ -300,7 +298,6 @@ def _kept_images(context: StepContext, value: Any) -> list[str]:
         file = part.get("file") if isinstance(part, Mapping) else None
         if not isinstance(file, Mapping) or part.get("type") not in {"image", "resource"}:
             continue
-        from flowengine.sdk.tool_calls import LARGEST_IMAGE, MOST_IMAGES, media_type
 
         digest = str(file.get("sha256"))
         with suppress(KeyError, OSError):

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, out_text, writing
 from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases import SUFFIX, cases_beside, flow_beside, parse_cases
-from flowengine.flow.source.yaml_source import read, read_text
+from flowengine.flow.source.yaml_source import Source, read, read_text
 from flowengine.testing.recording import RecordedCase, record, text_of
-
-if TYPE_CHECKING:
-    from flowengine.flow.source.yaml_source import Source
 
 FAILED = 1
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from flowengine.cli.driving.resuming import leave_recorded, resume_decided
+from flowengine.cli.login_page import log_in_first
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import Added, arg, flag, many, section, together
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, show_error, when
-from flowengine.cli.views.approvals import standing
+from flowengine.cli.views.approvals import rows, standing
 from flowengine.cli.views.waits import is_overdue
-from flowengine.engines.results import LISTED
+from flowengine.engines.infos import WaitInfo
+from flowengine.engines.people.approvals import participle
+from flowengine.engines.results import LISTED, Decision
 from flowengine.engines.typed_text import edited_field, supplied_value
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.store import every_item
+from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.engines.results import Decision
-
 
 FILTERS = together(
     flag("--mine", "only those that I may decide"),
@@ -112,8 +110,6 @@ def say(session: CliSession, decision: Decision) -> None:
     """Report the decision that counts."""
     if session.arguments.quiet:
         return
-    from flowengine.engines.people.approvals import participle
-    from flowengine.kernel.notation.times import format_time
 
     at = format_time(decision.at - decision.at % 1000)
     short, by = session.short_wait(decision.wait), printable(decision.by)
@@ -201,7 +197,6 @@ def _show(session: CliSession, waits: list[WaitInfo], choice: str | None) -> int
     if session.arguments.json:
         out_json(decided)
         return 0
-    from flowengine.cli.views.approvals import rows
 
     for line in rows(session, decided) if decided else ():
         out(line)
@@ -255,8 +250,6 @@ def _decide(session: CliSession, wait: WaitInfo, choice: str | None) -> Decision
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
     if "found" in wait and "approve" in (choice, getattr(arguments, "counts_as", "")):
-        from flowengine.cli.login_page import log_in_first
-
         log_in_first(session, wait, arguments.by or engine.user)
     if choice is not None:
         return engine.approvals.decide(wait["id"], choice, **answer)

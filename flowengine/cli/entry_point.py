@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from flowengine.cli.process import ProcessEnd, hold_interrupts
 from flowengine.cli.program import main
+from flowengine.cli.terminal.output import err
 
 UNEXPECTED = 70
 NEW_OBJECTS = 50_000
@@ -54,8 +55,6 @@ def _unexpected(error: Exception) -> int:
     """Report an unexpected error, and return the exit code."""
     import logging
     import traceback
-
-    from flowengine.cli.terminal.output import err
 
     described = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     err(f"error: unexpected {described}")

@@ -12,20 +12,17 @@ import webbrowser
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from flowengine import Engine
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
+from flowengine.engines.infos import WaitInfo
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
 from flowengine.sdk.logins import LoginKey, read_login
 from flowengine.sdk.resources import background
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine import Engine
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import WaitInfo
 
 SECONDS = 600.0
 """How long to wait for the user."""

@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
+from flowengine import __version__
 from flowengine.cli.parsing.command_table import (
     COMMANDS,
     FAMILIES,
@@ -41,6 +42,7 @@ from flowengine.cli.terminal.output import (
     results_apart,
 )
 from flowengine.errors import FlowEngineError, NotFound, UsageError
+from flowengine.sdk.near_words import nearest
 from flowengine.util.files import check_path
 
 TALKING = {"envs shell"}
@@ -190,8 +192,6 @@ def _check_folder() -> None:
 
 def _unknown(name: str) -> UsageError:
     """Return the error about an unknown command, with the one that was probably meant."""
-    from flowengine.sdk.near_words import nearest
-
     first, _, last = name.rpartition(" ")
     prefix = f"{first} " if first else ""
     known = [words.removeprefix(prefix) for words in COMMANDS if words.startswith(prefix)]
@@ -220,8 +220,6 @@ def _run_without_command(words: list[str]) -> int:
     add_common(parser)
     arguments = parser.parse_args(words)
     if arguments.version:
-        from flowengine import __version__
-
         out_text(f"flowengine {__version__}")
         return 0
     out_text(help_of_program().rstrip("\n"))

@@ -13,6 +13,9 @@ from flowengine.cli.parsing.command_table import works_there
 from flowengine.cli.process import ProcessEnd
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow, load
+from flowengine.engines.infos import DeployedInfo, UpgradeInfo
+from flowengine.engines.results import ExecutionPage, WaitPage
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.records import ENDED
 from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
@@ -21,9 +24,6 @@ from flowengine.store_folder import find_store, remote_store
 
 if TYPE_CHECKING:
     from flowengine.client.client import Client
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import DeployedInfo, UpgradeInfo
-    from flowengine.engines.results import ExecutionPage, WaitPage
     from flowengine.flow.building.flow import Flow
 
 NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
@@ -68,7 +68,6 @@ class CliSession:
                     f"no store exists at {store}{above}",
                     hint="the first run creates it, and --store PATH names another one",
                 )
-            from flowengine.engines.flows import load
 
             # An invalid flow leaves nothing behind.
             load(flow_named(make) if isinstance(make, str) else make)

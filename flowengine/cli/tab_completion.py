@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, Parser, add_common, load
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line
+from flowengine.engines.declared_environments import DeclaredEnvironments
+from flowengine.engines.results import LISTED
 from flowengine.errors import FlowEngineError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.cli.session import CliSession
 
 
 def complete() -> None:
@@ -73,8 +72,6 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the pending approvals and questions: id → title."""
-    from flowengine.engines.results import LISTED
-
     with_session = _session(parsed_args)
     if with_session is None:
         return {}
@@ -141,8 +138,6 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
 
 def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the shells that a flow file declares: name → kind."""
-    from flowengine.engines.declared_environments import DeclaredEnvironments
-
     try:
         names = DeclaredEnvironments(parsed_args.file).of_kind("shell")
     except FlowEngineError:
@@ -151,7 +146,6 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
 
 
 def _session(arguments: Namespace) -> CliSession | None:
-    from flowengine.cli.session import CliSession
 
     for name in ("store", "server", "durability"):
         if not hasattr(arguments, name):

@@ -29,7 +29,6 @@ from ipaddress import ip_address
 from os import PathLike
 from ssl import SSLCertVerificationError, SSLError
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -48,15 +47,13 @@ from flowengine.client.event_lines import EventLines, StreamedEvent
 from flowengine.client.requests import ApiRequest
 from flowengine.engines.results import StoreEvent
 from flowengine.errors import FlowEngineError, StoreError, UsageError
+from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.journal.records import ENDED
 from flowengine.sdk.argument_checks import check_kind, check_kinds, check_methods
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain
 from flowengine.util.blocking import Either, finished, items, items_on_loop, on_this_loop, pause
-
-if TYPE_CHECKING:
-    from flowengine.flow.source.diagnostics import Diagnostic
 
 SERVER, TOKEN = "FLOWENGINE_SERVER", "FLOWENGINE_TOKEN"
 LARGEST_ANSWER = 64 * 1024 * 1024
@@ -649,8 +646,6 @@ def _error(status: int, problem: dict[str, Any]) -> FlowEngineError:
 
 def _diagnostics(data: Any) -> list[Diagnostic]:
     """Return the errors of a flow file, without those of another form."""
-    from flowengine.flow.source.diagnostics import Diagnostic
-
     diagnostics = []
     for item in data if isinstance(data, list) else ():
         with suppress(TypeError):

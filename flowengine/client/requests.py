@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from flowengine.engines.infos import (
+    DeployedInfo,
+    Difference,
+    ExecutionInfo,
+    GrantInfo,
+    Reason,
+    ScreenInfo,
+    SharedBudgetInfo,
+    StartInfo,
+    UpgradeInfo,
+    WaitInfo,
+)
 from flowengine.engines.results import (
     Decision,
     ExecutionPage,
@@ -22,22 +35,6 @@ from flowengine.errors import Conflict, InputError, NotFound, StoreError, UsageE
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.view import only_choice
 from flowengine.sdk.received import received_text
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from flowengine.engines.infos import (
-        DeployedInfo,
-        Difference,
-        ExecutionInfo,
-        GrantInfo,
-        Reason,
-        ScreenInfo,
-        SharedBudgetInfo,
-        StartInfo,
-        UpgradeInfo,
-        WaitInfo,
-    )
 
 _Result = TypeVar("_Result")
 _BRIEF = {"brief": True}

@@ -9,14 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.drawing.picture import Arrow, Box, Picture, ScopeFrame, Statuses, draw, standing
+from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.folds import Folds
+from flowengine.engines.infos import StepInfo
 from flowengine.sdk.visible_text import printable
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
-
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import StepInfo
 
 
 def statuses_of(steps: list[StepInfo]) -> Statuses:

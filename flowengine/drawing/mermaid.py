@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from flowengine.drawing.picture import Arrow, Box, Line, Picture, ScopeFrame, Shape
+from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable
 
 SHAPES: Mapping[Shape, tuple[str, str]] = {
@@ -113,6 +114,5 @@ def _text(lines: list[str]) -> str:
 
 
 def _title(text: str) -> str:
-    from flowengine.flow.export.yaml_text import inline
 
     return inline(printable(text))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.flow.expressions.overloads import STANDARD_METHODS
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 
 LONGEST = 60
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowengine.drawing.notes import Notes, condition, cut
 from flowengine.kernel.graph.compiled import END
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 from flowengine.kernel.notation.addresses import NOTIFIES, flow_name
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 WORST_FIRST = (
     "failed",

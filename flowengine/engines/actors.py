@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 from flowengine.errors import UsageError
+from flowengine.kernel.waiting.approvals import gave_away
+from flowengine.settings import Settings
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
-
-    from flowengine.settings import Settings
 
 
 class Actor(NamedTuple):
@@ -53,8 +51,6 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
 
     Excluded users, and users who have delegated the wait, are not.
     """
-    from flowengine.kernel.waiting.approvals import gave_away
-
     if excluded(wait, [user], settings) is not None or user in gave_away(wait):
         return False
     assignees = wait.get("assignees")

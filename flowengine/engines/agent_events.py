@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from flowengine.agents.actions import TURN, answering_message, display_name
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.arriving_answers import ArrivingAnswers
+from flowengine.engines.engine import Engine
 from flowengine.engines.executions.linked_flows import read, state_at
 from flowengine.engines.inspection.call_endings import shown_status
-from flowengine.engines.results import LISTED
+from flowengine.engines.results import LISTED, Update
 from flowengine.engines.starting.beginning import exists
 from flowengine.engines.stream_parts import (
     AgentEnded,
@@ -30,19 +31,15 @@ from flowengine.engines.stream_parts import (
     ToolEnded,
     ToolResultPart,
 )
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
 from flowengine.sdk.call_answers import ERROR, value_of
 from flowengine.sdk.untrusted import unmarked
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import Update
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-    from flowengine.kernel.state.records import State
 
 _FUNCTION = "agent_function"
 _ARRIVING: Mapping[str, type[AgentPart]] = {

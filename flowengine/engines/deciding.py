@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from flowengine.engines.actors import is_assignee
+from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
+from flowengine.engines.people.answering import choice_of, hand_over, read_answer, record_decision
+from flowengine.engines.people.grants import grants_of, revoke
+from flowengine.engines.people.waits import page_of_waits, wait_of
 from flowengine.engines.reading import Group
 from flowengine.engines.results import Decision, WaitPage
-from flowengine.errors import UsageError
-from flowengine.sdk.argument_checks import check_keywords
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk.argument_checks import check_keywords, check_one_of
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
     from flowengine.engines.people.tool_authority import CallAnswer
-    from flowengine.errors import FlowEngineError
     from flowengine.sdk.environments import LoginPage
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
@@ -64,9 +66,6 @@ class Approvals(Group):
         Returns:
             The page.
         """
-        from flowengine.engines.people.waits import page_of_waits
-        from flowengine.sdk.argument_checks import check_one_of
-
         check_one_of("status", status, ("pending", "closed", "all"))
         return page_of_waits(
             self._host,
@@ -85,8 +84,6 @@ class Approvals(Group):
 
     def show(self, wait: str) -> WaitInfo:
         """Return one wait, open or closed, by any unambiguous prefix of its id."""
-        from flowengine.engines.people.waits import wait_of
-
         return wait_of(self._host, wait)
 
     def may_answer(self, wait: WaitInfo, user: str) -> bool:
@@ -96,8 +93,6 @@ class Approvals(Group):
             wait: The wait.
             user: `user:NAME`.
         """
-        from flowengine.engines.actors import is_assignee
-
         return is_assignee(wait, user, self._host.settings)
 
     def needs_login(self, wait: WaitInfo) -> bool:
@@ -287,8 +282,6 @@ class Approvals(Group):
         Returns:
             The grants of the execution, then those of its flow, both oldest first.
         """
-        from flowengine.engines.people.grants import grants_of
-
         full = None if execution is None else self._host.store.find_execution(execution)
         return grants_of(self._host, full)
 
@@ -302,14 +295,11 @@ class Approvals(Group):
         Returns:
             The grant afterwards.
         """
-        from flowengine.engines.people.grants import revoke
-
         return revoke(self._host, grant, self._who(by))
 
     # Internals
 
     async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
-        from flowengine.engines.people.answering import record_decision
 
         check_keywords("a decision", answer, PARTS)
         who = self._who(answer.get("by"))
@@ -318,16 +308,13 @@ class Approvals(Group):
         return decision._replace(result=result)
 
     def _choice_of(self, wait: str, counts_as: str) -> str:
-        from flowengine.engines.people.answering import choice_of
 
         return choice_of(self._host, wait, counts_as)
 
     def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
-        from flowengine.engines.people.answering import read_answer
 
         return read_answer(self._host, wait, answer)
 
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
-        from flowengine.engines.people.answering import hand_over
 
         return hand_over(self._host, self._driving, wait, what, self._who(by), **more)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.environments.requests import spec_of
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.flow.compile import Compiled, compile_source
+from flowengine.flow.source.yaml_source import read
+from flowengine.kernel.expressions.names import computed_inputs
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.sdk.argument_checks import check_input_names
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment import EnvironmentManager
-    from flowengine.flow.compile import Compiled
-    from flowengine.kernel.graph.compiled import Plain
 
 _SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
 """Sections that a declaration of an environment may refer to."""
@@ -30,7 +32,6 @@ class DeclaredEnvironments:
     """
 
     def __init__(self, path: str) -> None:
-        from flowengine.flow.source.yaml_source import read
 
         self.path = path
         self._source = read(path)
@@ -103,11 +104,6 @@ class DeclaredEnvironments:
             FlowFileError: The declaration has errors.
             InputError: It refers to a missing input.
         """
-        from flowengine.engines.environments.requests import spec_of
-        from flowengine.engines.executions.linked_flows import LinkedFlow
-        from flowengine.kernel.expressions.names import computed_inputs
-        from flowengine.kernel.graph.compiled import EvaluationError
-
         compiled = self._compiled({name: dict(args)})
         flow = compiled.flow
         [(_, use)] = flow["steps"][0]["input"][1]["environments"][1].items()
@@ -146,8 +142,6 @@ class DeclaredEnvironments:
 
     def _compiled(self, use: Mapping[str, Any] | None = None) -> Compiled:
         """Compile the declarations alone, with a step that uses one of them."""
-        from flowengine.flow.compile import compile_source
-
         if use is not None:
             for key in [section for section in self._data if section not in _SECTIONS]:
                 del self._data[key]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from datetime import datetime
+from os import PathLike
 
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.infos import DeployedInfo, StartInfo
 from flowengine.engines.reading import Group
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from datetime import datetime
-    from os import PathLike
-
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import DeployedInfo, StartInfo
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.journal.records import OfFlows
+from flowengine.engines.results import ScheduledStart
+from flowengine.engines.running.backfilling import backfill
+from flowengine.engines.starting.deployed_flows import (
+    deploy,
+    find,
+    listed,
+    pause,
+    resume,
+    start_at,
+    start_due,
+    started_by,
+    times_between,
+    trigger,
+    undeploy,
+)
+from flowengine.journal.records import OfFlows
 
 
 class DeployedFlows(Group):
@@ -30,8 +39,6 @@ class DeployedFlows(Group):
         Returns:
             The keys of `DeployedInfo`, ordered by flow, the current version of each first.
         """
-        from flowengine.engines.starting.deployed_flows import listed
-
         return listed(self._host, flow)
 
     def find(self, name: str, *, flows: OfFlows | None = None) -> LoadedFlow:
@@ -45,8 +52,6 @@ class DeployedFlows(Group):
             NotFound: It is not deployed.
             UsageError: The digits fit several flows.
         """
-        from flowengine.engines.starting.deployed_flows import find
-
         return find(self._host, name, flows)
 
     def kept(self, hash: str) -> LoadedFlow:
@@ -58,8 +63,6 @@ class DeployedFlows(Group):
         Raises:
             NotFound: The store keeps no such flow.
         """
-        from flowengine.engines.flows import LoadedFlow
-
         return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
     def starts(self, flow: str | None = None) -> list[StartInfo]:
@@ -71,8 +74,6 @@ class DeployedFlows(Group):
         Returns:
             The keys of `StartInfo`, ordered by flow. Schedules with their next time.
         """
-        from flowengine.engines.starting.deployed_flows import started_by
-
         return started_by(self._host, flow)
 
     def deploy(self, flow: LoadedFlow | str | PathLike[str]) -> DeployedInfo:
@@ -94,8 +95,6 @@ class DeployedFlows(Group):
             Conflict: This version was deployed with other contents. Flows without `version` may be
                 deployed again.
         """
-        from flowengine.engines.starting.deployed_flows import deploy
-
         return deploy(self._host, as_loaded(flow))
 
     def undeploy(self, name: str) -> list[str]:
@@ -112,8 +111,6 @@ class DeployedFlows(Group):
             Conflict: The version is the current one, and others are deployed.
             UsageError: The name is a hash.
         """
-        from flowengine.engines.starting.deployed_flows import undeploy
-
         return [f"{deployed.flow}@{deployed.version}" for deployed in undeploy(self._host, name)]
 
     def start_due(self, *, leave: Collection[tuple[str, str]] = ()) -> list[ScheduledStart]:
@@ -128,8 +125,6 @@ class DeployedFlows(Group):
             The executions that were started here, to be driven like others that are `due`, and
             those that could not be started.
         """
-        from flowengine.engines.starting.deployed_flows import start_due
-
         due = self.store.schedules(self._host.clock.now())
         return start_due(self._host, leave) if due else []
 
@@ -147,8 +142,6 @@ class DeployedFlows(Group):
         Raises:
             NotFound: It is not deployed, or has no schedule.
         """
-        from flowengine.engines.starting.deployed_flows import pause
-
         pause(self._host, flow)
         return self.starts(flow)
 
@@ -166,8 +159,6 @@ class DeployedFlows(Group):
         Raises:
             NotFound: It is not deployed, or has no schedule.
         """
-        from flowengine.engines.starting.deployed_flows import resume
-
         resume(self._host, flow)
         return self.starts(flow)
 
@@ -186,8 +177,6 @@ class DeployedFlows(Group):
             UsageError: It has several schedules.
             InputError: The inputs are refused.
         """
-        from flowengine.engines.starting.deployed_flows import trigger
-
         return trigger(self._host, flow, schedule, self._engine.user)
 
     async def backfill_async(
@@ -222,9 +211,6 @@ class DeployedFlows(Group):
             NotFound: The flow is not deployed, or has no such schedule.
             InputError: The range contains more times.
         """
-        from flowengine.engines.running.backfilling import backfill
-        from flowengine.engines.starting.deployed_flows import times_between
-
         times = times_between(self._host, flow, schedule, since, until, limit)
         return await backfill(self._host, self._driving, flow, times, concurrency, tell)
 
@@ -253,7 +239,5 @@ class DeployedFlows(Group):
             NotFound: The flow is not deployed, or has no such schedule.
             InputError: The range contains more times.
         """
-        from flowengine.engines.starting.deployed_flows import start_at, times_between
-
         times = times_between(self._host, flow, schedule, since, until, limit)
         return [start_at(self._host, flow, *time) for time in times]

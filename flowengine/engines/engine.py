@@ -11,27 +11,53 @@ code on an event loop. Methods that only read or write the store (`show`, `execu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.engines.actors import Actor, check_user
+from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.flows import as_loaded, check_flow
-from flowengine.engines.host import Host, RandomIds, SystemClock, open_store
+from flowengine.engines.flows import LoadedFlow, as_loaded, check_flow
+from flowengine.engines.host import (
+    Clock,
+    Host,
+    Ids,
+    RandomIds,
+    SystemClock,
+    ToolAuthority,
+    open_store,
+)
+from flowengine.engines.infos import ScreenInfo
+from flowengine.engines.inspection.open_environments import (
+    failures,
+    open_environments,
+    screen_info,
+    with_execution,
+)
+from flowengine.engines.inspection.unattended import due, quarantined, want
+from flowengine.engines.inspection.updates import Subscription, updates
+from flowengine.engines.messages import signal
 from flowengine.engines.operating import Executions
+from flowengine.engines.people.answering import answer_questions
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
+    Update,
 )
 from flowengine.engines.running.driving import Driving
+from flowengine.engines.shared_budgets import Budgets
+from flowengine.engines.starting.beginning import Starting, record
 from flowengine.errors import NotAllowed, UsageError
-from flowengine.journal.records import OPEN
+from flowengine.journal.records import OPEN, Due
+from flowengine.journal.store import Durability, JournalStore, Store, every_item
 from flowengine.sdk.argument_checks import (
+    check_function,
     check_kinds,
     check_methods,
     check_one_of,
@@ -39,33 +65,20 @@ from flowengine.sdk.argument_checks import (
     milliseconds,
     offered,
 )
-from flowengine.settings import current_user, load_settings
+from flowengine.sdk.user_code import on_thread
+from flowengine.settings import Settings, current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from contextlib import AbstractContextManager
-
-    from flowengine.engines.arriving_replies import ReplyReader
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Clock, Ids, ToolAuthority
-    from flowengine.engines.infos import ScreenInfo
     from flowengine.engines.inspection.replayed import OpenHistories
-    from flowengine.engines.inspection.updates import Subscription
     from flowengine.engines.people.tool_authority import Consultant
-    from flowengine.engines.results import Update
-    from flowengine.engines.shared_budgets import Budgets
-    from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.payloads import PayloadPage
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.records import Due
-    from flowengine.journal.store import Durability, JournalStore, Store
     from flowengine.runner.stored_sessions import Sessions
-    from flowengine.settings import Settings
 
 
 class Engine:
@@ -178,7 +191,6 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        from flowengine.sdk.user_code import on_thread
 
         await self._driving.close()
         await on_thread(self._host.close_environments)  # blocks until everything is closed
@@ -204,8 +216,6 @@ class Engine:
     @property
     def budgets(self) -> Budgets:
         """The budgets that executions share."""
-        from flowengine.engines.shared_budgets import Budgets
-
         return Budgets(self)
 
     @property
@@ -411,8 +421,6 @@ class Engine:
         Returns:
             Its id.
         """
-        from flowengine.engines.starting.beginning import record
-
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
         )
@@ -473,8 +481,6 @@ class Engine:
 
     def want(self) -> None:
         """Ask other workers for executions with steps that have waited for what this one offers."""
-        from flowengine.engines.inspection.unattended import want
-
         want(self._host)
 
     def guarded(self) -> AbstractContextManager[None]:
@@ -533,8 +539,6 @@ class Engine:
         Returns:
             The signal as stored, with its execution.
         """
-        from flowengine.engines.messages import signal
-
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow, step)
         return sent._replace(result=await self._driving.go_on(sent.execution, resume=resume))
 
@@ -572,8 +576,6 @@ class Engine:
             `(execution, flow, since, why, deaths)` of each. Those that have been able to continue
             for longest are first.
         """
-        from flowengine.engines.inspection.unattended import due
-
         return due(self._host, execution)
 
     def waited(self) -> list[float]:
@@ -583,8 +585,6 @@ class Engine:
 
     def quarantined(self) -> int:
         """Return how many executions are quarantined."""
-        from flowengine.engines.inspection.unattended import quarantined
-
         return len(quarantined(self._host))
 
     def open_executions(self) -> dict[str, int]:
@@ -649,9 +649,6 @@ class Engine:
         Raises:
             UsageError: The callback is not a function.
         """
-        from flowengine.engines.inspection.updates import Subscription
-        from flowengine.sdk.argument_checks import check_function
-
         check_function(callback, "it takes an Update")
 
         return Subscription(self._host, callback, output=output, gather=gather)
@@ -690,8 +687,6 @@ class Engine:
         Returns:
             An iterator over updates.
         """
-        from flowengine.engines.inspection.updates import updates
-
         return updates(self._host, execution, output=output)
 
     def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
@@ -706,9 +701,6 @@ class Engine:
             Plain data, as returned by `EnvironmentManager.written`, with the `execution` that owns
             it or None.
         """
-        from flowengine.engines.inspection.open_environments import open_environments
-        from flowengine.journal.store import every_item
-
         full = None if execution is None else self.executions.find(execution)
         waits = every_item(
             lambda after: self.approvals.list(kinds=["question"], after=after, limit=500)
@@ -728,8 +720,6 @@ class Engine:
             NotFound: No environment matches.
             Conflict: Several environments match.
         """
-        from flowengine.engines.inspection.open_environments import with_execution
-
         return with_execution(self._host.environments.manager.written_one(name))
 
     def look_into_environment(self, name: str) -> ScreenInfo:
@@ -757,7 +747,6 @@ class Engine:
                 "looked into",
                 hint="use a store in a directory for it",
             )
-        from flowengine.engines.inspection.open_environments import screen_info
 
         return screen_info(*self._host.environments.manager.look(name))
 
@@ -775,8 +764,6 @@ class Engine:
             NotFound: No environment matches.
             Conflict: Several environments match, or a running process holds it.
         """
-        from flowengine.engines.inspection.open_environments import failures, with_execution
-
         with failures():
             return with_execution(self._host.environments.manager.end_written(name, force=force))
 
@@ -805,7 +792,6 @@ class Engine:
         return Actor(by, self._via, self.user)
 
     def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
-        from flowengine.engines.people.answering import answer_questions
 
         return answer_questions(self._host, result, choice, self._who(None))
 
@@ -818,7 +804,6 @@ class Engine:
         environments: Sequence[Mapping[str, Any]],
         resources: Mapping[str, Any] | None,
     ) -> Starting:
-        from flowengine.engines.starting.beginning import Starting
 
         check_flow(flow)
         check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)

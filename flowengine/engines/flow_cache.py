@@ -10,21 +10,18 @@ written, or is damaged, costs a compilation and nothing else.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
 from flowengine.journal.encoding import checksum, pack, unpack
 from flowengine.journal.shapes import Sound, unpack_flow
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.store_folder import FLOWS, fault_of, make_private, state_folder
 from flowengine.util.files import digest_of, source_digest, write_whole
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 _CHECKSUM = 4
 """Bytes of the checksum in front of a file's content."""

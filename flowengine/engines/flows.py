@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import flow_cache
+from flowengine.errors import FlowFileError, UsageError
+from flowengine.flow.export.networkx_graph import networkx_graph
+from flowengine.flow.structural_hash import structural_hash
 from flowengine.journal.shapes import Sound
+from flowengine.kernel.graph import environment_uses
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.python_modules import only_modules
 from flowengine.util.files import check_path, source_digest
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from networkx import MultiDiGraph
 
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
     _Graph = MultiDiGraph[str]  # generic for type checkers only
 
@@ -45,8 +50,6 @@ class LoadedFlow(NamedTuple):
     @property
     def hash(self) -> str:
         """Return the structural hash, which is the same for files with the same meaning."""
-        from flowengine.flow.structural_hash import structural_hash
-
         return structural_hash(self.compiled)
 
     @property
@@ -86,8 +89,6 @@ class LoadedFlow(NamedTuple):
     @property
     def host_servers(self) -> dict[str, bool]:
         """Return MCP servers on this host → whether they run here only if no sandbox starts."""
-        from flowengine.kernel.graph import environment_uses
-
         names: dict[str, bool] = {}
         for step in self.compiled["steps"]:
             names |= environment_uses.servers_on_host(environment_uses.of_step(step))
@@ -101,8 +102,6 @@ class LoadedFlow(NamedTuple):
         an expression determines it (None). Built-in tools for files and documents without an
         environment of files use the working directory (`.`).
         """
-        from flowengine.kernel.graph import environment_uses
-
         uses: dict[str, list[str | None]] = {
             f"secret '{name}'": [secret["file"]]
             for name, secret in self.compiled.get("secrets", {}).items()
@@ -212,8 +211,6 @@ class LoadedFlow(NamedTuple):
         Returns:
             The graph. Changing it changes nothing else.
         """
-        from flowengine.flow.export.networkx_graph import networkx_graph
-
         graph = networkx_graph(self.compiled)
         graph.graph["hash"] = self.hash
         return graph
@@ -250,7 +247,6 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         from flowengine.flow.compile import check_file
 
         return check_file(fspath(flow)).diagnostics
-    from flowengine.errors import FlowFileError
 
     check_flow(flow)
     try:
@@ -283,7 +279,6 @@ def load_text(
         FlowFileError: The flow has errors, or names a file or another module. Contains all of them.
     """
     from flowengine.flow.compile import compile_text
-    from flowengine.sdk.python_modules import only_modules
 
     with only_modules(modules, folder=host):
         return _loaded(compile_text(text, name, folder or "/"))
@@ -301,9 +296,6 @@ def check_flow(flow: Any) -> None:
         UsageError: It is something else, such as an agent.
     """
     if not isinstance(flow, LoadedFlow | str | PathLike) and not hasattr(flow, "loaded"):
-        from flowengine.errors import UsageError
-        from flowengine.sdk.argument_checks import in_words
-
         raise UsageError(
             f"{in_words(flow)} is not a flow",
             hint="give a Flow, or the path of a file. To run an agent: agent.run(…, engine=…)",
@@ -369,8 +361,6 @@ def _functions(spec: Any) -> Iterator[str]:
 
 def _is_in_working_folder(step: StepSpec) -> bool:
     """Return whether a tool of `std` may use files of the working directory."""
-    from flowengine.kernel.graph import environment_uses
-
     uses = environment_uses.by_name(step)
     if step.get("kind") != "std" or "files" in uses:
         return False
@@ -393,7 +383,6 @@ def _is_on_host(step: StepSpec) -> bool:
         return True
     if not step.get("environments"):
         return False
-    from flowengine.kernel.graph import environment_uses
 
     return environment_uses.are_on_host(environment_uses.of_step(step))
 
@@ -402,6 +391,5 @@ def _is_on_host_at_last(step: StepSpec) -> bool:
     """Return whether a step runs programs on this host only because no sandbox starts."""
     if (step.get("task") or {}).get("in") == "host":
         return False
-    from flowengine.kernel.graph import environment_uses
 
     return environment_uses.are_on_host_at_last(environment_uses.of_step(step))

@@ -22,10 +22,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from flowengine.errors import StoreError
+from flowengine.journal.lease_holders import steady_now
+from flowengine.journal.records import Owner
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.sdk.processes import (
     as_text,
     from_text,
@@ -33,10 +37,6 @@ from flowengine.sdk.processes import (
     is_stopped,
     this_process,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _ROOM = 4096
 """Bytes of the shared memory before the first slot, and the maximum of the beat in it."""
@@ -304,10 +304,6 @@ class Guard:
 
 def main(worker: str, file: str, heartbeat: str, location: str, *owner: str) -> None:
     """Run the guard of a worker of a store in a directory: it renews the worker's leases."""
-    from flowengine.journal.lease_holders import steady_now
-    from flowengine.journal.records import Owner
-    from flowengine.journal.sqlite.store import SqliteStore
-
     id, pid, started, host, boot = owner
     holder = Owner(id, int(pid), int(started), host, boot)
 

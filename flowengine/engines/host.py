@@ -6,19 +6,31 @@ import os
 import sys
 import time
 from _thread import allocate_lock
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from flowengine.engines.arriving_replies import ReplyFiles
+from flowengine.engines.attempts.lines_at_work import LinesAtWork
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+from flowengine.engines.executions.parts import Timers
 from flowengine.engines.leases import LeaseKeeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
 from flowengine.errors import Hint, NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.records import ENDED
-from flowengine.sdk import ExecutionContext
+from flowengine.journal.records import ENDED, Loaded, Owner
+from flowengine.journal.sqlite.store import SqliteStore
+from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
+from flowengine.journal.writing import JournalPort
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.sdk import ExecutionContext, File, StepError
+from flowengine.sdk.user_code import Shown
+from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
     claim,
@@ -29,23 +41,9 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from os import PathLike
-
-    from flowengine.engines.arriving_replies import ReplyFiles
-    from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.engines.executions.parts import Timers
     from flowengine.execution_environment import NotReleased
-    from flowengine.journal.records import Loaded, Owner
-    from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
-    from flowengine.journal.writing import JournalPort
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import File, StepError
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
-    from flowengine.sdk.user_code import Shown
-    from flowengine.settings import Settings
 
 
 _LINGER = 60_000
@@ -307,8 +305,6 @@ class Host:
     def replies(self) -> ReplyFiles | None:
         """Replies that arrive, for readers in other processes. None: it has no such store."""
         if self._replies is None and (folder := folder_of(self.store)) is not None:
-            from flowengine.engines.arriving_replies import ReplyFiles
-
             self._replies = ReplyFiles(folder)
         return self._replies
 
@@ -345,8 +341,6 @@ class Host:
         """
         lines = self._lines_at_work.get(execution)
         if lines is None and (folder := folder_of(self.store)) is not None:
-            from flowengine.engines.attempts.lines_at_work import LinesAtWork
-
             lines = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
         return lines
 
@@ -377,8 +371,6 @@ def open_store(
 
         return MemoryStore()
     if isinstance(store, str | os.PathLike):
-        from flowengine.journal.sqlite.store import SqliteStore
-
         folder = _own_folder(store)
         return SqliteStore(os.path.join(folder, DATABASE), durability)
     return store

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
+from flowengine.journal.store import JournalStore
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from flowengine.journal.store import JournalStore
 
 
 class Hold(NamedTuple):

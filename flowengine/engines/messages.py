@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
+from flowengine.engines.actors import Actor
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.parts import RECEIVER
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.host import Host
 from flowengine.engines.notifications import notify
 from flowengine.engines.results import Sent, Update
+from flowengine.engines.starting.beginning import begun_by
 from flowengine.engines.starting.deployed_flows import deploy
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED as ENDED_STATUSES
-from flowengine.journal.records import ExecutionFilter
+from flowengine.journal.records import Beginning, ExecutionFilter, Outgoing, SignalStart
+from flowengine.journal.records import SendResult as Stored
 from flowengine.journal.shapes import unpack_event, unpack_notice
 from flowengine.kernel.commands import CANCEL, ENDED
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import STOPPABLE, View
 from flowengine.sdk.near_words import did_you_mean, nearest
 from flowengine.sdk.validation import validate
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
-    from flowengine.journal.records import Beginning, Outgoing, SignalStart
-    from flowengine.journal.records import SendResult as Stored
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.state.records import State
-
 
 # Signals from outside: checked against their declaration, then stored for their receivers.
 #
@@ -278,8 +273,6 @@ def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
 
 def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
     """Return the execution that a message starts."""
-    from flowengine.engines.starting.beginning import begun_by
-
     name, key = event["signal"], event["key"]
     start = _start(host, name, key, flow)
     linked = host.flows.by_hash(start.hash)

@@ -8,18 +8,15 @@ its failure affects no other. Its id follows from the notification, so it is sta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.host import Host
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import NotFound
+from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel.notation.addresses import separate_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.journal.records import ExecutionRecord
 
 
 def notify(host: Host, event: Mapping[str, Any]) -> str:

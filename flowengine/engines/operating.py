@@ -10,17 +10,21 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.deciding import Approvals
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.infos import UpgradeInfo
+from flowengine.engines.messages import ask_to_cancel, ask_to_stop
 from flowengine.engines.reading import StoredExecutions
+from flowengine.engines.results import ExecutionResult, InterventionPlan
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.journal.records import ENDED, Pruned
+from flowengine.journal.refusals import not_new
+from flowengine.journal.shapes import Sound
+from flowengine.journal.store import every_item
 from flowengine.sdk.argument_checks import milliseconds
 from flowengine.util.blocking import blocking, on_loop
 
 if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import UpgradeInfo
-    from flowengine.engines.results import ExecutionResult, InterventionPlan
     from flowengine.flow.building import Flow
-    from flowengine.journal.records import Pruned
 
 
 class Executions(StoredExecutions):
@@ -59,8 +63,6 @@ class Executions(StoredExecutions):
         Raises:
             Conflict: It has ended, or the step is not running.
         """
-        from flowengine.engines.messages import ask_to_cancel, ask_to_stop
-
         if step is not None:
             id = ask_to_stop(self._host, execution, step, reason, self._who(by))
         else:
@@ -155,7 +157,6 @@ class Executions(StoredExecutions):
             NotFound: The step has not started.
         """
         from flowengine.engines.interventions.fork import fork
-        from flowengine.journal.refusals import not_new
 
         if id is not None and id == self._host.store.find_execution(execution):
             raise not_new(id, self._host.store.execution(id))
@@ -262,8 +263,6 @@ class Executions(StoredExecutions):
             UsageError: `older_than` is not a duration, or a status is not one of an ended
                 execution.
         """
-        from flowengine.journal.records import ENDED
-
         before = self._host.clock.now() - milliseconds("older_than", older_than)
         if isinstance(status, str):
             raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
@@ -275,8 +274,6 @@ class Executions(StoredExecutions):
 
     def _end_sessions(self, before: int) -> builtins.list[str]:
         """Cancel the sessions that have waited since a time, and return their executions."""
-        from flowengine.journal.store import every_item
-
         wanted = partial(Approvals(self._engine).list, kinds=["session"], before=before, limit=500)
         idle = [wait["execution"] for wait in every_item(lambda after: wanted(after=after))]
         ended = []
@@ -305,7 +302,6 @@ class Executions(StoredExecutions):
             NotFound: The execution or step does not exist.
         """
         from flowengine.engines.interventions import planning
-        from flowengine.journal.shapes import Sound
 
         id, steps = self.find(execution), _addresses(step)
         with Sound(f"the stored data of execution {id}"):

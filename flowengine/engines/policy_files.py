@@ -12,19 +12,18 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
 from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.store import FlowPort
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.rules import STRICTNESS, Called, Calls, Verdict, in_order, strictest
+from flowengine.kernel.graph.specs import RuleSpec
 from flowengine.util.files import source_digest
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.journal.store import FlowPort
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Called, Calls, Verdict
-    from flowengine.kernel.graph.specs import RuleSpec
 
 NAME = "policies.yaml"
 ABSENT_SECONDS = 0.005
@@ -104,8 +103,6 @@ class PolicyFiles:
         Raises:
             FlowEngineError: A file has errors, so its verdict is unknown.
         """
-        from flowengine.kernel.graph.rules import STRICTNESS
-
         verdicts: list[Verdict] = []
         for path in self._paths:
             policies = self._policies(path)
@@ -153,7 +150,6 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
     if store is None:
         return None
     from flowengine.execution_environment.registry.entries import is_signed
-    from flowengine.journal.encoding import unpack
 
     try:
         source = store.find_source(_key(path))
@@ -170,7 +166,6 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
     from flowengine.execution_environment.registry.entries import signed
     from flowengine.flow.compile.policies import compile_host_policies
-    from flowengine.journal.encoding import pack
 
     digest = source_digest(path)
     compiled = compile_host_policies(path).compiled
@@ -201,7 +196,6 @@ class HostRules:
     """
 
     def __init__(self, name: str, compiled: Any) -> None:
-        from flowengine.kernel.graph.rules import Calls
 
         self._name = name
         self._rules: list[tuple[Calls, int | None]] = [
@@ -218,8 +212,6 @@ class HostRules:
             call: The call.
             names: The variables of conditions: `args`, without secrets, `calls` and `execution`.
         """
-        from flowengine.kernel.graph.rules import in_order, strictest
-
         return strictest(
             [in_order(self._fitting(call))],
             lambda number: bool(self._evaluator.evaluate(number, names)),

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.engines.executions.views import result_of
+from flowengine.engines.actors import Actor
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.executions.linked_flows import forms, read, walk
+from flowengine.engines.executions.views import entry_view, result_of
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Difference, ExecutionInfo, Reason, Status
+from flowengine.engines.inspection.unattended import left, listed_view, page
+from flowengine.engines.results import (
+    EventFilter,
+    ExecutionPage,
+    ExecutionResult,
+    StoreEvent,
+    Update,
+)
+from flowengine.engines.running.driving import Driving
 from flowengine.errors import UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound
+from flowengine.journal.store import JournalStore, Store
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.sdk.argument_checks import check_one_of
 from flowengine.util.garbage import CollectedLater
 
 STATUSES = (
@@ -22,32 +43,9 @@ LONGEST_SEARCH = 200
 _PART = 1 << 20
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from os import PathLike
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.folds import Folds
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import (
-        Difference,
-        ExecutionInfo,
-        Reason,
-        Status,
-    )
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
-    from flowengine.engines.results import (
-        ExecutionPage,
-        ExecutionResult,
-        StoreEvent,
-        Update,
-    )
-    from flowengine.engines.running.driving import Driving
-    from flowengine.journal.store import JournalStore, Store
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 
 class GroupsOwner(Protocol):
@@ -123,8 +121,6 @@ class StoredExecutions(Group):
         Returns:
             As returned by `run`.
         """
-        from flowengine.engines.inspection.unattended import left
-
         id = self.find(execution)
         with _sound(id):
             found = result_of(self._read(id))
@@ -147,8 +143,6 @@ class StoredExecutions(Group):
         Returns:
             The keys of `ExecutionInfo` that lists have.
         """
-        from flowengine.engines.inspection.unattended import listed_view
-
         return listed_view(self._host, self.store.execution(self.find(execution)))
 
     def show(
@@ -229,12 +223,9 @@ class StoredExecutions(Group):
         Raises:
             NotFound: The execution does not exist, or the step has not started.
         """
-        from flowengine.engines.flows import LoadedFlow
-
         id = self.find(execution)
         hash = self.store.execution(id).hash
         if step is not None:
-            from flowengine.engines.executions.linked_flows import forms, read
             from flowengine.engines.interventions.fork_points import form_then, past_of
 
             with _sound(id):
@@ -258,10 +249,6 @@ class StoredExecutions(Group):
         Yields:
             The update, and the flow that the execution ran at that time.
         """
-        from flowengine.engines.executions.linked_flows import read, walk
-        from flowengine.engines.executions.views import entry_view
-        from flowengine.engines.results import Update
-
         id = self.find(execution)
         seen: list[Observation] = []
         with _sound(id):
@@ -282,7 +269,6 @@ class StoredExecutions(Group):
         Args:
             execution: Its id, or an unambiguous prefix of it.
         """
-        from flowengine.engines.executions.linked_flows import read
         from flowengine.engines.inspection.tool_messages import tool_messages
 
         id = self.find(execution)
@@ -320,9 +306,6 @@ class StoredExecutions(Group):
         Raises:
             UsageError: The text to search for is longer.
         """
-        from flowengine.engines.inspection.unattended import page
-        from flowengine.sdk.argument_checks import check_one_of
-
         check_one_of("status", status, STATUSES)
         if search is not None and len(search) > LONGEST_SEARCH:
             raise UsageError(
@@ -413,8 +396,6 @@ class StoredExecutions(Group):
             UsageError: The store is in Temporal.
         """
         from flowengine.engines.inspection.entries import all_events
-        from flowengine.engines.results import EventFilter
-        from flowengine.sdk.argument_checks import check_one_of
 
         check_one_of("status", status, STATUSES)
         wanted = EventFilter(flow, status, labels or {}, since)

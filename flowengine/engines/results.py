@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
+from flowengine.journal.filters import is_found, searched_text
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.notation.addresses import flow_name
+from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import one_line
 from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
 
 LISTED = ("approval", "ask", "question")
 """Kinds of waits in lists of open decisions. A session waits for its program."""
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import ErrorData
 
 
 class ExecutionResult(NamedTuple):
@@ -80,8 +79,6 @@ class Decision(NamedTuple):
     @property
     def data(self) -> dict[str, Any]:
         """The decision as JSON, without the result."""
-        from flowengine.kernel.notation.times import format_time
-
         fields = {**self._asdict(), "at": format_time(self.at)}
         del fields["result"]
         return fields
@@ -220,8 +217,6 @@ def is_found_by(info: Mapping[str, Any], search: str) -> bool:
         info: The entry of the execution.
         search: See `Engine.executions.list`.
     """
-    from flowengine.journal.filters import is_found, searched_text
-
     told = [info["flow"], info.get("title", ""), info.get("failure", "")]
     values = (*info.get("key_inputs", {}).items(), *info["labels"].items())
     return is_found(info["execution"], searched_text(told, values), search)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from flowengine.engines.infos import SharedBudgetInfo
 from flowengine.engines.reading import Group
+from flowengine.journal.records import UsedBudget
 from flowengine.kernel.notation.accounts import UNITS, read_account
 from flowengine.kernel.view import as_said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.engines.infos import SharedBudgetInfo
-    from flowengine.journal.records import UsedBudget
 
 
 class Budgets(Group):

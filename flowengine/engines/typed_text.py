@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.engines.people.edits import declared
 from flowengine.errors import InputError
+from flowengine.flow.expressions.types import kinds
 from flowengine.sdk.json_values import RepeatedKeyError, read_json
 
 _JSON_TYPES: dict[type, tuple[str, ...]] = {
@@ -83,8 +85,6 @@ def supplied_value(wait: Mapping[str, Any], text: str, what: str) -> Any:
     Raises:
         InputError: It is not of the declared type.
     """
-    from flowengine.flow.expressions.types import kinds
-
     types = sorted(kinds(wait.get("returns", {})) or ())
     if text.lstrip()[:1] in _BEGINS and not types:
         return read_json(text, what, "value")  # broken JSON is not meant as text
@@ -106,8 +106,6 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     Returns:
         Plain data: of the declared type, otherwise of the type of the value shown.
     """
-    from flowengine.flow.expressions.types import kinds
-
     schema, _ = editable_schema(wait, path)
     old = wait.get("subject")
     for part in path.split("."):
@@ -127,6 +125,4 @@ def editable_schema(wait: Mapping[str, Any], path: str) -> tuple[dict[str, Any],
         The schema with its references resolved, empty if none is declared, and the root for the
         references in its parts.
     """
-    from flowengine.engines.people.edits import declared
-
     return declared(wait.get("edit_schema", {}), path)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.errors import Conflict, Hint, StoreError, UsageError
 from flowengine.execution_environment import reaper
@@ -42,6 +42,7 @@ from flowengine.execution_environment.observation import Subscriber, measure
 from flowengine.execution_environment.policy_approval import PolicyAnswer
 from flowengine.execution_environment.reaper import examine
 from flowengine.execution_environment.registry.entries import Registry, describe_entry, one_entry
+from flowengine.execution_environment.registry.screens import ScreenAnswer, look
 from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.resources.opening import ManagerServices, TimeBounds
 from flowengine.sdk import processes as process_end
@@ -51,9 +52,6 @@ from flowengine.sdk.processes import is_dead, this_process
 from flowengine.sdk.resources import background, refuse_in_loop
 from flowengine.sdk.user_code import settled
 from flowengine.store_folder import claim, find_store, state_folder
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment.registry.screens import ScreenAnswer
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -523,8 +521,6 @@ class EnvironmentManager:
             NotFound: No environment matches.
             Conflict: Several environments match, or it cannot be looked into.
         """
-        from flowengine.execution_environment.registry.screens import look
-
         entry = one_entry(self._around.registry, name)
         return entry.id, look(entry)
 

@@ -22,6 +22,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any, NamedTuple
 
 from flowengine.errors import UsageError
+from flowengine.sdk.errors import raised
+from flowengine.sdk.keyboard import listening
+from flowengine.sdk.user_code import call
 from flowengine.sdk.visible_text import printable
 
 SECONDS = 30.0
@@ -149,9 +152,6 @@ async def ask(question: Question, handler: str | None = None) -> PolicyAnswer:
     """
     import asyncio
 
-    from flowengine.sdk.errors import raised
-    from flowengine.sdk.user_code import call
-
     name = handler or _configured
     found: Handler | None = _known().get(name)
     if found is None:
@@ -260,7 +260,6 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
             "reason": "there is no terminal to ask at. Register your own handler with "
             "flowengine.execution_environment.policy_approval.register_handler",
         }
-    from flowengine.sdk.keyboard import listening
 
     with _terminal:
         try:

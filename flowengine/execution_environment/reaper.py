@@ -6,14 +6,16 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import FlowEngineError
+from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.observation import PREFIX, Event
 from flowengine.execution_environment.registry.entries import RegistryEntry, remove_drafts
+from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.execution_environment.resources.closing import end_traced
-from flowengine.execution_environment.resources.opening import choose, owner_of
+from flowengine.execution_environment.resources.opening import ManagerServices, choose, owner_of
 from flowengine.execution_environment.specs import providers
 from flowengine.execution_environment.specs.spec import check_spec
 from flowengine.sdk import processes as process_tree
@@ -21,12 +23,6 @@ from flowengine.sdk.environments import VARIABLE, Leftover
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.processes import is_dead, sweep_scratch
 from flowengine.sdk.user_code import on_thread
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.books import Books
-    from flowengine.execution_environment.registry.workspaces import Wanted
-    from flowengine.execution_environment.resources.opening import ManagerServices
-
 
 # Cleanup of leftovers of dead processes.
 #

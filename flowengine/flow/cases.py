@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from flowengine import registry
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.loading.load import FileValidator
@@ -17,6 +18,7 @@ from flowengine.flow.source.diagnostics import Diagnostics, Faults, render
 from flowengine.flow.source.yaml_source import Source, read, read_text, says
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
+from flowengine.sdk import StepKind
 from flowengine.sdk.near_words import did_you_mean
 
 File = TypeVar("File", bound=Part)
@@ -326,9 +328,6 @@ def _is_among(name: str, tools: Iterable[str]) -> bool:
 
 def _is_rehearsed(step: Any) -> bool:
     """Return whether a case has replies for a step instead of outputs."""
-    from flowengine import registry
-    from flowengine.sdk import StepKind
-
     kind = step.get("kind", "")
     if step.get("plumbing") or not registry.has_kind(kind):
         return False

@@ -15,6 +15,8 @@ import hashlib
 import re
 from itertools import islice
 
+from flowengine.flow.expressions.paths import NoValue
+
 _FIELDS = "minute, hour, day of month, month, day of week"
 _RANGES = (
     ("minute", "0 to 59"),
@@ -64,7 +66,6 @@ class Schedule:
         from cronsim import CronSim, CronSimError
 
         from flowengine.flow.expressions.clock import zone_of
-        from flowengine.flow.expressions.paths import NoValue
 
         self._expression = _plain_fields(expression)
         self._at = CronSim

@@ -9,13 +9,11 @@ rest. It is kept for lists.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from flowengine.journal.encoding import pack, unpack
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _COUNTED = "tool_calls"
 

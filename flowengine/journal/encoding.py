@@ -16,16 +16,15 @@ misplaced page is therefore reported as damage and not replayed.
 from __future__ import annotations
 
 from binascii import crc32 as checksum
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
+from flowengine.sdk.sizes import size_text
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "MAX_DEPTH",
@@ -113,8 +112,6 @@ def pack(value: Any) -> bytes:
             "and integers from -2^63 to 2^64-1",
         ) from None
     if len(listed) > MAX_SIZE + 1:
-        from flowengine.sdk.sizes import size_text
-
         raise InputError(
             f"a value of {size_text(len(listed) - 1)} cannot be stored: the limit is "
             f"{size_text(MAX_SIZE)}",
@@ -179,8 +176,6 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
         StoreError: They are not one value of the permitted types, or exceed a limit.
     """
     if len(packed) > MAX_SIZE:
-        from flowengine.sdk.sizes import size_text
-
         size, limit = size_text(len(packed)), size_text(MAX_SIZE)
         raise StoreError(_unreadable(f"{size} are over the limit of {limit}"))
     try:

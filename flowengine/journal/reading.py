@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from flowengine.journal.records import JournalEntry, Loaded, Numbered
+from flowengine.journal.records import JournalEntry, Loaded, Numbered
 
 
 class HistoryPort(Protocol):

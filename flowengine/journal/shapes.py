@@ -7,17 +7,14 @@ reported as damage (`Sound`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal, NoReturn
 
 from flowengine.errors import FlowEngineError, StoreError
 from flowengine.journal.encoding import unpack
+from flowengine.journal.records import InboxMessage
 from flowengine.kernel.graph.compiled import OtherFormat, check_format
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-
-    from flowengine.journal.records import InboxMessage
 
 Shape = dict[str, type | tuple[type, ...]]
 """Field → the types that its value may have. A name that ends in `?` is optional."""

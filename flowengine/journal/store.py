@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from flowengine.journal.reading import HistoryPort
-from flowengine.journal.records import ENDED
+from flowengine.journal.records import (
+    ENDED,
+    Artifact,
+    Beginning,
+    Claimed,
+    Deployed,
+    Due,
+    ExecutionFilter,
+    ExecutionRecord,
+    ExecutionRecordPage,
+    FlowGrant,
+    InboxMessage,
+    ListedWait,
+    OfFlows,
+    Outgoing,
+    Owner,
+    Pruned,
+    Scheduled,
+    SendResult,
+    SignalStart,
+    StoredWaitPage,
+    UsedBudget,
+    Vote,
+    WaitFilter,
+)
 from flowengine.journal.writing import JournalPort
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
-    from typing import BinaryIO
-
-    from flowengine.journal.records import (
-        Artifact,
-        Beginning,
-        Claimed,
-        Deployed,
-        Due,
-        ExecutionFilter,
-        ExecutionRecord,
-        ExecutionRecordPage,
-        FlowGrant,
-        InboxMessage,
-        ListedWait,
-        OfFlows,
-        Outgoing,
-        Owner,
-        Pruned,
-        Scheduled,
-        SendResult,
-        SignalStart,
-        StoredWaitPage,
-        UsedBudget,
-        Vote,
-        WaitFilter,
-    )
-
 
 # Content-addressed files.
 

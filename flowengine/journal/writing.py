@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from flowengine.errors import Conflict
 from flowengine.journal.reading import HistoryPort
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.errors import Conflict
-    from flowengine.journal.records import Append, Owner
+from flowengine.journal.records import Append, Owner
 
 
 class JournalPort(HistoryPort, Protocol):

@@ -18,23 +18,27 @@ The agenda is empty between events, so the state does not contain it.
 from __future__ import annotations
 
 from heapq import heappop
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.commands import Command, OpenWait, SetTimer
+from flowengine.kernel.event_effects import EVENTS
+from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.limits.budgets import skip
+from flowengine.kernel.limits.locks import rest
+from flowengine.kernel.messages import may_free, on_state
+from flowengine.kernel.recovery import need_anew
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.steps import scopes
-from flowengine.kernel.transition import Transition
+from flowengine.kernel.steps.maps import counted
+from flowengine.kernel.tokens.joins import settle_joins, settle_stuck
+from flowengine.kernel.transition import Blame, Transition, added
 from flowengine.kernel.usual_entries import USUAL as USUAL_ENTRIES
 from flowengine.kernel.usual_events import USUAL as USUAL_EVENTS
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import (
-        Event,
-        Upgraded,
-    )
-    from flowengine.kernel.state.records import Scope, State
-    from flowengine.kernel.transition import Blame
+from flowengine.kernel.waiting.budget_questions import withdraw_idle
+from flowengine.kernel.waiting.waits import look_at_state, next_watcher, wake
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that has ended."""
@@ -73,15 +77,11 @@ def advance(
     state["events"] += 1
     before, state["now"] = state["now"], max(state["now"], event["at"])
     if graph.timed and event["type"] in UNWATCHED:
-        from flowengine.kernel.limits.budgets import skip
-
         skip(state, before)
     if state["status"] in ENDED and event["type"] != "halted":
         return []
     more: Any = event.get("holds")
     if more is not None:  # the event is applied again for a retry or fork
-        from flowengine.kernel.transition import added
-
         state["hold"] = added(state.get("hold"), more)
     tx = Transition(graph if after is None else after, state, observe, event, blame, brief)
     tx.stood = state["now"] - before
@@ -90,8 +90,6 @@ def advance(
     else:
         effect = USUAL_EVENTS.get(event["type"])
         if effect is None:
-            from flowengine.kernel.event_effects import EVENTS
-
             effect = EVENTS[event["type"]]
         effect(tx, event)
     if tx.agenda or tx.moved or tx.changed or tx.watchers or tx.calm or tx.freed_places:
@@ -100,8 +98,6 @@ def advance(
         happened: Any = event
         happened["reduced"] = tx.reduced
     if tx.idle_questions:
-        from flowengine.kernel.waiting.budget_questions import withdraw_idle
-
         withdraw_idle(tx)
     if tx.state["status"] not in ENDED:
         tx.state["status"] = "running" if tx.state["running"] else _status(tx)
@@ -110,7 +106,6 @@ def advance(
 
 def load_all() -> None:
     """Import what any event may need, for callers that must not wait for it within an event."""
-    from flowengine.kernel import agenda, event_effects  # noqa: F401
 
 
 def pending(state: State) -> list[Command]:
@@ -141,8 +136,6 @@ def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
 
     upgrade(tx, before, event["mapping"])
     for wait in [wait for wait in tx.state["waits"].values() if wait["kind"] == "worker"]:
-        from flowengine.kernel.recovery import need_anew
-
         need_anew(tx, wait)
 
 
@@ -157,8 +150,6 @@ def _work(tx: Transition) -> None:
             entry = agenda.popleft()
             row = USUAL_ENTRIES.get(entry[0])
             if row is None:
-                from flowengine.kernel.agenda import AGENDA
-
                 row = AGENDA[entry[0]]
             table, do = row
             if table is None:
@@ -178,8 +169,6 @@ def _quiet(tx: Transition) -> bool:
     if tx.changed:
         fired = tx.graph.state_triggers and _fire_triggers(tx)
         if tx.state["watching"]:
-            from flowengine.kernel.waiting.waits import wake
-
             wake(tx)
         tx.changed.clear()
         if fired:
@@ -198,8 +187,6 @@ def _quiet(tx: Transition) -> bool:
             if scope["joins"]:
                 tx.calm[number] = True
             if scope["mapped"]:
-                from flowengine.kernel.limits.locks import rest
-
                 rest(tx, scope)
     if tx.calm and _settle_stuck(tx):
         return True
@@ -209,15 +196,12 @@ def _quiet(tx: Transition) -> bool:
 
 
 def _fire_triggers(tx: Transition) -> bool:
-    from flowengine.kernel.messages import on_state
 
     return on_state(tx)
 
 
 def _look_again(tx: Transition) -> bool:
     """Check the watchers of changed state, until one has work."""
-    from flowengine.kernel.waiting.waits import next_watcher
-
     while tx.watchers:
         if _look(tx, next_watcher(tx)):
             return True
@@ -225,7 +209,6 @@ def _look_again(tx: Transition) -> bool:
 
 
 def _settle_joins(tx: Transition, scope: Scope) -> bool:
-    from flowengine.kernel.tokens.joins import settle_joins
 
     return settle_joins(tx, scope)
 
@@ -235,11 +218,8 @@ def _settle_stuck(tx: Transition) -> bool:
     for number in sorted(tx.calm, reverse=True):
         del tx.calm[number]
         scope = tx.state["scopes"].get(number)
-        if scope is not None and scope["joins"]:
-            from flowengine.kernel.tokens.joins import settle_stuck
-
-            if settle_stuck(tx, scope):
-                return True
+        if scope is not None and scope["joins"] and settle_stuck(tx, scope):
+            return True
     return False
 
 
@@ -247,13 +227,9 @@ def _look(tx: Transition, number: int) -> bool:
     """Check a wait or map again after a change of state, and return whether there is work now."""
     wait = tx.state["waits"].get(number)
     if wait is not None:
-        from flowengine.kernel.waiting.waits import look_at_state
-
         return look_at_state(tx, wait)
     act = tx.state["acts"].get(number)
     if act is not None:
-        from flowengine.kernel.steps.maps import counted
-
         counted(tx, act)
     return bool(tx.agenda)
 
@@ -278,6 +254,5 @@ def _status(tx: Transition) -> str:
         or any(w["kind"] != "question" for w in state["waits"].values())
     ):
         return "waiting"
-    from flowengine.kernel.messages import may_free
 
     return "waiting" if may_free(tx) else "stalled"

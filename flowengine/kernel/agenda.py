@@ -7,16 +7,19 @@ each function accepts the arguments of its entry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel import flows, held_failures, messages, recovery
 from flowengine.kernel.ending import cleanup, closing
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.locks import unpark
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Broken, Entry
 from flowengine.kernel.state.moves import is_over
+from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 from flowengine.kernel.steps import (
     activation_outcomes,
     attempt_outcomes,
@@ -29,11 +32,6 @@ from flowengine.kernel.steps import (
 from flowengine.kernel.tokens import activations, joins, map_items
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.usual_entries import USUAL, of_act, of_any, of_scope, of_unit
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.entries import Broken, Entry
-    from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 
 def _group_ended(tx: Transition, number: int, output: Plain, past: int) -> None:

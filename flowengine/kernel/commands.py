@@ -5,16 +5,11 @@ An engine carries them out once the event is on disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flowengine.kernel.events import ErrorData
-
 
 ENDED, CANCEL = "agent.ended", "agent.cancel"
 """Signals between an execution and those that it starts in the background. Names in a file have no

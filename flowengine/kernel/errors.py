@@ -5,13 +5,9 @@ See docs/language.md: Errors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.specs import HandlerSpec
+from flowengine.kernel.graph.specs import HandlerSpec
 
 RETRYABLE = frozenset(
     {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from flowengine.kernel import flow_state as variables
 from flowengine.kernel import flows, held_failures
@@ -15,9 +15,28 @@ from flowengine.kernel.ending import cleanup as compensation
 from flowengine.kernel.ending import closing
 from flowengine.kernel.ending import leftovers as cut_attempts
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import (
+    Asked,
+    CutOff,
+    Decided,
+    Described,
+    Failed,
+    Halted,
+    Lost,
+    Measured,
+    Offered,
+    RetryAsked,
+    StateSet,
+    TimerFired,
+    Unoffered,
+    Used,
+    Warned,
+)
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.phases import Owner, Why
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.steps import (
     activation_outcomes,
     attempt_outcomes,
@@ -39,28 +58,6 @@ from flowengine.kernel.waiting import (
 )
 from flowengine.kernel.waiting import approvals as approval_ownership
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import (
-        Asked,
-        CutOff,
-        Decided,
-        Described,
-        Failed,
-        Halted,
-        Lost,
-        Measured,
-        Offered,
-        RetryAsked,
-        StateSet,
-        TimerFired,
-        Unoffered,
-        Used,
-        Warned,
-    )
-    from flowengine.kernel.state.phases import Owner, Why
-    from flowengine.kernel.state.records import Unit, Wait
-
 
 # The answers to questions, by the wait's owner. Decisions and expiries take the same way.
 

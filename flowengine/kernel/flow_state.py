@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import GraphFlow, Node
+from flowengine.kernel.held_failures import is_held
+from flowengine.kernel.limits.locks import locks_around
 from flowengine.kernel.notation.changes import change, changed
+from flowengine.kernel.state.records import Activation, Scope, Unit
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import state_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.state.records import Activation, Scope, Unit
-
 
 # Causality of state writes, which distinguishes parallel writes from later ones.
 #
@@ -251,8 +248,6 @@ def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation)
     Raises:
         StepFailure: A value does not fit, or a parallel token has replaced the key.
     """
-    from flowengine.kernel.limits.locks import locks_around
-
     values = []
     for key, value in pairs:
         values.append([key, evaluate(names, value)])
@@ -352,8 +347,6 @@ def make_writes(tx: Transition, act: Activation) -> None:
     Raises:
         StepFailure: A value does not fit.
     """
-    from flowengine.kernel.held_failures import is_held
-
     left, act["writes"] = act["writes"], {}
     pairs = [pair for item in sorted(left) for pair in left[item]]
     for number, (key, value) in enumerate(pairs):

@@ -9,32 +9,39 @@ a group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel import flow_state
 from flowengine.kernel.commands import Claim, End, Notify
+from flowengine.kernel.ending.cleanup import clean_first, compensate_in
 from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
     remove_scope,
     stop_timeout,
 )
+from flowengine.kernel.ending.leftovers import final_of, stop_settling
 from flowengine.kernel.errors import StepFailure, as_error, caused
+from flowengine.kernel.events import ErrorData, Granted, Started
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.linked import GraphFlow
+from flowengine.kernel.graph.specs import HandlerSpec
+from flowengine.kernel.limits import locks, shared_budgets
+from flowengine.kernel.limits.background import tell_parent
+from flowengine.kernel.limits.budgets import new_budget
+from flowengine.kernel.limits.shared_budgets import declare
+from flowengine.kernel.messages import take_kept
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries, moves
+from flowengine.kernel.state.records import Scope
+from flowengine.kernel.steps.handlers import instead
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, require
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData, Granted, Started
-    from flowengine.kernel.graph.linked import GraphFlow
-    from flowengine.kernel.graph.specs import HandlerSpec
-    from flowengine.kernel.state.records import Scope
+from flowengine.kernel.waiting.budget_questions import withdraw_idle
 
 
 def begin_execution(tx: Transition, event: Started) -> None:
@@ -51,8 +58,6 @@ def begin_execution(tx: Transition, event: Started) -> None:
     if "triggered" in tx.graph.flow:
         state["triggered"] = 0
     if flow.budget is not None or event.get("budget") is not None:
-        from flowengine.kernel.limits.budgets import new_budget
-
         budget = new_budget(flow.budget, event.get("budget"))
         if budget is not None:
             state["budget"] = budget
@@ -61,8 +66,6 @@ def begin_execution(tx: Transition, event: Started) -> None:
     scope = open_scope(tx, 0, None, queued=bound is not None)
     try:
         if flow.shared_budgets or "background" in state["execution"]:
-            from flowengine.kernel.limits.shared_budgets import declare
-
             declare(tx, names, 0)
         if bound is not None:
             _queue(tx, names, bound)
@@ -94,11 +97,8 @@ def lock_granted(tx: Transition, event: Granted) -> None:
     number = event["unit"]
     if tx.state.get("claims", {}).get(number) != event["lock"]:
         return
-    from flowengine.kernel.limits import locks
 
     if number in tx.state.get("reserved", ()):
-        from flowengine.kernel.limits import shared_budgets
-
         shared_budgets.granted(tx, tx.state["units"][number], event)
         return
     if number:
@@ -109,8 +109,6 @@ def lock_granted(tx: Transition, event: Granted) -> None:
     if moves.unqueue(scope):
         start(tx, scope, first_line(tx))
         if not moves.is_queued(scope):
-            from flowengine.kernel.messages import take_kept
-
             take_kept(tx)
 
 
@@ -148,7 +146,6 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
-        from flowengine.kernel.ending.cleanup import compensate_in
 
         compensate_in(tx, scope, todo, cut, error, then)
     else:
@@ -182,7 +179,6 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     if scope is None:
         return
     of = scope["id"]
-    from flowengine.kernel.ending.cleanup import clean_first
 
     if clean_first(tx, "scope", scope, entries.flow_handled(index, error, of), error):
         return
@@ -199,8 +195,6 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
         if do == "next":
             _rescue(tx, scope, spec["to"], provenance.share(tx.state, past))
         elif do == "fail":
-            from flowengine.kernel.steps.handlers import instead
-
             failure = instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
             tx.agenda.append(entries.flow_end("failed", failure, None, of))
         elif do == "output":
@@ -218,8 +212,6 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
 
 def _rescue(tx: Transition, scope: Scope, step: int, past: int) -> None:
     """Send a token back into the flow, which is possible once."""
-    from flowengine.kernel.messages import take_kept
-
     moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
@@ -317,12 +309,9 @@ def end(
         return
     if tx.graph.body(scope["body"]).final >= 0 and scope["phase"] != "finally":
         moves.begin_finally(scope)
-        from flowengine.kernel.ending.leftovers import final_of
 
         scope.setdefault("finals", []).append({**final_of(tx, scope), "error": error})
     if "finals" in scope:
-        from flowengine.kernel.ending.cleanup import clean_first
-
         then = entries.main_flow_end(status, error, outputs)
         if clean_first(tx, "scope", scope, then, error):
             return
@@ -350,11 +339,8 @@ def _end_subflow(
         unit["facts"] = {name: value for name, value in outputs.items() if name != result}
         outputs = outputs[result]
     then = entries.ended(unit["id"], outputs, outcome)
-    if "finals" in unit:
-        from flowengine.kernel.ending.cleanup import clean_first
-
-        if clean_first(tx, "unit", unit, then):
-            return
+    if "finals" in unit and clean_first(tx, "unit", unit, then):
+        return
     tx.agenda.append(then)
 
 
@@ -376,12 +362,8 @@ def close(
     for timer in list(state["timers"]):
         tx.clear_timer(timer)
     for number in state["cuts"]:
-        from flowengine.kernel.ending.leftovers import stop_settling
-
         stop_settling(tx, number)
     if tx.idle_questions:
-        from flowengine.kernel.waiting.budget_questions import withdraw_idle
-
         withdraw_idle(tx)
     state["undos"].clear()
     state["cuts"].clear()
@@ -395,8 +377,6 @@ def close(
     state["outputs"] = outputs
     state["error"] = error
     if "background" in state["execution"]:
-        from flowengine.kernel.limits.background import tell_parent
-
         tell_parent(tx, status, outcome, error, outputs)
     notices = tx.graph.flow.get("end_notices", ())
     if flows := [notice["flow"] for notice in notices if status in notice["on"]]:

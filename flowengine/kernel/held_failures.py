@@ -11,19 +11,16 @@ A place without a recorded cause is where an error was raised.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.limits import locks
 from flowengine.kernel.state import moves
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, PlaceKind, Scope, State, Unit
-    from flowengine.kernel.transition import Transition
+from flowengine.kernel.state.records import Activation, PlaceKind, Scope, State, Unit
+from flowengine.kernel.transition import Transition
 
 WITH_PAST = frozenset({"group_ended", "test_until"})
 """Agenda entries whose last argument can be a past."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import ENDED, Send
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import Message
 from flowengine.kernel.expressions.names import Names, evaluate, holds
+from flowengine.kernel.flow_state import write_message
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain
+from flowengine.kernel.graph.specs import EmitSpec, TriggerSpec
+from flowengine.kernel.limits.background import received
 from flowengine.kernel.notation.times import format_time, parse_duration
 from flowengine.kernel.state import entries, moves
+from flowengine.kernel.state.records import Arrival, JoinState, Scope
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import waits
 from flowengine.kernel.waiting.waits import is_for
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from flowengine.kernel.events import Message
-    from flowengine.kernel.graph.specs import EmitSpec, TriggerSpec
-    from flowengine.kernel.state.records import Arrival, JoinState, Scope
-
 
 # Triggers: messages and state writes that start tokens in the flow's own scope.
 #
@@ -233,7 +230,6 @@ def _write(tx: Transition, message: Plain) -> bool:
     keys = tx.graph.received.get(message["signal"])
     if not keys or not tx.state["scopes"]:
         return False
-    from flowengine.kernel.flow_state import write_message
 
     for scope in (tx.root(), *tx.subflows()):
         frame = scope.get("frame", 0)
@@ -254,11 +250,8 @@ def arrived(tx: Transition, event: Message) -> None:
         event: The event, as stored.
     """
     data = event["data"]
-    if event["signal"] == ENDED:
-        from flowengine.kernel.limits.background import received
-
-        if (data := received(tx, event)) is None:
-            return
+    if event["signal"] == ENDED and (data := received(tx, event)) is None:
+        return
     message = {
         "signal": event["signal"],
         "key": event["key"],

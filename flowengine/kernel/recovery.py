@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel import held_failures
 from flowengine.kernel.commands import OpenWait, SetTimer
@@ -10,6 +10,7 @@ from flowengine.kernel.ending.closing import stop_timeout
 from flowengine.kernel.ending.leftovers import cut_off, forget_cut
 from flowengine.kernel.ending.leftovers import settle as settle_anew
 from flowengine.kernel.errors import StepFailure, as_error, caused, is_named
+from flowengine.kernel.events import CutOff, ErrorData, Failed, ProcessData, RetryAsked, Succeeded
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets, shared_budgets
@@ -18,6 +19,7 @@ from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import let_go, move
+from flowengine.kernel.state.records import Activation, State, Unit, Wait
 from flowengine.kernel.steps import attempt_outcomes, attempts
 from flowengine.kernel.steps.attempts import limit, run
 from flowengine.kernel.steps.loops import tries_again
@@ -30,18 +32,6 @@ from flowengine.kernel.waiting.attempt_questions import (
     wait_for_worker,
 )
 from flowengine.kernel.waiting.waits import close_wait, duration_of
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import (
-        CutOff,
-        ErrorData,
-        Failed,
-        ProcessData,
-        RetryAsked,
-        Succeeded,
-    )
-    from flowengine.kernel.state.records import Activation, State, Unit, Wait
-
 
 # Attempts that were interrupted: their process or their environment ended.
 #

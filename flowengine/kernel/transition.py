@@ -8,22 +8,19 @@ is done in the order in which it was requested.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from heapq import heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.state.entries import Entry
+from flowengine.kernel.state.phases import Why
+from flowengine.kernel.state.records import Activation, State, Unit
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.phases import Why
-    from flowengine.kernel.state.records import Activation, State, Unit
 
 _NOTHING: dict[str, Any] = {}
 

@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias
 
 from flowengine.kernel import flows
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
+from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 from flowengine.kernel.steps import activation_outcomes, attempt_outcomes, attempts, scopes
 from flowengine.kernel.tokens import activations
+from flowengine.kernel.tokens.joins import arrive
 from flowengine.kernel.transition import Transition
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 P = ParamSpec("P")
 _Doing: TypeAlias = "Callable[[Callable[P, None]], EntryRow]"
@@ -61,7 +60,6 @@ def _arrive(tx: Transition, arrival: Arrival) -> None:
     if join is None or join["kind"] == "each":
         tx.agenda.append(entries.activate(arrival["step"], [arrival]))
         return
-    from flowengine.kernel.tokens.joins import arrive
 
     arrive(tx, arrival)
 

@@ -7,16 +7,16 @@ others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine.kernel import flows
+from flowengine.kernel import flows, recovery
+from flowengine.kernel.ending.leftovers import apply_result
+from flowengine.kernel.events import Succeeded
+from flowengine.kernel.limits.budgets import settle_result
+from flowengine.kernel.state.records import Unit
 from flowengine.kernel.steps import attempt_outcomes
 from flowengine.kernel.steps.attempts import BUDGETED
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import Succeeded
-    from flowengine.kernel.state.records import Unit
 
 
 def _succeeded(tx: Transition, event: Succeeded) -> None:
@@ -28,17 +28,12 @@ def _succeeded(tx: Transition, event: Succeeded) -> None:
     if BUDGETED.isdisjoint(tx.state):
         tx.state["running"] -= 1
     else:
-        from flowengine.kernel.limits.budgets import settle_result
-
         settle_result(tx, unit, event["value"])
     attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 
 def _late(tx: Transition, unit: Unit | None, event: Succeeded) -> None:
     """Apply the result of an attempt that counts as interrupted, or is over."""
-    from flowengine.kernel import recovery
-    from flowengine.kernel.ending.leftovers import apply_result
-
     if unit is None or not recovery.is_asked(tx, unit, event):
         apply_result(tx, event)
         return

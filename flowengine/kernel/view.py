@@ -5,27 +5,24 @@ Code outside the kernel must read state only through this module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
+from flowengine.kernel.state.phases import Why
+from flowengine.kernel.state.records import (
+    Activation,
+    Arrival,
+    Budget,
+    Cleanup,
+    JoinState,
+    Scope,
+    State,
+    Unit,
+)
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
-    from flowengine.kernel.state.phases import Why
-    from flowengine.kernel.state.records import (
-        Activation,
-        Arrival,
-        Budget,
-        Cleanup,
-        JoinState,
-        Scope,
-        State,
-        Unit,
-    )
 
 BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
 """Reasons of timers that limit running work."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from flowengine.drawing.picture import step_name
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.graph.compiled import END
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 from flowengine.kernel.waiting.approvals import gave_away
 from flowengine.page.fields import with_file_names
 from flowengine.page.forms import value_at
 from flowengine.page.looks import LONGEST_TEXT, moment, person
 from flowengine.sdk.visible_text import printable_lines, shortened
+from flowengine.server.calls import ApiCall
 from flowengine.server.rights import Right
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
-    from flowengine.server.calls import ApiCall
 
 _OF_CALL = {
     "approve": "makes the call with these values",

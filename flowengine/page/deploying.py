@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, FlowFileError, InputError
-from flowengine.page.sent_forms import as_sent
+from flowengine.page.sent_forms import SentFile, as_sent
 from flowengine.page.view import PageView, checked
 from flowengine.sdk.file_names import clean_name
 from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
 from flowengine.server import flows
 from flowengine.server.application import LARGEST_BODY
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import FlowTextBody
 from flowengine.server.problems import status_of
-
-if TYPE_CHECKING:
-    from flowengine.page.sent_forms import SentFile
-    from flowengine.server.calls import ApiCall
 
 _CHECKED = "checked"
 """Field with the digest of the text whose diagnostics the user has seen."""

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from flowengine.agents.actions import OFFER, REDUCTION, TURN, reduction, shown
 from flowengine.agents.generated_steering import STEER
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.engine import Engine
 from flowengine.engines.results import ENDED, Update
-from flowengine.engines.stream_parts import ModelFailed, ToolCallPart, ToolResultPart
+from flowengine.engines.stream_parts import (
+    AgentPart,
+    ModelFailed,
+    ModelReplied,
+    ToolCallPart,
+    ToolResultPart,
+)
 from flowengine.errors import NotFound
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.page.choices import why_not
 from flowengine.page.flow_views import address_again, graph, titles_of
@@ -26,12 +34,6 @@ from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 from flowengine.server.signals import data_schema
 from flowengine.server.talks import current_observations
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.stream_parts import AgentPart, ModelReplied
-    from flowengine.kernel.commands import Observation
-
 
 # The work of agents as conversations: messages, reasoning, tool calls, handoffs and usage.
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from flowengine.engines.typed_text import by_type
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.expressions.types import items_of, resolve
 from flowengine.page.looks import LONGEST_TEXT
-from flowengine.page.sent_forms import MARK, as_sent, restored, shown_text
+from flowengine.page.sent_forms import MARK, SentFile, as_sent, restored, shown_text
 from flowengine.sdk.file_names import SHA256, clean_name
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.validation import SchemaError, validate
+from flowengine.server.calls import ApiCall
 from flowengine.server.models import UploadQuery
 from flowengine.server.sent_values import is_file, upload
-
-if TYPE_CHECKING:
-    from flowengine.page.sent_forms import SentFile
-    from flowengine.server.calls import ApiCall
 
 FILES = ("file", "files")
 """Kinds of fields: for one file, and for several."""

@@ -16,6 +16,7 @@ from flowengine.drawing.svg import svg
 from flowengine.engines.folds import Folds
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotFound, UsageError
+from flowengine.flow.export.definition import definition
 from flowengine.flow.schedules import NoSchedule, Schedule
 from flowengine.kernel.notation.addresses import around, steps_in
 from flowengine.kernel.notation.times import format_time, parse_time
@@ -205,8 +206,6 @@ def run_now(call: ApiCall, given: dict[str, str]) -> PageView:
 
 def compare(call: ApiCall, given: dict[str, str]) -> PageView:
     """Show how two deployed versions of a flow differ."""
-    from flowengine.flow.export.definition import definition
-
     names = [given.get("from") or call.path["flow"], call.path["flow"]]
     older, newer = (deployed_flow(call, name) for name in names)
     for flow in (older, newer):

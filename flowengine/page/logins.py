@@ -12,15 +12,13 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from flowengine import Engine
 from flowengine.sdk import StepError
 from flowengine.server.problems import RequestRefused
-
-if TYPE_CHECKING:
-    from flowengine import Engine
-    from flowengine.server.rights import Principal
+from flowengine.server.rights import Principal
 
 COOKIE = "flowengine_login"
 SECONDS = 600.0

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
+from flowengine.execution_environment import manager
 from flowengine.page.looks import LONGEST_TEXT
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.file_names import SIGNATURES
@@ -98,8 +99,6 @@ def _as_text(start: bytes) -> str:
 @lru_cache(maxsize=32)
 def _converted(path: str, name: str) -> str:
     """Return a file as Markdown. The content of a path, which has its digest, never changes."""
-    from flowengine.execution_environment import manager
-
     with manager().use(_READER) as reader:
         document = reader.read(Path(path).read_bytes(), name)
     notes = "".join(f"\n\n*{note}*" for note in document.notes)

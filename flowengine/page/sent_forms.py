@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
+from starlette.requests import Request
 
 from flowengine.page.view import PageView, new_id
 from flowengine.sdk.sizes import size_text
@@ -22,9 +23,6 @@ from flowengine.sdk.visible_text import DISGUISING
 from flowengine.server.application import LARGEST_BODY
 from flowengine.server.calls import ApiCall
 from flowengine.server.problems import RequestRefused
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 _MOST_FIELDS = 500
 _MOST_FILES = 20

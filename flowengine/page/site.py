@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
+from starlette.types import Receive, Scope, Send
 
 from flowengine.engines.results import shown_title
 from flowengine.errors import FlowEngineError, NotAllowed
@@ -43,22 +44,16 @@ from flowengine.page.static_files import STATIC, static, static_files, static_ve
 from flowengine.page.view import PageView
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import on_thread
-from flowengine.server.application import address_of
-from flowengine.server.calls import subject_of
+from flowengine.server.application import Application, address_of
+from flowengine.server.calls import ApiCall, subject_of
 from flowengine.server.hooks import Act
 from flowengine.server.identity import OIDC, SESSION_COOKIE, cookie_name
 from flowengine.server.problems import RequestRefused, problem_of, status_of
+from flowengine.server.records import SignedInSession
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import Need, find_route
 from flowengine.server.sent_values import TakesFiles
 from flowengine.server.sign_in import COOKIE, SECONDS
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from flowengine.server.application import Application
-    from flowengine.server.calls import ApiCall
-    from flowengine.server.records import SignedInSession
 
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
 """A path of this server. Two slashes at the start would name another server."""

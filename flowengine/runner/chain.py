@@ -19,13 +19,19 @@ from dataclasses import replace
 from functools import update_wrapper
 from inspect import signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.agent_mistakes import RUN, check_names
 from flowengine.agents.loggers import LoggerManager
+from flowengine.agents.models.registry import using
+from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.agents.termination import TURNS
+from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.updates import UpdateBacklog
+from flowengine.engines.results import Update
 from flowengine.engines.stream_parts import (
     AgentEnded,
     ModelFailed,
@@ -44,13 +50,6 @@ from flowengine.sdk.resources import refuse_in_loop
 from flowengine.secrets import mask_known
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.loops import new_event_loop
-
-if TYPE_CHECKING:
-    from flowengine.engines.agent_events import AgentEvents
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import Update
-
 
 # `Runner`, with the methods that run agents.
 
@@ -298,7 +297,6 @@ class Runner:
         """
         if self.engine is not None:
             return nullcontext(self.engine)
-        from flowengine.engines.engine import Engine
 
         return Engine() if work.is_session else Engine(None)
 
@@ -361,9 +359,6 @@ class MetaChain(Runner):
         Returns:
             A message for each call, the agent that was handed off to, and the context.
         """
-        from flowengine.agents.models.registry import using
-        from flowengine.agents.models.scripted import ScriptedModel
-
         if not tool_calls:
             return Response(context_variables=dict(context_variables or {}))
         agent = Agent(name="calls", model="scripted/calls", tools=list(functions))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
 from json import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.agents.actions import UsageTotals, outputs_in, usage_of
 from flowengine.agents.agent import Agent, Response, turn_limit
@@ -17,7 +17,10 @@ from flowengine.agents.first_messages import unmarked_message
 from flowengine.agents.termination import CASE_TOOLS, TURNS, ended_by_word, is_case_tool
 from flowengine.agents.tool_answers import with_data
 from flowengine.engines.agent_events import Conversation, conversations
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow, load
 from flowengine.engines.host import KeptFiles
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.serialization import folder_of, reference
@@ -29,11 +32,6 @@ from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.python_modules import MAIN, import_function
 from flowengine.sdk.visible_text import literal_text, plain_text
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import ExecutionResult
 
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 
@@ -109,8 +107,6 @@ def described(
 def _loaded(content: str) -> LoadedFlow:
     """Return the compiled flow."""
     from json import loads
-
-    from flowengine.engines.flows import load
 
     token = in_generated.set(True)
     try:

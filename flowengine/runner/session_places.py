@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import exists
-
-if TYPE_CHECKING:
-    from flowengine.engines.host import Host
-    from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 SESSION = "session"
 """The label that contains the name of a session, and the kind of its waits."""

@@ -9,14 +9,19 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
+from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.agent_events import conversations
+from flowengine.engines.engine import Engine
 from flowengine.engines.executions.outer_attempts import outer_attempt
+from flowengine.engines.host import Host
+from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.people.approvals import decide
-from flowengine.engines.results import LISTED
+from flowengine.engines.results import LISTED, ExecutionResult, Update
 from flowengine.errors import Conflict, UsageError
+from flowengine.runner.responses import AgentsFlow
 from flowengine.runner.session_places import (
     SESSION,
     STEP,
@@ -25,17 +30,8 @@ from flowengine.runner.session_places import (
     session_id,
     session_of,
 )
-from flowengine.runner.work import Work
+from flowengine.runner.work import RunOptions, Work
 from flowengine.sdk.argument_checks import in_words
-
-if TYPE_CHECKING:
-    from flowengine.agents.loggers import LoggerManager
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import DecisionGiven
-    from flowengine.engines.results import ExecutionResult, Update
-    from flowengine.runner.responses import AgentsFlow
-    from flowengine.runner.work import RunOptions
 
 _PAUSE = 0.05
 """Seconds between two looks at an answer that another process drives."""

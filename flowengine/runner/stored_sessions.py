@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from flowengine.agents.agent import Agent
 from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.agent_events import Conversation, conversations
+from flowengine.engines.engine import Engine
+from flowengine.engines.interventions.fork import fork
+from flowengine.engines.messages import ask_to_cancel
 from flowengine.engines.reading import Group
+from flowengine.engines.results import ExecutionPage, ExecutionResult
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.runner.responses import described, history
 from flowengine.runner.session_places import SESSION, SESSIONS, STEP, Place, session_of
 from flowengine.runner.work import Work, check_inputs
 from flowengine.util.blocking import blocking, on_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.agents.agent import Agent
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionPage, ExecutionResult
 
 
 class Sessions(Group):
@@ -202,7 +201,6 @@ class Sessions(Group):
     # Internals
 
     async def _ended(self, name: str) -> ExecutionResult:
-        from flowengine.engines.messages import ask_to_cancel
 
         id = self._find(name)
         result = self._public.executions.result(id)
@@ -221,7 +219,6 @@ class Sessions(Group):
         self._host.flows.forget()
 
     def _forked(self, id: str, at: Place, new: str, labels: Mapping[str, str]) -> str:
-        from flowengine.engines.interventions.fork import fork
 
         forked = fork(self._host, id, at.address, None, None, new, labels, self._engine.user)
         return self._driving.leave(forked).execution

@@ -7,14 +7,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
+from flowengine.agents.actions import Reply
+from flowengine.agents.agent import Agent, Response
 from flowengine.agents.live_functions import LIVE
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
+from flowengine.engines.engine import Engine
 from flowengine.engines.host import RandomIds
-from flowengine.engines.stream_parts import ToolCallPart, ToolEnded
+from flowengine.engines.results import ExecutionResult, Update
+from flowengine.engines.starting.beginning import Starting
+from flowengine.engines.stream_parts import AgentPart, ToolCallPart, ToolEnded
 from flowengine.errors import UsageError
 from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
@@ -22,15 +27,6 @@ from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.argument_checks import check_kind, in_words
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
-
-if TYPE_CHECKING:
-    from flowengine.agents.actions import Reply
-    from flowengine.agents.agent import Agent, Response
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult, Update
-    from flowengine.engines.starting.beginning import Starting
-    from flowengine.engines.stream_parts import AgentPart
-
 
 # Arguments of the methods that run agents, and the validation of their inputs.
 

@@ -21,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowengine.sdk import python_modules
+from flowengine.sdk.argument_checks import check_function
+from flowengine.sdk.errors import ToolError
 from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
@@ -60,7 +63,6 @@ if TYPE_CHECKING:
         StepError,
         Timeout,
         ToolChanged,
-        ToolError,
         ValidationError,
     )
     from flowengine.sdk.generated_flows import (
@@ -197,8 +199,6 @@ def quick(function: _Function) -> _Function:
     Raises:
         UsageError: It is not a function.
     """
-    from flowengine.sdk.argument_checks import check_function
-
     check_function(function, "write @quick above the function")
     function.__flowengine_quick__ = True  # type: ignore[attr-defined]
     return function
@@ -214,8 +214,6 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
     Returns:
         Its text, if it can be read, and whether this process has imported the module.
     """
-    from flowengine.sdk import python_modules
-
     return python_modules.module_source(function, folder)
 
 
@@ -235,13 +233,9 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     Raises:
         ToolError: The module or function does not exist.
     """
-    from flowengine.sdk import python_modules
-
     try:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
-        from flowengine.sdk.errors import ToolError
-
         raise ToolError(f"{function}: {error}", retryable=False) from None
 
 
@@ -250,8 +244,6 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
 
     Tests replace functions in it, so a function that was imported earlier may be out of date.
     """
-    from flowengine.sdk import python_modules
-
     return python_modules.import_module_of(function, folder)
 
 

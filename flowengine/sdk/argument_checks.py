@@ -9,7 +9,8 @@ from os import PathLike
 from typing import Any
 
 from flowengine.errors import InputError, UsageError
-from flowengine.kernel.notation.times import LONGEST, parse_duration
+from flowengine.kernel.notation.times import LONGEST, TooLong, parse_duration
+from flowengine.sdk.near_words import did_you_mean
 
 LABEL = r"[a-z0-9][a-z0-9_.-]{0,62}"
 """A label that a worker offers and a step may need."""
@@ -30,8 +31,6 @@ def check_input_names(given: Iterable[str], known: Iterable[str]) -> None:
     names = list(known)
     for name in given:
         if name not in names:
-            from flowengine.sdk.near_words import did_you_mean
-
             hint = did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}"
             raise InputError(f"there is no input '{name}'", field=name, hint=hint)
 
@@ -89,8 +88,6 @@ def milliseconds(name: str, value: float | str) -> int:
     Raises:
         UsageError: It has another form.
     """
-    from flowengine.kernel.notation.times import TooLong, parse_duration
-
     try:
         span = parse_duration(value) if isinstance(value, str) else int(value * 1000)
         if span >= 0:
@@ -177,8 +174,6 @@ def in_words(value: object) -> str:
 
 def known_words(word: str, known: Sequence[str]) -> str:
     """Return the hint for an unknown word: the one that was probably meant, or all."""
-    from flowengine.sdk.near_words import did_you_mean
-
     return did_you_mean(word, known) or f"it is one of: {', '.join(known)}"
 
 

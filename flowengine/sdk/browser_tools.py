@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import NeedsApproval
-
-if TYPE_CHECKING:
-    from flowengine.sdk.step_kind import Effect, Tool
+from flowengine.sdk.step_kind import Effect, Tool
 
 BROWSER = "browser"
 """The kind of environment, and the default name of the environment used."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from os import PathLike
+from typing import Any, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    import logging
-    import threading
-    from os import PathLike
 
 _Result = TypeVar("_Result")
 

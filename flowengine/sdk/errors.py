@@ -7,12 +7,11 @@ All failures of environments derive from `EnvironmentFailure`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from flowengine.errors import FlowEngineError, InputError, without_addresses
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.python_modules import public_name
 
 
 class StepError(Exception):
@@ -65,8 +64,6 @@ def raised(error: BaseException) -> BaseException:
 
 def class_name(error: BaseException) -> str:
     """Return `module.Class` of an exception, and only the name if it is a built-in one."""
-    from flowengine.sdk.python_modules import public_name
-
     kind = type(error)
     module = public_name(str(kind.__module__))
     return kind.__qualname__ if module in {"builtins", "None"} else f"{module}.{kind.__qualname__}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.errors import InputError
+from flowengine.sdk.received import RepeatedKey, received_json
 
 SAME_KEYS = "two keys of a map are the same as text"
 
@@ -33,8 +34,6 @@ def read_json(received: str | bytes, what: str, field: str) -> Any:
         RepeatedKeyError: An object has a key twice.
         InputError: It is not JSON.
     """
-    from flowengine.sdk.received import RepeatedKey, received_json
-
     try:
         return received_json(received, distinct=True)
     except UnicodeDecodeError as error:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flowengine.sdk.environments import Request
+from flowengine.sdk.environments import Request
 
 _CUT_OFF = re.compile(
     "name resolution|could ?n[o']t resolve|name or service not known|network is unreachable"

@@ -9,14 +9,12 @@ import math
 from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.json_values import SAME_KEYS, in_order
 from flowengine.sdk.received import DEEPEST
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
 
 _DEEPER = f"it is nested more than {DEEPEST} levels deep, or contains itself"
 

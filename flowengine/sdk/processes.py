@@ -6,17 +6,14 @@ import fcntl
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from flowengine.util.files import remove_tree as remove_tree  # noqa: PLC0414 - for environments
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 # Cleanup at the end of the process, for managers and environments opened without one.
 

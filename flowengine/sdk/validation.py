@@ -18,11 +18,20 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
+from flowengine.kernel.notation.times import (
+    TooLong,
+    lacks_offset,
+    parse_duration,
+    parse_microseconds,
+)
+from flowengine.sdk.errors import ValidationError
+from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.plain_values import place_of_fault, to_plain
+from flowengine.sdk.schema_expansion import Count, Expansion, TooMuch, plain_values_first
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-    from flowengine.sdk.schema_expansion import Count, Expansion
 
 _Proof = Callable[[Any], bool]
 
@@ -215,8 +224,6 @@ class Validator:
         Raises:
             InputError: Too many apply to it.
         """
-        from flowengine.sdk.schema_expansion import TooMuch, plain_values_first
-
         with suppress(TooMuch):
             return value, self._expansion.count(value)
         try:
@@ -247,7 +254,6 @@ class Validator:
             import jsonschema_rs
 
             from flowengine.sdk.declared_forms import base64_texts, integers
-            from flowengine.sdk.schema_expansion import Expansion
 
             try:
                 schema = _with_roots(self._schema, count())
@@ -304,8 +310,6 @@ def _with_roots(schema: Any, numbers: Iterator[int], *, inner: bool = False) -> 
 
 def _is_time(text: str) -> bool:
     """Return whether a text is a time in the notation of flow files and expressions."""
-    from flowengine.kernel.notation.times import parse_microseconds
-
     try:
         parse_microseconds(text)
     except ValueError:
@@ -338,8 +342,6 @@ def _is_iso_clock_time(text: str) -> bool:
 def _is_duration(text: str) -> bool:
     """Return whether a text is a duration in ISO 8601, also with a sign, or as in flow files."""
     import re
-
-    from flowengine.kernel.notation.times import parse_duration
 
     if re.fullmatch(_DURATION, text, re.ASCII):
         return True
@@ -454,8 +456,6 @@ def as_plain(value: Any, what: str) -> Any:
 
 
 def _converted(value: Any, what: str) -> Any:
-    from flowengine.sdk.errors import ValidationError
-    from flowengine.sdk.plain_values import place_of_fault, to_plain
 
     try:
         return to_plain(value, number_keys=True)
@@ -626,14 +626,10 @@ def _no_such_format(format: str, text: str, shown: str) -> str:
     if format in _FORMAT_WORDS:
         return f"must be {_FORMAT_WORDS[format]}, not {shown}"
     if format in {"date-time", "aware-date-time"}:
-        from flowengine.kernel.notation.times import lacks_offset
-
         if lacks_offset(text):
             return f"must be a date-time with an offset, as in {text}Z or {text}+01:00, not {shown}"
         return f"must be a date-time such as 2026-11-25T09:14:02Z, not {shown}"
     if format == "duration":
-        from flowengine.kernel.notation.times import TooLong, parse_duration
-
         try:
             parse_duration(text)
         except TooLong:
@@ -675,7 +671,6 @@ def _of_type(types: list[str], value: Any) -> str:
 def _unexpected(
     names: list[str], error: jsonschema_rs.ValidationError, schema: Any
 ) -> tuple[str, str | None]:
-    from flowengine.sdk.near_words import did_you_mean
 
     text = f"has no {', '.join(repr(name) for name in names)}"
     # a path through `$ref` leads nowhere and gives no suggestion

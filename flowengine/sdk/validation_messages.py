@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 _WORD = re.compile(r"'([^']*)'")
 

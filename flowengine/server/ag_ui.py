@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ag_ui.core import (
     BaseEvent,
@@ -29,20 +29,14 @@ from ag_ui.core import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from starlette.requests import Request
 
 from flowengine.engines.stream_parts import AgentPart, ModelReplied, QuestionPart
 from flowengine.errors import FlowEngineError, InputError, NotFound
-from flowengine.server.application import address_of, body_as
+from flowengine.server.application import Application, address_of, body_as
+from flowengine.server.rights import Principal
 from flowengine.server.streams import event_source
-from flowengine.server.talks import ArrivingPart, ArrivingReplies, Talk
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from flowengine.server.application import Application
-    from flowengine.server.rights import Principal
-    from flowengine.server.talks import AgentParts
-
+from flowengine.server.talks import AgentParts, ArrivingPart, ArrivingReplies, Talk
 
 # The work of agents as events of AG-UI (`ag-ui-protocol` 1.0).
 

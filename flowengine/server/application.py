@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
+from typing import Any, Protocol, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
@@ -23,8 +23,10 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flowengine.engines.arriving_replies import WANTED_SECONDS
+from flowengine.engines.arriving_replies import WANTED_SECONDS, ReplyReader
+from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.sdk.json_values import read_json
 from flowengine.sdk.user_code import on_thread
@@ -36,18 +38,12 @@ from flowengine.server.identity import SESSION_COOKIE, Identity, cookie_name
 from flowengine.server.openapi import document
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, as_json, problem_response, status_of
+from flowengine.server.records import ServerRecords
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import ROUTES, UPLOADS, Need, Route, find_route
 from flowengine.server.sent_values import TakesFiles, check_may_upload, received
 from flowengine.server.streams import EventStreams, StoreChanges
 from flowengine.server_settings import UploadRules
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from flowengine.engines.arriving_replies import ReplyReader
-    from flowengine.engines.engine import Engine
-    from flowengine.server.records import ServerRecords
 
 VIA = "rest"
 """The channel of decisions through the API, for the audit trail."""

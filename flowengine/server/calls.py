@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.infos import WaitInfo
 from flowengine.errors import (
     Conflict,
     FlowEngineError,
@@ -17,14 +20,9 @@ from flowengine.errors import (
 )
 from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE
+from flowengine.server.records import ServerRecords
 from flowengine.server.redaction import QuotingEngine, wait_without_content
 from flowengine.server.rights import Principal, Right
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.server.records import ServerRecords
 
 _MOST_PAGES = 20
 """Maximum number of pages of the store that one page of a list is made from."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine.engines.results import EventFilter
+from flowengine.engines.results import EventFilter, StoreEvent
 from flowengine.errors import UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, labels_of, moment
 from flowengine.server.redaction import entry_without_content
 from flowengine.server.rights import Right
-
-if TYPE_CHECKING:
-    from flowengine.engines.results import StoreEvent
 
 _MOST_READ = 5000
 """Maximum number of events that one page is made from."""

@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.drawing.data import drawn, node_link, statuses_of
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.folds import Folds
+from flowengine.engines.infos import ExecutionInfo, Reason
 from flowengine.engines.results import is_found_by
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.addresses import DERIVED, NOTIFIES
@@ -30,11 +34,6 @@ from flowengine.server.redaction import (
 )
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import sent_values, uploads_of
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.folds import Folds
-    from flowengine.engines.infos import ExecutionInfo, Reason
 
 ENGINE_LABELS = frozenset({"session", "task", "tool", "chat"})
 """Labels by which the engine finds executions: of sessions, of tool environments, of chats."""
@@ -324,8 +323,6 @@ def resume(call: ApiCall) -> Any:
 
 def graph(call: ApiCall) -> Any:
     """Return the graph of an execution's flow with the state of its steps, and a picture of it."""
-    from flowengine.drawing.data import drawn, node_link, statuses_of
-
     id = call.path["execution"]
     flow, statuses = (
         call.engine.executions.flow_of(id),

@@ -7,19 +7,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
+from flowengine.drawing.data import drawn, node_link
+from flowengine.engines.flows import LoadedFlow, load_text
 from flowengine.errors import FlowFileError, NotAllowed
+from flowengine.flow.export.definition import definition
 from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.kernel.notation.times import format_time
 from flowengine.server.calls import ApiCall, deployed_flow, moment
+from flowengine.server.problems import RequestRefused
 from flowengine.server.rights import Right
 from flowengine.server_settings import DeployRules
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
 
 SECONDS = 10
 """Processor seconds of a check."""
@@ -65,9 +66,6 @@ def check_text(
     Raises:
         RequestRefused: The check exceeds its limits (422).
     """
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.server.problems import RequestRefused
-
     given = {"text": text, "name": name, "folder": folder, "modules": [*modules], "host": host}
     data = msgpack.packb({**given, "seconds": SECONDS})
     command = [sys.executable, "-P", "-m", __name__]
@@ -91,8 +89,6 @@ def check_text(
 def _main() -> None:
     """Check the flow on standard input, and write the result to standard output."""
     import resource
-
-    from flowengine.engines.flows import load_text
 
     given = msgpack.unpackb(sys.stdin.buffer.read())
     seconds = given.pop("seconds")
@@ -140,16 +136,12 @@ def show_flow(call: ApiCall) -> Any:
 
 def flow_graph(call: ApiCall) -> Any:
     """Return the graph of a deployed flow, and a picture of it."""
-    from flowengine.drawing.data import drawn, node_link
-
     flow = deployed_flow(call, call.path["flow"])
     return node_link(drawn(flow, plumbing=call.query.plumbing))
 
 
 def show_definition(call: ApiCall) -> Any:
     """Return the definition of a deployed flow as text. It is not a flow file."""
-    from flowengine.flow.export.definition import definition
-
     flow = deployed_flow(call, call.path["flow"])
     call.need(Right.CONTENT, flow.id)
     return {

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flowengine.sdk.sizes import size_text
 from flowengine.server.places import HELD
 from flowengine.server.problems import RequestRefused, problem_response
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _STARTS = ("http.response.start", "websocket.http.response.start")
 _SAFE = ("GET", "HEAD", "OPTIONS")

@@ -13,22 +13,20 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
+from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.received import received_json, received_text
 from flowengine.sdk.signatures import signed_content, signing_key
 from flowengine.server.oidc import host_secret
 from flowengine.server.problems import RequestRefused, status_of
+from flowengine.server.records import ServerRecords
 from flowengine.server.redaction import QuotingEngine
 from flowengine.server.sent_values import no_uploads
 from flowengine.server.signals import keyed_data
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.server.records import ServerRecords
-    from flowengine.server_settings import HookEntry
+from flowengine.server_settings import HookEntry
 
 TOLERANCE = 300
 """Seconds that the time in a signature may differ from ours."""

@@ -6,21 +6,16 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+
+from starlette.datastructures import URL
 
 from flowengine.server.oidc import OidcProvider, host_secret
 from flowengine.server.problems import RequestRefused
-from flowengine.server.records import SignedIn, SignedInSession
+from flowengine.server.records import AccessToken, ServerRecords, SignedIn, SignedInSession
 from flowengine.server.rights import LOCAL, USER_NAME, Principal, Proof, access_of
 from flowengine.server.sign_in import CodeFlow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from starlette.datastructures import URL
-
-    from flowengine.server.records import AccessToken, ServerRecords
-    from flowengine.settings import Settings
+from flowengine.settings import Settings
 
 FAILURES = 20
 """Failed attempts of an address within `WINDOW`. Further ones are answered with 429."""

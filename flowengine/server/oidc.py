@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from threading import Lock
 from time import monotonic
@@ -19,13 +20,11 @@ from flowengine.sdk import SecretMissing
 from flowengine.secrets import resolve
 from flowengine.server.problems import RequestRefused
 from flowengine.server.rights import USER_NAME
+from flowengine.server_settings import OidcSignIn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from jwt import PyJWK
 
-    from flowengine.server_settings import OidcSignIn
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Signatures with a key that only the provider has. `none` and those with shared secrets are not

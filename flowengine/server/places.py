@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from flowengine.server.problems import RequestRefused
+from starlette.types import Scope
 
-if TYPE_CHECKING:
-    from starlette.types import Scope
+from flowengine.server.problems import RequestRefused
 
 HELD = "flowengine.held"
 """Field of a scope: the places that become free once the request is answered."""

@@ -20,6 +20,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from flowengine.errors import Conflict, Hint, InputError, NotFound, StoreError
+from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.sizes import size_text
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
@@ -524,8 +525,6 @@ def _token(row: tuple[Any, ...]) -> AccessToken:
 
 def token_view(token: AccessToken, now: int) -> Mapping[str, Any]:
     """Return a token as `flowengine tokens list --json` and the API return it."""
-    from flowengine.kernel.notation.times import format_time
-
     times = {
         name: format_time(at)
         for name in ("created_at", "expires_at", "used_at", "revoked_at")

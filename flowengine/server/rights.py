@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flowengine.server.problems import RequestRefused
-
-if TYPE_CHECKING:
-    from flowengine.settings import Settings
+from flowengine.settings import Settings
 
 USER_NAME = re.compile(r"[^\s\x00-\x1f\x7f,:]{1,200}")
 """The name of a user, as a proxy or an OpenID provider may give it."""

@@ -6,27 +6,23 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import uvicorn
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from flowengine.engines.engine import Engine
 from flowengine.errors import UsageError
 from flowengine.server.application import LARGEST_BODY, Application
 from flowengine.server.guard import PER_MINUTE, Hosts
 from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.records import ServerRecords, server_folder
 from flowengine.util.blocking import run_on_new_loop
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from flowengine.engines.engine import Engine
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _GRACE = 10

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.routing import Route as PathRoute
@@ -20,13 +20,11 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import InputError, NotAllowed, NotFound
 from flowengine.sdk.file_names import clean_name
 from flowengine.sdk.user_code import on_thread
+from flowengine.server.calls import ApiCall
 from flowengine.server.records import ServerRecords, StoredUpload
 from flowengine.server.rights import Principal, Right
 from flowengine.server_settings import UploadRules
 from flowengine.util.files import make_folder
-
-if TYPE_CHECKING:
-    from flowengine.server.calls import ApiCall
 
 FORMAT = "file"
 """`format` of the schema of a file."""

@@ -14,15 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from flowengine.server.oidc import TokenUser, answer_of, host_secret
+from flowengine.server.oidc import OidcProvider, TokenUser, answer_of, host_secret
 from flowengine.server.problems import RequestRefused
-
-if TYPE_CHECKING:
-    from flowengine.server.oidc import OidcProvider
-    from flowengine.server_settings import OidcSignIn
+from flowengine.server_settings import OidcSignIn
 
 COOKIE = "flowengine_sign_in"
 SECONDS = 600.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.server.calls import ApiCall
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import Uploads, sent_values, starting_data, uploads_of
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
 
 
 def send_signal(call: ApiCall) -> Any:

@@ -16,8 +16,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.arriving_replies import ReplyReader
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import StoreEvent
 from flowengine.errors import UsageError
 from flowengine.sdk.user_code import on_thread
+from flowengine.server.calls import ApiCall
 from flowengine.server.events import shown_to, view_of
 from flowengine.server.problems import RequestRefused, as_json
 from flowengine.server.rights import CHECKED_EVERY, Principal
@@ -25,10 +29,6 @@ from flowengine.server.rights import CHECKED_EVERY, Principal
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse
 
-    from flowengine.engines.arriving_replies import ReplyReader
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import StoreEvent
-    from flowengine.server.calls import ApiCall
 
 LOOK_SECONDS = 0.02
 """Seconds between two checks whether a process has committed. One costs microseconds."""

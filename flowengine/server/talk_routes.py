@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route as PathRoute
+from starlette.types import Receive, Scope, Send
 
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.user_code import on_thread
+from flowengine.server.application import Application
 from flowengine.server.problems import RequestRefused, problem_response
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from flowengine.server.application import Application
 
 AG_UI = "/ag-ui/{flow}"
 

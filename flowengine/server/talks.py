@@ -12,24 +12,22 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowengine.agents.generated_checks import answer_check
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.engine import Engine
 from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.stream_parts import AgentPart, ModelReplied, QuestionPart
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import separate_id
+from flowengine.server.application import Application
+from flowengine.server.calls import ApiCall
+from flowengine.server.rights import Principal
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LISTEN_SECONDS
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import StepSpec
-    from flowengine.server.application import Application
-    from flowengine.server.calls import ApiCall
-    from flowengine.server.rights import Principal
 
 
 class AgentParts(NamedTuple):

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.routing import WebSocketRoute
@@ -23,17 +23,14 @@ from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed,
 from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.sdk.user_code import on_thread
 from flowengine.sdk.visible_text import cut_text
-from flowengine.server.application import address_of
+from flowengine.server.application import Application, address_of
+from flowengine.server.calls import ApiCall
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, status_of
+from flowengine.server.rights import Principal
 from flowengine.server.routes import find_route
 from flowengine.server.streams import LONGEST_SECONDS
 from flowengine.tool_environment.journal import TASK
-
-if TYPE_CHECKING:
-    from flowengine.server.application import Application
-    from flowengine.server.calls import ApiCall
-    from flowengine.server.rights import Principal
 
 PATH = "/tools"
 PROTOCOL = "flowengine.tools"

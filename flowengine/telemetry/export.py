@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.sdk.extras import install_command
-from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span
+from flowengine.telemetry.spans import CAPTURE_CONTENT, ENDPOINTS, ExecutionTracer, Span, Traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from opentelemetry.sdk.trace.export import SpanExporter
-
-    from flowengine.kernel.graph.specs import StepSpec
-    from flowengine.telemetry.spans import Traced
 
 
 def export_if_wanted(engine: Traced) -> Callable[[], None]:

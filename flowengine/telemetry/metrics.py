@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,12 @@ from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.extras import install_command
 from flowengine.telemetry import spans as names
 from flowengine.telemetry.export import LiveSpans
+from flowengine.telemetry.spans import MeasuredEngine, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.sdk.metrics.export import MetricReader
 
-    from flowengine.telemetry.spans import MeasuredEngine, Span
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EXPORTER = "OTEL_METRICS_EXPORTER"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.telemetry.spans import Span, Value
+from flowengine.telemetry.spans import Span, Value
 
 KINDS = {"internal": 1, "client": 3}
 

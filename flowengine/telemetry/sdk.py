@@ -21,11 +21,13 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from flowengine.telemetry.collector import CollectorExporter
+from flowengine.telemetry.spans import Span
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from flowengine.telemetry.spans import Span
 
 KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -40,8 +42,6 @@ class SpanPipeline:
 
     def __init__(self, exporter: SpanExporter | None) -> None:
         if exporter is None:
-            from flowengine.telemetry.collector import CollectorExporter
-
             exporter = CollectorExporter()
         self._ids = _GivenIds()
         resource = Resource.create({"service.name": "flowengine"})

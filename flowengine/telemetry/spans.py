@@ -6,19 +6,15 @@ import hashlib
 import json
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from flowengine.agents.actions import AHEAD, TURN, Reply, answering_message
+from flowengine.journal.records import ExecutionRecord
+from flowengine.journal.store import ListPage
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.times import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.journal.store import ListPage
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-
 
 # Names of span attributes.
 #

@@ -33,7 +33,8 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.execution_environment.specs.providers import check_provider
+from flowengine.execution_environment.specs.providers import check_provider, find_provider
+from flowengine.registry import environment_names, registered_providers
 from flowengine.sdk.environments import VARIABLE, Provider, background
 from flowengine.sdk.processes import marked
 
@@ -96,7 +97,6 @@ def _bench(case: ProviderCase) -> Iterator[Bench]:
 
 
 def _installed_kinds() -> list[str]:
-    from flowengine.registry import environment_names, registered_providers
 
     return [kind for kind in environment_names() if kind not in registered_providers]
 
@@ -378,7 +378,6 @@ def _with_path() -> dict[str, str]:
 
 
 def _provider(case: ProviderCase) -> Provider[Any]:
-    from flowengine.execution_environment.specs.providers import find_provider
 
     return find_provider(case.spec["kind"])
 

@@ -7,17 +7,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.typed_text import by_type
 from flowengine.errors import InputError
-from flowengine.flow.evaluations import beside
-from flowengine.flow.models.evaluations import EvalCase
+from flowengine.flow.evaluations import EvalPlan, beside
+from flowengine.flow.models.evaluations import EvalCase, Rows
 from flowengine.sdk.json_values import read_json
-
-if TYPE_CHECKING:
-    from flowengine.flow.evaluations import EvalPlan
-    from flowengine.flow.models.evaluations import Rows
 
 
 def cases_of(plan: EvalPlan, inputs: dict[str, Any]) -> list[EvalCase]:

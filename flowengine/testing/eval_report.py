@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, median
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flowengine.testing.evaluation import Trial
+from flowengine.testing.evaluation import Trial
 
 PASSED = "passed"
 """The score that every evaluation has: 1 for a trial that has passed."""

@@ -14,24 +14,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.agents.actions import usage_of
 from flowengine.agents.first_messages import answered_by
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.flow.building.flow import Flow
+from flowengine.flow.evaluations import EvalPlan
+from flowengine.flow.models.evaluations import EvalCase, Variant
+from flowengine.kernel.commands import Observation
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.eval_cases import cases_of
 from flowengine.testing.expectations import Happened, agent_calls, unmet
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.flow.building.flow import Flow
-    from flowengine.flow.evaluations import EvalPlan
-    from flowengine.flow.models.evaluations import EvalCase, Variant
-    from flowengine.kernel.commands import Observation
 
 _LOOK = 0.2
 """Seconds between attempts to take over an execution that another process runs."""

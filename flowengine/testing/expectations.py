@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.agents.actions import TURN
+from flowengine.engines.executions.execution import Execution
 from flowengine.errors import InputError
 from flowengine.flow.cases import as_data
+from flowengine.flow.models import Loc
+from flowengine.flow.models.cases import Case
+from flowengine.flow.models.expected import Expected, ExpectedCall, ExpectedError, ExpectingCase
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.json_values import same
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.sdk.validation import shared
+from flowengine.testing.player import Player
 from flowengine.testing.scripts import differences, shown, ways_apart
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Case
-    from flowengine.flow.models.expected import (
-        Expected,
-        ExpectedCall,
-        ExpectedError,
-        ExpectingCase,
-    )
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.testing.player import Player
 
 BEGUN = frozenset({"running", "waiting", "retrying", "succeeded", "failed", "uncertain"})
 

@@ -11,45 +11,48 @@ import os
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host, RandomIds
+from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import decide
+from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.gate import asked_instead
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, Hint, InputError
 from flowengine.flow.cases import as_data
-from flowengine.flow.models.cases import CallAnswer, Reply
+from flowengine.flow.models import Loc
+from flowengine.flow.models.cases import (
+    Answer,
+    Asking,
+    CallAnswer,
+    Case,
+    CaseDecision,
+    Operating,
+    Reply,
+)
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
-from flowengine.kernel.commands import Run
+from flowengine.kernel.commands import Observation, Run, Stop
+from flowengine.kernel.events import ErrorData, Event
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk import NeedsInput, StepError
+from flowengine.sdk import ExecutionContext, NeedsInput, StepError
+from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings
 from flowengine.testing.scripts import CaseFailed, Scripts, adapted, rehearsal_of, without_secrets
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.infos import DecisionGiven
-    from flowengine.engines.results import Update
-    from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Answer, Asking, Case, CaseDecision, Operating
-    from flowengine.kernel.commands import Observation, Stop
-    from flowengine.kernel.events import ErrorData, Event
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import ExecutionContext
-    from flowengine.sdk.rehearsals import Rehearsal
 
 MOST_TURNS = 100_000
 """Maximum number of happenings in one case, after which it counts as endless."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
-from flowengine.testing.eval_report import column, table_of
-from flowengine.testing.evaluation import shared
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.flow.building import Flow
-    from flowengine.testing.eval_report import Report
-    from flowengine.testing.evaluation import Trial
+from flowengine.flow.building import Flow, cel
+from flowengine.testing.eval_report import Report, column, table_of
+from flowengine.testing.evaluation import Trial, shared
 
 
 async def record_report(
@@ -52,8 +48,6 @@ async def record_report(
 
 def _flow(rows: Mapping[str, Any]) -> Flow:
     """Return the flow whose outputs are the rows of its inputs."""
-    from flowengine.flow.building import Flow, cel
-
     inputs = {"evaluation": str, "title": str, **dict.fromkeys(rows, list)}
     flow = Flow("evaluation", inputs=inputs, title="${{ inputs.title }}: ${{ inputs.evaluation }}")
     flow.step("report", output=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from flowengine.engines.executions.linked_flows import forms, line, read
+from flowengine.engines.engine import Engine
+from flowengine.engines.executions.linked_flows import LinkedFlows, forms, line, read
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.history import steps_of
 from flowengine.errors import Conflict, InputError
@@ -20,10 +21,13 @@ from flowengine.flow.export.definition import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import ENDED as AGENT_ENDED
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
+from flowengine.kernel.events import Event
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.accounts import read_account
 from flowengine.kernel.notation.addresses import place
 from flowengine.kernel.notation.times import format_duration, format_time
+from flowengine.kernel.state.records import State
+from flowengine.kernel.view import View
 from flowengine.sdk import StepError
 from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.untrusted import all_unmarked, unmarked
@@ -37,12 +41,6 @@ from flowengine.testing.scripts import (
     rehearsal_of,
     unadapted,
 )
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
@@ -412,7 +410,6 @@ class _Tape:
             self._operator[-1]["retry"] = self._address(event["unit"])
 
     def _address(self, unit: int) -> str:
-        from flowengine.kernel.view import View
 
         return View(self.graph, self.state).address(self.state["units"][unit])
 

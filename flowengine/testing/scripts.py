@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flowengine import registry
 from flowengine.engines.inspection.requests import attempt_context
 from flowengine.flow.cases import as_data
-from flowengine.flow.models.cases import Answer, CallAnswer, Reply
+from flowengine.flow.models import Loc
+from flowengine.flow.models.cases import Answer, CallAnswer, Case, CaseDecision, Reply
+from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import without_repetition
+from flowengine.sdk import StepContext
 from flowengine.sdk.call_answers import value_of
 from flowengine.sdk.json_values import same
+from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.untrusted import all_unmarked
-
-if TYPE_CHECKING:
-    from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Case, CaseDecision
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import StepContext
-    from flowengine.sdk.rehearsals import Rehearsal
-
 
 # The scripts of a test case: the results of calls, and the decisions on waits.
 #

@@ -6,19 +6,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import InputError, NotFound
 from flowengine.flow.cases import SUFFIX, Cases, cases_beside, files_below, load_cases
+from flowengine.flow.models.cases import Case
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import END, END_ALL, OPENING
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 from flowengine.testing.expectations import Problem, path_of, problems
 from flowengine.testing.player import Player
-
-if TYPE_CHECKING:
-    from flowengine.flow.models.cases import Case
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 
 ENTERED = frozenset({"running", "waiting", "succeeded", "failed", "uncertain", "retrying"})
 

@@ -11,11 +11,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.agents import Agent, Response
+from flowengine.agents.agent import Result
 from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
 from flowengine.agents.tool_answers import as_text
 from flowengine.errors import UsageError
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.execution_environment import manager as of_process
+from flowengine.runner import Runner
 from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
@@ -30,11 +35,6 @@ from flowengine.sdk.untrusted import marked, marked_failure
 from flowengine.tool_environment.local_environment import SHELL, LocalEnvironment, execute_command
 from flowengine.tool_environment.observers import check_callback
 from flowengine.tool_environment.tools import ToolDefinition, define
-
-if TYPE_CHECKING:
-    from flowengine.agents import Response
-    from flowengine.execution_environment import EnvironmentManager
-
 
 # The result of a call as a message for the model, including images.
 
@@ -149,7 +149,6 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
         text, images = answer_of(await environment.execute_tool(call))
         if not images:
             return text
-        from flowengine.agents.agent import Result
 
         return Result(value=text, image=[*images])
 
@@ -205,7 +204,6 @@ class Client:
     def __init__(
         self, cwd: str | PathLike[str] = ".", *, manager: EnvironmentManager | None = None
     ) -> None:
-        from flowengine.execution_environment import manager as of_process
 
         self.cwd = Path(cwd).absolute()
         self._manager = manager or of_process()
@@ -241,9 +239,6 @@ class Client:
         Raises:
             UsageError: The working directory does not exist, or the agent cannot be run.
         """
-        from flowengine.agents import Agent
-        from flowengine.runner import Runner
-
         if isinstance(model, Mapping):
             model, api_key = _read(model, api_key)
         if not self.cwd.is_dir():

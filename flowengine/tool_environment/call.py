@@ -9,7 +9,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import Future
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall, ToolResult
@@ -18,10 +18,7 @@ from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.clients import Feed
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.observers import data_of
-from flowengine.tool_environment.tools import overrides
-
-if TYPE_CHECKING:
-    from flowengine.tool_environment.tools import Tool, ToolDefinition
+from flowengine.tool_environment.tools import Tool, ToolDefinition, overrides
 
 VIEW_TIME = 2.0
 """Maximum seconds for `load_ui`."""

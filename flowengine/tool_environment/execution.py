@@ -7,7 +7,7 @@ thread cannot be stopped, so the call ends without it, and `ran` is `maybe`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import StepContext
 from flowengine.sdk.models import largest_result
@@ -23,10 +23,8 @@ from flowengine.sdk.user_code import (
 from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext, Turns
+from flowengine.tool_environment.registry import EnvironmentParts
 from flowengine.tool_environment.results import content_of, error_text, result_of
-
-if TYPE_CHECKING:
-    from flowengine.tool_environment.registry import EnvironmentParts
 
 
 def not_begun(call: AdmittedCall) -> ToolResult:

@@ -16,21 +16,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.agents.live_functions import LIVE
-from flowengine.errors import Conflict, NotFound
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow, load
+from flowengine.engines.infos import ExecutionInfo, WaitInfo
+from flowengine.engines.people.tool_authority import CallAnswer
+from flowengine.engines.results import ExecutionResult
+from flowengine.errors import Conflict, FlowEngineError, NotFound
+from flowengine.flow.building.flow import Flow
+from flowengine.flow.models.types import in_generated
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
+from flowengine.sdk.visible_text import literal_text
 from flowengine.tool_environment.call import AdmittedCall, digest_of
 from flowengine.tool_environment.tools import overrides
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import ExecutionInfo, WaitInfo
-    from flowengine.engines.people.tool_authority import CallAnswer
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.errors import FlowEngineError
 
 Function = Callable[..., Any]
 """A function of the flow of a call."""
@@ -78,8 +78,6 @@ class CallJournal:
         """The engine."""
         with self._lock:
             if self._engine is None:
-                from flowengine.engines.engine import Engine
-
                 self._engine = Engine(None)
             return self._engine
 
@@ -261,11 +259,6 @@ def flow_of(
         expires: How long a question stays open. None: unlimited.
         secrets: References to the secrets of the environment, as JSON.
     """
-    from flowengine.engines.flows import load
-    from flowengine.flow.building.flow import Flow
-    from flowengine.flow.models.types import in_generated
-    from flowengine.sdk.visible_text import literal_text
-
     inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
     flow = Flow("tool_call", inputs=inputs, secrets=json.loads(secrets))
     function: dict[str, Any] = {"live": name, "version": version}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.engine import Engine
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.near_words import did_you_mean
@@ -47,10 +49,6 @@ from flowengine.tool_environment.registry import (
 )
 from flowengine.tool_environment.results import response_of
 from flowengine.tool_environment.tools import define, tool
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.execution_environment import EnvironmentManager
 
 _END = 1.0
 """Seconds that a client has to read the last messages."""

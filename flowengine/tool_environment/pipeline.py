@@ -7,9 +7,10 @@ import logging
 from collections.abc import Coroutine
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.results import ExecutionResult
 from flowengine.sdk import StepContext
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
@@ -18,15 +19,10 @@ from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.execution import Attempt, not_begun
 from flowengine.tool_environment.journal import approval_of
 from flowengine.tool_environment.observers import observe
-from flowengine.tool_environment.questions import unmasked
-from flowengine.tool_environment.registry import disposed
+from flowengine.tool_environment.questions import Questions, unmasked
+from flowengine.tool_environment.registry import EnvironmentParts, disposed
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.tools import ArgumentFault, overrides
-
-if TYPE_CHECKING:
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.tool_environment.questions import Questions
-    from flowengine.tool_environment.registry import EnvironmentParts
 
 _Result = TypeVar("_Result")
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.people.tool_authority import decision_of
-from flowengine.errors import InputError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import Shown, lasting
 from flowengine.tool_environment.call import AdmittedCall
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.observers import AUTO, CallbackAuthority, no
+from flowengine.tool_environment.registry import EnvironmentParts
 from flowengine.tool_environment.tools import ArgumentFault
-
-if TYPE_CHECKING:
-    from flowengine.errors import FlowEngineError
-    from flowengine.tool_environment.registry import EnvironmentParts
 
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"

@@ -8,8 +8,9 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flowengine.execution_environment import EnvironmentManager, Handle, manager
 from flowengine.sdk import StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ToolCall
@@ -22,10 +23,6 @@ from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.journal import CallJournal
 from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.tools import Tool, ToolDefinition, define, overrides
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment import EnvironmentManager, Handle
-
 
 # Registries of tools: one for definitions, and one for the live tools of an environment.
 
@@ -284,8 +281,6 @@ class Resources:
             StepError: One has no spec, or cannot be opened.
         """
         if self._manager is None:
-            from flowengine.execution_environment import manager
-
             self._manager = manager()
         specs: list[dict[str, Any]] = []
         for name, own in declared.items():

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_arg
 from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.errors import InputError, UsageError
+from flowengine.runner import Runner
 from flowengine.sdk import Effect, StepError, ToolError
 from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
 from flowengine.sdk.browser_tools import OfferedTool
@@ -338,8 +339,6 @@ def _asking(source: AgentAsTool) -> Callable[..., Any]:
         Args:
             prompt: The request, with all necessary information.
         """
-        from flowengine.runner import Runner
-
         agent: Any = source.agent
         response = await Runner().run_async(agent, prompt, max_turns=source.max_turns)
         if response.termination == "resolved":

@@ -28,6 +28,7 @@ from functools import partial, wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from flowengine.errors import UsageError
+from flowengine.util.loops import new_event_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -179,8 +180,6 @@ def run_on_new_loop(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
     import signal
     import threading
-
-    from flowengine.util.loops import new_event_loop
 
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
-    from types import CodeType
+from types import CodeType
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 

@@ -10,13 +10,10 @@ the other, so that one that ends its process again is not mistaken for those bes
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from random import randrange
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.journal.records import Due
+from flowengine.journal.records import Due
 
 CONCURRENCY = 16
 """How many executions a worker runs at once, by default."""

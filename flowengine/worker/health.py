@@ -5,24 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from flowengine.engines.engine import Engine
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.telemetry.metrics import oldest_approval
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from starlette.requests import Request
-
-    from flowengine.engines.engine import Engine
-    from flowengine.worker.loop import Worker
+from flowengine.worker.loop import Worker
 
 _CONNECTIONS = 64
 _HEAD = 8192

@@ -8,22 +8,19 @@ import logging
 import os
 import select
 import tempfile
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import ExecutionResult, ScheduledStart
 from flowengine.errors import Conflict, InputError, StoreError
+from flowengine.journal.records import Due
+from flowengine.journal.store import Store
 from flowengine.worker.backlog import CONCURRENCY, Backlog
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, TimerHandle
-    from collections.abc import Callable
-
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult, ScheduledStart
-    from flowengine.journal.records import Due
-    from flowengine.journal.store import Store
 
 _log = logging.getLogger("flowengine.worker")
 _DELAYS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)

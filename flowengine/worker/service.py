@@ -6,10 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flowengine.telemetry.worker_log import WorkerLog
+from flowengine.telemetry.worker_log import WorkerLog
 
 STOP = (signal.SIGTERM, signal.SIGINT)
 

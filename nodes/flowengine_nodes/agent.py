@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from flowengine.agents import skills
+from flowengine.agents.actions import failure, summary
+from flowengine.agents.agent import instructions_of
+from flowengine.agents.agent_declarations import declare_in
+from flowengine.agents.context_reduction import ContextReduction
+from flowengine.agents.declared import generate
+from flowengine.agents.first_messages import ASKED, chosen, opened
+from flowengine.agents.generated_chat import DERIVED, FOUND
+from flowengine.agents.generated_checks import AHEAD
+from flowengine.agents.generated_programs import STATE
+from flowengine.agents.generated_reductions import READ
+from flowengine.agents.live_functions import function_of
+from flowengine.agents.models.registry import prepare
+from flowengine.agents.programs import ProgramRound
+from flowengine.agents.rehearsals import opening, reduction, turn
+from flowengine.agents.server_tools import offered
+from flowengine.agents.tool_answers import envelope, with_kept
+from flowengine.agents.turns import AgentTurn, reply_ahead, take_turn, turn_of
 from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
-
-if TYPE_CHECKING:
-    from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-    from flowengine.sdk.rehearsals import Rehearsal
-    from flowengine.sdk.step_kind import AsText, BuiltFlow, KindPlace
+from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+from flowengine.sdk.rehearsals import Rehearsal
+from flowengine.sdk.step_kind import AsText, BuiltFlow, KindPlace
+from flowengine.sdk.user_code import in_time
+from flowengine_nodes.python import Python, context_variables, look_at
 
 
 class Agent(StepKind):
@@ -75,8 +93,6 @@ class Agent(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments of an agent."""
-        from flowengine.agents.first_messages import ASKED
-
         return CallSignature(ASKED, None)
 
     @classmethod
@@ -92,8 +108,6 @@ class Agent(StepKind):
     @classmethod
     def declared(cls, given: object, flow: BuiltFlow) -> object:
         """Return the name of an agent given as a Python object, after declaring it."""
-        from flowengine.agents.agent_declarations import declare_in
-
         if isinstance(given, Mapping):
             return {**given, "name": declare_in(given["name"], flow)}
         return declare_in(given, flow)
@@ -103,8 +117,6 @@ class Agent(StepKind):
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
         """Return the flow that runs the agent, and the agents that it may hand over to."""
-        from flowengine.agents.declared import generate
-
         turns = configuration.get("max_turns")
         return generate(
             configuration["name"],
@@ -116,23 +128,17 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return a summary of a turn's reply and calls, or of a call's result."""
-        from flowengine.agents.actions import summary
-
         return summary(output)
 
     @classmethod
     def tell_failure(cls, kind: str, output: Plain) -> str | None:
         """Return the exit code of failed code or of a failed command, with its last line."""
-        from flowengine.agents.actions import failure
-
         return failure(kind, output)
 
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
     ) -> Plain:
         """Convert the result of a tool to the text for the model."""
-        from flowengine.agents.tool_answers import envelope
-
         return envelope(context, task, result, text)
 
 
@@ -160,9 +166,6 @@ class Offer(StepKind):
     @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
         """Load the code that the models need. The library for providers takes seconds to load."""
-        from flowengine.agents.first_messages import chosen
-        from flowengine.agents.models.registry import prepare
-
         for models in chosen(task["models"], labels.get("model", "")).values():
             for model in models:
                 prepare(model)
@@ -171,14 +174,9 @@ class Offer(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return the prepared models, tools and messages."""
-        from flowengine.agents.first_messages import opened
-        from flowengine.agents.tool_answers import with_kept
-
         served: dict[str, Plain] = {}
         left_out: dict[str, str] = {}
         if task.get("servers"):
-            from flowengine.agents.server_tools import offered
-
             again = task.get("again") is True
             tools = await offered(context.resources, task["servers"], again=again)
             served, left_out = tools.data, tools.left_out
@@ -194,8 +192,6 @@ class Offer(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal:
         """Return the prepared models, tools and messages in a test case."""
-        from flowengine.agents.rehearsals import opening
-
         return opening(task, input)
 
 
@@ -221,32 +217,24 @@ class Reduction(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a reduction sees."""
-        from flowengine.agents.generated_reductions import READ
-
         return READ
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return the amounts that the summary may use of budgets."""
-        from flowengine.agents.context_reduction import ContextReduction
-
         return await ContextReduction(context, task, input).needs()
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return the position of the cut in the conversation, and the summary."""
-        from flowengine.agents.context_reduction import ContextReduction
-
         return await ContextReduction(context, task, input).output()
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
         """Return the course of a test case, which contains a summary."""
-        from flowengine.agents.rehearsals import reduction
-
         return reduction(context, task, input)
 
     def request(
@@ -257,8 +245,6 @@ class Reduction(StepKind):
         output: Plain,
     ) -> Mapping[str, Plain] | None:
         """Return the request for a summary."""
-        from flowengine.agents.context_reduction import ContextReduction
-
         made = ContextReduction(context, task, input)
         if not (made.summarizes and isinstance(output, Mapping) and "summary" in output):
             return None
@@ -280,17 +266,12 @@ class Program(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a program's calls are read from."""
-        from flowengine.agents.generated_programs import STATE
-
         return (*Turn.reads(configuration), "calls", *STATE)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Run the program, and return its next calls or the answer to the model."""
-        from flowengine.agents.programs import ProgramRound
-        from flowengine.agents.turns import AgentTurn
-
         return await ProgramRound(context, AgentTurn(task["agent"], context.state, "", {})).output()
 
 
@@ -324,8 +305,6 @@ class AgentSkill(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return the text of a file, or the path that the files were copied to."""
-        from flowengine.agents import skills
-
         name = input["args"]["name"]
         files = task["skills"][name]
         if task["does"] == "read":
@@ -360,8 +339,6 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_chat import DERIVED, FOUND
-        from flowengine.agents.generated_checks import AHEAD
         from flowengine.agents.generated_hooks import STATE
 
         agent = configuration["agent"]
@@ -372,8 +349,6 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return the amounts that the call of the model may use of budgets."""
-        from flowengine.agents.turns import reply_ahead, turn_of
-
         if reply_ahead(context, task) is not None:
             return dict.fromkeys(self.meters, Need(0, 0, 0))
         return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
@@ -384,8 +359,6 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the model, and return its reply and the following calls."""
-        from flowengine.agents.turns import reply_ahead, take_turn, turn_of
-
         reply = reply_ahead(context, task)
         if reply is not None:
             turn = turn_of(context, task, {**input, "instructions": ""})
@@ -406,9 +379,6 @@ class Turn(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
         """Return the course of a test case, which contains the model's reply."""
-        from flowengine.agents.rehearsals import turn
-        from flowengine.agents.turns import reply_ahead
-
         if "instructions" in task["agent"] or reply_ahead(context, task) is not None:
             return None  # a function of the program supplies them, or there is a reply
         return turn(context, task, input)
@@ -421,8 +391,6 @@ class Turn(StepKind):
         output: Plain,
     ) -> Mapping[str, Plain] | None:
         """Return the request to the model, or None if it was too long to be sent."""
-        from flowengine.agents.turns import turn_of
-
         made = output if isinstance(output, Mapping) else {}
         if "instructions" in made:  # those that a function returned
             input = {**input, "instructions": made["instructions"]}
@@ -448,9 +416,6 @@ async def _judge(
     context: StepContext, check: Mapping[str, Any], arguments: Mapping[str, Plain]
 ) -> object:
     """Call the function of a check of arriving text, never on the event loop itself."""
-    from flowengine.agents.live_functions import function_of
-    from flowengine_nodes.python import Python, look_at
-
     function = look_at(await context.on_thread(lambda: function_of(context, check["function"])))
     given = function.arguments(context, {"args": arguments})
     return await Python().called(context, function._replace(is_quick=False), given)
@@ -464,10 +429,6 @@ async def _with_instructions(
     written = agent.get("instructions")
     if written is None:
         return input
-    from flowengine.agents.agent import instructions_of
-    from flowengine.agents.live_functions import function_of
-    from flowengine.sdk.user_code import in_time
-    from flowengine_nodes.python import context_variables
 
     name, variables = agent.get("called", agent["name"]), context_variables(context)
     more, objects = written.get("then", ""), context.resources

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
+from flowengine.agents.models.registry import describe_document, described, in_folder
 from flowengine.sdk import (
     HttpError,
     Plain,
@@ -124,8 +125,6 @@ def _data(document: Any) -> dict[str, Plain]:
 async def _describe_all(context: StepContext, resource: Any, document: Any, question: str) -> None:
     """Describe the pictures of a document, if a model is configured for that."""
     if document.pictures:
-        from flowengine.agents.models.registry import describe_document
-
         await describe_document(_eyes(context, resource), document, question)
 
 
@@ -134,14 +133,12 @@ async def _described(context: StepContext, resource: Any, view: Any, question: s
     document = view.visit.document
     if not document.pictures:
         return str(view.text)
-    from flowengine.agents.models.registry import described
 
     text, _ = await described(_eyes(context, resource), document, view.text, question)
     return text
 
 
 def _eyes(context: StepContext, resource: Any) -> str:
-    from flowengine.agents.models.registry import in_folder
 
     return in_folder(resource.vision_model, context.execution.workdir)
 

@@ -7,16 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from io import StringIO
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.received import codec_of
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.user_code import PreviewContext
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
-
-if TYPE_CHECKING:
-    from flowengine.sdk.user_code import PreviewContext
 
 LARGEST = 16 * 1024 * 1024
 """Maximum size of a file that is read as text into the execution, in bytes."""

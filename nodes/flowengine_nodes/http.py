@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from flowengine.sdk import (
     Effect,
@@ -25,20 +25,33 @@ from flowengine.sdk import (
     Timeout,
     ValidationError,
 )
+from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.web.connections import Network, PlaceRefused, Rules
+from flowengine.sdk.web.responses import (
+    BadAnswer,
+    ResponseHead,
+    TooLarge,
+    WebRequest,
+    body_failure,
+    check_headers,
+    failure_reason,
+    followed,
+)
+from flowengine.sdk.web.urls import PORTS, Url, UrlRefused, read_url, scheme_of
 from flowengine_nodes.http_bodies import (
     ERROR_TEXT,
     KEY_HEADER,
     as_data,
+    as_text,
     beginning,
     decoded,
     is_json,
     is_text,
+    request_body,
+    with_query,
 )
-
-if TYPE_CHECKING:
-    from flowengine.sdk.web.responses import BadAnswer, ResponseHead, WebRequest
-    from flowengine.sdk.web.urls import Url
+from flowengine_nodes.mcp import http_text
 
 LARGEST_TEXT = 8 * 1024 * 1024
 """Maximum bytes of a text or JSON body, which becomes part of the execution."""
@@ -188,10 +201,6 @@ class Http(StepKind):
             Timeout: The server stopped responding.
             ValidationError: The input is not a valid request.
         """
-        from flowengine.sdk.web.connections import PlaceRefused
-        from flowengine.sdk.web.responses import BadAnswer, failure_reason
-        from flowengine.sdk.web.urls import UrlRefused
-
         form = task.get("response")
         url, request = _request(input, task, context)
         place = f"{request.method} {_without_query(url)}"
@@ -224,8 +233,6 @@ class Http(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return status, relevant headers and body."""
-        from flowengine_nodes.mcp import http_text
-
         return http_text(output)
 
 
@@ -249,9 +256,6 @@ def _request(
     Raises:
         ValidationError: It is not a valid request.
     """
-    from flowengine.sdk.web.responses import WebRequest, check_headers
-    from flowengine_nodes.http_bodies import as_text, request_body
-
     method = (input.get("method") or "GET").upper()
     headers = {
         name: as_text(value).strip(" \t")
@@ -275,8 +279,6 @@ def _request(
 
 
 def _url(text: str, query: Mapping[str, Any]) -> Url:
-    from flowengine.sdk.web.urls import PORTS, UrlRefused, read_url, scheme_of
-    from flowengine_nodes.http_bodies import with_query
 
     if scheme_of(text.strip()) not in PORTS:
         raise ValidationError("a URL starts with https:// or http:// and a host")
@@ -341,8 +343,6 @@ async def _answer(
     import tempfile
 
     from flowengine.sdk.web.client import HttpClient
-    from flowengine.sdk.web.connections import Network, Rules
-    from flowengine.sdk.web.responses import BadAnswer, TooLarge, followed
 
     silence = None if context.timed else READ_SECONDS
     client = HttpClient(Network(Rules(public=True, named=True)), silence=silence, proxies=True)
@@ -375,8 +375,6 @@ def _incomplete(
     place: str,
 ) -> HttpError | Timeout:
     """Return the error for a response whose body broke off. It contains the received part."""
-    from flowengine.sdk.web.responses import body_failure
-
     file.seek(0)
     text = decoded(file.read(LARGEST_TEXT), head.headers.get("content-type", ""))
     data: dict[str, Plain] = {"status": head.status, "headers": dict(head.headers)}
@@ -410,8 +408,6 @@ def _kept(file: IO[bytes], url: Url, context: StepContext) -> Plain:
     """Keep a body as a file, under its name in the URL."""
     import shutil
     from urllib.parse import unquote
-
-    from flowengine.sdk.processes import scratch_folder
 
     path = unquote(url.target.partition("?")[0])
     name = path.rstrip("/").rpartition("/")[2] or "body"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
+from flowengine.sdk.untrusted import marked
 from flowengine_nodes.code_tools import TEXT, WHOLE, record
+from flowengine_nodes.http_bodies import (
+    KEY_HEADER,
+    as_data,
+    decoded,
+    is_json,
+    is_text,
+    request_body,
+    with_query,
+)
+from flowengine_nodes.mcp import headers_and_body
 
 PLACE = "web"
 """The name under which it finds its environment."""
@@ -26,16 +37,6 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         ValidationError: The arguments are not a valid request.
         HttpError: The server does not respond, or responds with invalid JSON.
     """
-    from flowengine_nodes.http_bodies import (
-        KEY_HEADER,
-        as_data,
-        decoded,
-        is_json,
-        is_text,
-        request_body,
-        with_query,
-    )
-
     client = context.resources[PLACE]
     url, method = with_query(args["url"], args.get("query") or {}), args.get("method", "GET")
     headers = {name.lower(): value for name, value in (args.get("headers") or {}).items()}
@@ -69,9 +70,6 @@ def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
 def _answer_text(method: str, url: str, answer: Any, body: Plain) -> str:
     """Return a response as text for a model, with the server's text in a marked block."""
     from http import HTTPStatus
-
-    from flowengine.sdk.untrusted import marked
-    from flowengine_nodes.mcp import headers_and_body
 
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"

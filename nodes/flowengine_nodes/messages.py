@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import smtplib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from email.message import EmailMessage
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine.sdk import (
@@ -21,11 +23,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.visible_text import printable_lines
 from flowengine_nodes.code_tools import TEXT, record
-
-if TYPE_CHECKING:
-    import smtplib
-    from email.message import EmailMessage
-
+from flowengine_nodes.http import Http
 
 # Texts of messages to users, from arguments or from a notification.
 
@@ -211,8 +209,6 @@ async def deliver(context: StepContext, request: Mapping[str, Any]) -> None:
         Timeout: The server stopped responding.
         ValidationError: The address is not valid.
     """
-    from flowengine_nodes.http import Http
-
     task = {"idempotency_header": False, "accept": [*range(200, 300)]}
     try:
         await Http().execute(context, task, {"method": "POST", **request})

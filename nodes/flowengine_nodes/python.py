@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
+from flowengine.agents.live_functions import LIVE
 from flowengine.sdk import (
     CallSignature,
     Plain,
@@ -22,6 +23,9 @@ from flowengine.sdk import (
     import_module_of,
     module_source,
 )
+from flowengine.sdk.declared_forms import unkept_class, writing
+from flowengine.sdk.python_functions.conversions import conversion
+from flowengine.sdk.python_functions.live_signature import innermost
 from flowengine.sdk.python_functions.plain_hints import (
     INJECTED,
     NotObvious,
@@ -29,6 +33,9 @@ from flowengine.sdk.python_functions.plain_hints import (
     known_hints,
     obvious_conversions,
 )
+from flowengine.sdk.python_functions.signature import signature_of
+from flowengine.sdk.read_only import plain
+from flowengine.sdk.user_code import UsersCode
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 """Code flags of functions with `*args` and `**kwargs`."""
@@ -88,9 +95,6 @@ class Function(NamedTuple):
 
 def context_variables(context: StepContext) -> dict[str, Any]:
     """Return the context variables of an agent's call: plain data, and live objects by name."""
-    from flowengine.agents.live_functions import LIVE
-    from flowengine.sdk.read_only import plain
-
     kept = plain(context.state.get("context", {}))
     live = {name: resource for name, resource in context.resources.items() if name != LIVE}
     return {**live, **kept}
@@ -139,8 +143,6 @@ class Python(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return the arguments and result of the function, read from its source."""
-        from flowengine.sdk.python_functions.signature import signature_of
-
         derived = signature_of(configuration["function"], folder)
         task = {"folder": folder, "quick": derived.quick}
         return CallSignature(
@@ -218,8 +220,6 @@ class Python(StepKind):
         self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
         """Call a function, on a thread if it could block, and return its result."""
-        from flowengine.sdk.user_code import UsersCode
-
         with UsersCode():
             if function.is_async or function.is_quick:
                 result = function.call(**arguments)
@@ -259,15 +259,11 @@ def look_at(call: Callable[..., Any]) -> Function:
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
     if not hasattr(inner, "__code__"):  # a partial or a callable object
-        from flowengine.sdk.python_functions.live_signature import innermost
-
         inner = innermost(inner)
     # A function made by `with_env` finds its environments there.
     takes = ("context_variables",) if hasattr(call, "__environments__") else ()
     result, write, unkept = _result_hint(inner), None, None
     if result is not Any:
-        from flowengine.sdk.declared_forms import unkept_class, writing
-
         write, unkept = writing(result), unkept_class(result)
     code = getattr(inner, "__code__", None)
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
@@ -299,8 +295,6 @@ def _conversion(
             raise NotObvious
         each = obvious_conversions(hints, skip)
     except NotObvious:
-        from flowengine.sdk.python_functions.conversions import conversion
-
         return conversion(call, skip)
     if not each:
         return None

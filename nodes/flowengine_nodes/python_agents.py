@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from flowengine.agents.declared import generate
+from flowengine.agents.live_functions import function_of
 from flowengine.sdk import CallSignature, Plain, StepContext, import_function
+from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
 from flowengine.sdk.python_functions.plain_hints import INJECTED
+from flowengine.sdk.step_kind import KindPlace
+from flowengine.sdk.user_code import PreviewContext, call_preview
 from flowengine_nodes.agent import Agent
 from flowengine_nodes.python import Python, look_at
-
-if TYPE_CHECKING:
-    from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
-    from flowengine.sdk.step_kind import KindPlace
-    from flowengine.sdk.user_code import PreviewContext
 
 
 class PythonAgents(Agent):
@@ -50,8 +50,6 @@ class PythonAgents(Agent):
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
         """Return the flow that runs the agent."""
-        from flowengine.agents.declared import generate
-
         return generate(
             configuration["name"],
             declarations,
@@ -110,9 +108,6 @@ class AgentFunction(Python):
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
         """Return the result of the function's own preview."""
-        from flowengine.agents.live_functions import function_of
-        from flowengine.sdk.user_code import call_preview
-
         return call_preview(function_of(context, task["function"]["preview"]), args)  # type: ignore[no-any-return]
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
@@ -133,8 +128,6 @@ class AgentFunction(Python):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the function and return its result."""
-        from flowengine.agents.live_functions import function_of
-
         named = task["function"]
         if "live" in named:
             call = function_of(context, named)

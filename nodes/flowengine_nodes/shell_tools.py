@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine.sdk import Plain, StepContext, Tool, ToolError, ValidationError
+from flowengine.sdk import Effect, Plain, StepContext, Tool, ToolError, ValidationError
 from flowengine.sdk.network_hints import network_hint
 from flowengine_nodes.code_tools import FLAG, TEXT, WHOLE, listed, record
-
-if TYPE_CHECKING:
-    from flowengine.sdk import Effect
 
 SHELL = "shell"
 """The kind of environment, and the default name of the environment used."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKind, Tool
+from flowengine.sdk.step_kind import Effect, KindPlace
+from flowengine.sdk.untrusted import marked, quotes
+from flowengine.sdk.user_code import PreviewContext
 from flowengine_nodes import (
     browser_tools,
     code_tools,
@@ -16,10 +19,7 @@ from flowengine_nodes import (
 )
 from flowengine_nodes.code_tools import TEXT, record
 from flowengine_nodes.file_tools import LARGEST
-
-if TYPE_CHECKING:
-    from flowengine.sdk.step_kind import Effect, KindPlace
-    from flowengine.sdk.user_code import PreviewContext
+from flowengine_nodes.mcp import tool_text
 
 
 class Std(StepKind):
@@ -126,7 +126,6 @@ class Std(StepKind):
         sources = _READS.get(tool)
         if not context.for_model or sources is None:
             return await self._call(context, task, args)
-        from flowengine.sdk.untrusted import marked, quotes
 
         source = next((str(args[name]) for name in sources if args.get(name)), tool)
         try:
@@ -143,8 +142,6 @@ class Std(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the text form of a file, a command's output or a document."""
-        from flowengine_nodes.mcp import tool_text
-
         return tool_text(task["tool"], input, output, room)
 
     async def _call(

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.agents.models.failures import ModelError, as_ours
+from flowengine.agents.models.library import library
 from flowengine.sdk import (
     CallSignature,
     Plain,
@@ -20,7 +22,9 @@ from flowengine.sdk import (
     Synonym,
     ToolError,
 )
+from flowengine.sdk.resources import background
 from flowengine_nodes.code_tools import TEXT, listed, record
+from flowengine_nodes.mcp import search_text
 
 PROVIDERS = (
     *("agentcore", "apiserpent", "bing_grounding", "brave", "dataforseo", "duckduckgo", "exa_ai"),
@@ -155,10 +159,6 @@ class WebSearch(StepKind):
             ToolError: The service is unknown, refuses the request, or sent an invalid response.
             Timeout: It did not respond in time.
         """
-        from flowengine.agents.models.failures import as_ours
-        from flowengine.agents.models.library import library
-        from flowengine.sdk.resources import background
-
         provider, settings = str(task["provider"]), input.get("configuration", {})
         asked = _request(provider, {**input["args"], **input.get("bind", {})}, settings)
         try:
@@ -176,8 +176,6 @@ class WebSearch(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the pages as a list."""
-        from flowengine_nodes.mcp import search_text
-
         return search_text(output)
 
 
@@ -204,8 +202,6 @@ async def _asked(litellm: Any, asked: Mapping[str, Any], *, timed: bool) -> Any:
 
 def _as_of_a_tool(failure: StepError) -> StepError:
     """Return a failure reported as a model provider's as one of a search service."""
-    from flowengine.agents.models.failures import ModelError
-
     if not isinstance(failure, ModelError):
         return failure
     return ToolError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,6 @@ from flowengine.flow.models.cases import Answer, Case
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk import user_code
 from flowengine.sdk.python_modules import import_function
 from flowengine.settings import Settings
 from flowengine.testing.player import _error_of
@@ -27,7 +26,7 @@ from flowengine.testing.scripts import CaseFailed
 from tests.cases.form import Follow, Played
 from tests.cases.plays import Differs, Outside, compared
 from tests.engines import world
-from tests.language.stage import Clock, Loop
+from tests.language.stage import Clock, Loop, counted
 from tests.testing.faulty_store import Fault, FaultyStore, ProcessDied
 
 ID = "it"
@@ -513,22 +512,3 @@ def with_crashes(played: Played, flow: LoadedFlow, folder: Path) -> None:
         except Exception as error:
             error.add_note(f"with a crash at write {write}: {fault}")
             raise
-
-
-@contextmanager
-def counted(clock: Clock) -> Iterator[None]:
-    """Stop a virtual clock while a thread runs a function."""
-    on_thread = user_code.on_thread
-
-    async def counting(function: Any, outlast: Any = None) -> Any:
-        clock.threads += 1
-        try:
-            return await on_thread(function, outlast)
-        finally:
-            clock.threads -= 1
-
-    user_code.on_thread = counting
-    try:
-        yield
-    finally:
-        user_code.on_thread = on_thread

@@ -10,9 +10,12 @@ import asyncio
 import json
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+import pytest
 
 from flowengine import (
     Decision,
@@ -33,6 +36,7 @@ from flowengine.kernel.commands import Run
 from flowengine.sdk import user_code
 from flowengine.sdk.python_modules import import_function
 from tests.flow.verdicts import compiled_if_accepted
+from tests.replacing import homes
 from tests.simulation.explorer import choosers
 from tests.simulation.simulator import Fails, Simulator, unpacked
 
@@ -231,6 +235,24 @@ class Loop(asyncio.SelectorEventLoop):
         return self._test_clock.seconds
 
 
+@contextmanager
+def counted(clock: Clock) -> Iterator[None]:
+    """Stop a virtual clock while a thread runs a function."""
+    on_thread = user_code.on_thread
+
+    async def counting(function: Any, outlast: Any = None) -> Any:
+        clock.threads += 1
+        try:
+            return await on_thread(function, outlast)
+        finally:
+            clock.threads -= 1
+
+    with pytest.MonkeyPatch.context() as patches:
+        for module in homes("on_thread", on_thread):
+            patches.setattr(module, "on_thread", counting)
+        yield
+
+
 class Stage:
     """Runs flows, as described in the module's docstring.
 
@@ -248,24 +270,14 @@ class Stage:
         self._graphs: dict[int, Graph] = {}
         import_function("tools:use", str(folder))(self.world)
         self.engine = Engine(None, clock=self.clock, workdir=folder, ttl=1e6, user="user:ben")
-        self._on_thread = user_code.on_thread
-        user_code.on_thread = self._counted
+        self._counting = counted(self.clock)
+        self._counting.__enter__()
 
     def close(self) -> None:
         """Stop everything that still runs."""
         self.do(self.engine.__aexit__())
         self.loop.close()
-        user_code.on_thread = self._on_thread
-
-    async def _counted(
-        self, function: Callable[[], T], outlast: Callable[[], float] | None = None
-    ) -> T:
-        """Stop the clock while a thread is busy."""
-        self.clock.threads += 1
-        try:
-            return await self._on_thread(function, outlast)
-        finally:
-            self.clock.threads -= 1
+        self._counting.__exit__(None, None, None)
 
     # Compiling
 

@@ -12,11 +12,11 @@ from flowengine_envs.browser.approvals import PlannedAction, read_uploads
 from flowengine_envs.browser.elements import find, usable
 from flowengine_envs.browser.loading import Acting, load, scroll_inside, scroll_window
 from flowengine_envs.browser.requests import ActionFailed, checked_url, is_file, reason_of
+from flowengine_envs.browser.session import TabState
 
 if TYPE_CHECKING:
     from playwright.async_api import FilePayload, Locator
 
-    from flowengine_envs.browser.session import TabState
 
 _LONGEST_WAIT = 30.0
 _MOST_LINES = 50

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.loading import Acting
 from flowengine_envs.browser.requests import BUSY, LONGEST, ActionFailed, reason_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
 
-    from flowengine_envs.browser.loading import Acting
 
 _REFERENCE = re.compile(r"(?:f\d+)?e\d+\Z", re.ASCII)
 _MOST_SHOWN = 5

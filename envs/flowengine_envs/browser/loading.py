@@ -6,20 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
 from flowengine_envs.browser.requests import ActionFailed, reason_of, shown_url
+from flowengine_envs.browser.session import BrowserSession, TabState
 from flowengine_envs.network.proxy import NAME
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.async_api import Locator, Page
-
-    from flowengine_envs.browser.approvals import ApprovalGuard, FileUpload
-    from flowengine_envs.browser.session import BrowserSession, TabState
 
 
 # Loads pages, and waits until their text has arrived.

@@ -23,6 +23,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import ConversionLimits, Unreadable
 from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, standing
 from flowengine_envs.inside.killing import kill_everything, own_process_numbers
@@ -123,8 +125,6 @@ def _serve(channel: socket.socket, memory: int) -> NoReturn:
 
 def _convert_usual() -> None:
     """Preload: modules in the server, and private memory in a forked process."""
-    from flowengine_envs.documents.converters import convert
-
     convert(_USUAL, "page.html", "text/html; charset=utf-8")
 
 
@@ -168,9 +168,6 @@ def _begin_anew() -> NoReturn:
 
 def _convert(memory: int) -> None:
     """Convert the page on standard input."""
-    from flowengine_envs.documents.converters import convert
-    from flowengine_envs.documents.document import ConversionLimits, Unreadable
-
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

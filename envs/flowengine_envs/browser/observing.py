@@ -10,17 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.configuration import BrowserConfig
 from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation, first_lines
 from flowengine_envs.browser.requests import reason_of, shown_url
-from flowengine_envs.browser.session import PageText
+from flowengine_envs.browser.session import BrowserSession, PageText, TabState
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
-    from flowengine_envs.browser.configuration import BrowserConfig
-    from flowengine_envs.browser.session import BrowserSession, TabState
 
 _TITLES = re.compile(
     r"just a moment|attention required|are you (a )?(human|robot)|access denied"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from pydantic import BaseModel
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Screen, Spec
 from flowengine.sdk.extras import install_command
 from flowengine_envs.browser import installation
+from flowengine_envs.browser.configuration import BrowserConfig, BrowserPolicy
+from flowengine_envs.browser.resource import Browser
 from flowengine_envs.workspaces.own_folder import make_own
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from flowengine_envs.browser.resource import Browser
 
 
 class BrowserProvider(Provider["Browser"]):
@@ -27,20 +26,14 @@ class BrowserProvider(Provider["Browser"]):
     @classmethod
     def resource_types(cls) -> tuple[type, ...]:
         """Return the class of browsers."""
-        from flowengine_envs.browser.resource import Browser
-
         return (Browser,)
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.browser.configuration import BrowserConfig
-
         return BrowserConfig
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`."""
-        from flowengine_envs.browser.configuration import BrowserPolicy
-
         return BrowserPolicy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
@@ -75,8 +68,6 @@ class BrowserProvider(Provider["Browser"]):
         Raises:
             EnvironmentStartFailed: It did not start.
         """
-        from flowengine_envs.browser.resource import Browser
-
         make_own(request)
         browser = Browser(request)
         await browser.open()

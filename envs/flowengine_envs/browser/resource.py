@@ -27,6 +27,7 @@ from flowengine_envs.browser.observation import (
 )
 from flowengine_envs.browser.observing import complete, observe
 from flowengine_envs.browser.requests import BUSY, ActionFailed, shown_url
+from flowengine_envs.browser.session import BrowserSession
 from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.verbs import Verbs
 from flowengine_envs.sandboxes.mounts import named_folder
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, Page
 
-    from flowengine_envs.browser.session import BrowserSession
 
 STATE = "browser.json"
 """File of the home directory with cookies, storage and address, between two openings."""

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.approvals import ApprovalGuard
+from flowengine_envs.browser.chromium import ProfileServices
 from flowengine_envs.browser.long_messages import is_cut
+from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import DialogShown, Tab
-from flowengine_envs.browser.requests import TabRequests, shown_url
+from flowengine_envs.browser.requests import Downloads, TabRequests, WorkspaceFiles, shown_url
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
-    from flowengine_envs.browser.approvals import ApprovalGuard
-    from flowengine_envs.browser.chromium import ProfileServices
-    from flowengine_envs.browser.markdown import Converter
-    from flowengine_envs.browser.requests import Downloads, WorkspaceFiles
 
 LARGEST = 16 * 1024 * 1024
 """Maximum characters of HTML that are read from a page."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from flowengine.agents.models.registry import describe_document
 from flowengine.sdk import Plain, StepError, ValidationError
 from flowengine.sdk.environments import background
 from flowengine.sdk.models import ResourceLimits
@@ -189,7 +190,6 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         await resource._call(lambda: opened.reach(page))
 
     async def _describe(self, opened: OpenedDocument) -> None:
-        from flowengine.agents.models.registry import describe_document
 
         opened.describe = partial(describe_document, self._vision_model or "")
         document = opened.visit.document

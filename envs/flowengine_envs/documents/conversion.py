@@ -16,7 +16,9 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 import flowengine
 import flowengine_envs
@@ -32,9 +34,6 @@ from flowengine_envs.kinds.results import CommandResult, last_line
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 _OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
 _NEEDED = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
@@ -20,9 +20,6 @@ from flowengine_envs.documents.reader import Documents
 from flowengine_envs.kinds.configurations import OwnPrograms
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.link.call_limits import TIMEOUT
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 _LARGEST = 64 * 1024
 """Maximum size of all sources together, because they are passed with each file."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     Command,
@@ -15,14 +16,12 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.command_rules import check
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
+from flowengine_envs.kinds.configurations import BashPolicy
 from flowengine_envs.kinds.results import CommandResult, OnOutput
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
 from flowengine_envs.kinds.workspace import StepFiles, add_outputs, place_for_value, step_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.link.channel import Channel
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 SHELL = ("bash", "--noprofile", "--norc", "-c")
 
@@ -111,8 +110,6 @@ class BashProvider(SupervisedProvider[Bash]):
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`."""
-        from flowengine_envs.kinds.configurations import BashPolicy
-
         return BashPolicy
 
     async def ensure(self, request: Request) -> Bash:

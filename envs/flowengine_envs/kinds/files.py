@@ -10,7 +10,9 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     EnvironmentStartFailed,
@@ -29,14 +31,12 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine.sdk.models import Config, has_reference
 from flowengine.sdk.processes import remove_tree
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.trees import are_equal, copy_tree, tree
 from flowengine_envs.sandboxes.mounts import named_folder
 from flowengine_envs.workspaces.obeyed_files import kept_back_from
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 _LARGEST = 256 * 1024 * 1024
 """Maximum size in bytes of a file that is read into memory."""
@@ -203,7 +203,6 @@ class Files(Provider[Folder]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine.sdk.models import Config
 
         class FilesConfig(Config):
             """A directory."""
@@ -224,8 +223,6 @@ class Files(Provider[Folder]):
 
     async def probe(self, spec: Spec) -> None:
         """Check that the directory exists."""
-        from flowengine.sdk.models import has_reference
-
         writable = spec.policy.writable
         if writable not in (None, [], ["."]):
             raise EnvironmentUnavailable(

@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import BaseModel
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Spec, awaitable, blocking
+from flowengine_envs.kinds.configurations import NodeConfig
 from flowengine_envs.kinds.results import (
     CodeError,
     CodeResult,
@@ -24,9 +27,6 @@ from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
 from flowengine_envs.link import code_answers, plain
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 LARGEST_VALUE = 1024 * 1024
 """Maximum bytes of a value returned as data. A larger one is returned as truncated text."""
@@ -161,8 +161,6 @@ class NodeProvider(SupervisedProvider[NodeSandbox]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.kinds.configurations import NodeConfig
-
         return NodeConfig
 
     async def probe(self, spec: Spec) -> None:

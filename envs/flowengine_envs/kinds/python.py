@@ -6,10 +6,13 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine_envs.kinds.configurations import PythonConfig
 from flowengine_envs.kinds.results import (
     CodeError,
     CodeResult,
@@ -23,9 +26,6 @@ from flowengine_envs.kinds.workspace import StepFiles, code_of, step_result
 from flowengine_envs.link import plain
 from flowengine_envs.link.call_limits import GRACE, Counted, asked
 from flowengine_envs.link.channel import Channel
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 LARGEST_VALUE = 1024 * 1024
 """Maximum bytes of a value returned as data. A larger one is returned as truncated text."""
@@ -205,8 +205,6 @@ class Python(SupervisedProvider[PythonSandbox]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.kinds.configurations import PythonConfig
-
         return PythonConfig
 
     async def ensure(self, request: Request) -> PythonSandbox:

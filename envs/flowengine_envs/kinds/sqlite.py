@@ -15,9 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
+    Command,
     EnvironmentBusy,
     EnvironmentClosed,
     EnvironmentStartFailed,
@@ -26,6 +29,7 @@ from flowengine.sdk import (
     PathEscape,
     Plain,
     Refused,
+    StepContext,
     StepError,
     ValidationError,
 )
@@ -40,13 +44,9 @@ from flowengine.sdk.environments import (
     background,
     blocking,
 )
+from flowengine.sdk.models import Config, has_reference
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.sandboxes.mounts import named_folder
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from flowengine.sdk import Command, StepContext
 
 MEMORY = ":memory:"
 Parameters = Sequence[Plain] | Mapping[str, Plain]
@@ -353,8 +353,6 @@ class Sqlite(Provider[Database]):
         """Return the model of `config:`."""
         from pydantic import Field
 
-        from flowengine.sdk.models import Config
-
         class SqliteConfig(Config):
             """A database file."""
 
@@ -388,8 +386,6 @@ class Sqlite(Provider[Database]):
 
     async def probe(self, spec: Spec) -> None:
         """Check that the file exists and is in an allowed place."""
-        from flowengine.sdk.models import has_reference
-
         if not has_reference(spec.config.path):  # Otherwise it is known only at opening.
             await asyncio.to_thread(_file, spec, spec.config)
 

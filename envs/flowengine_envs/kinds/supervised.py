@@ -11,7 +11,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     EnvironmentLost,
@@ -29,6 +31,7 @@ from flowengine.sdk.environments import (
     Tracer,
 )
 from flowengine.sdk.sizes import size_text
+from flowengine_envs.kinds.configurations import Programs
 from flowengine_envs.kinds.results import (
     CommandResult,
     OnOutput,
@@ -44,9 +47,6 @@ from flowengine_envs.link.parts import part
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import check_mounted, identities
 from flowengine_envs.workspaces.own_folder import OWN, make_own
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -283,8 +283,6 @@ class SupervisedProvider(Provider[_Kind]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`. The default contains only variables."""
-        from flowengine_envs.kinds.configurations import Programs
-
         return Programs
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.sdk import (
     Command,
@@ -24,6 +24,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.network_hints import network_hint, reachable
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.received import received_json, received_text
@@ -33,10 +34,6 @@ from flowengine_envs.link.call_limits import CallLimits
 from flowengine_envs.workspaces.files import LISTED, is_listable
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 from flowengine_envs.workspaces.own_folder import OWN
-
-if TYPE_CHECKING:
-    from flowengine.sdk.models import ResourceLimits
-
 
 # Shared code of the kinds that run programs in a workspace: its files, and limits of calls.
 #

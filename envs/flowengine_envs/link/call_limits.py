@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk import LimitExceeded, Plain, ValidationError
+from flowengine.sdk.environments import Sandbox
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.sizes import size_text
 from flowengine_envs.link import plain
 from flowengine_envs.workspaces.free_space import SHORT
-
-if TYPE_CHECKING:
-    from flowengine.sdk.environments import Sandbox
-    from flowengine.sdk.models import ResourceLimits
 
 OUTPUT = 100_000
 """Bytes kept of each stream of a call, if the spec sets no limit."""

@@ -16,12 +16,12 @@ from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed, StepError
 from flowengine.sdk.environments import Request, Resource
 from flowengine_envs.mcp.elicitation import OpenCalls
 from flowengine_envs.mcp.messages import BROKEN, LARGEST, CheckedStream, fault
+from flowengine_envs.mcp.tool_list import ToolList
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import JSONRPCResponse
 
-    from flowengine_envs.mcp.tool_list import ToolList
 
 CLOSING = 8.0
 """Seconds within which a server and its processes must end."""

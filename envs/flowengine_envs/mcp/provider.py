@@ -8,7 +8,9 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     EnvironmentStartFailed,
@@ -30,22 +32,20 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine.sdk.extras import install_command
+from flowengine.sdk.logins import Login
+from flowengine.sdk.models import has_reference
 from flowengine_envs.kinds.supervised import Traces
 from flowengine_envs.link.call_limits import DISK
+from flowengine_envs.mcp.authorization import SessionTokens, log_in
 from flowengine_envs.mcp.client_requests import Progress
 from flowengine_envs.mcp.connected_client import ConnectionSettings
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.elicitation import CallInputs
-from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
+from flowengine_envs.mcp.messages import LARGEST, CheckedStream, GuardedClient, small_enough
+from flowengine_envs.mcp.server_config import McpConfig, needs_user
 from flowengine_envs.mcp.session import McpSession, McpToolResult
 from flowengine_envs.mcp.stdio import HOST, SandboxedServer, StdioServer, text_of
 from flowengine_envs.mcp.tool_list import Approved, nearest
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from flowengine.sdk.logins import Login
-    from flowengine_envs.mcp.messages import GuardedClient
 
 
 class Sessions(Resource):
@@ -171,8 +171,6 @@ class Mcp(Provider[McpSession | Sessions]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.mcp.server_config import McpConfig
-
         return McpConfig
 
     def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
@@ -189,14 +187,11 @@ class Mcp(Provider[McpSession | Sessions]):
         """Return whether a server has `auth: oauth`, with tokens of the user."""
         if "auth" not in config and "servers" not in config:
             return False
-        from flowengine_envs.mcp.server_config import needs_user
 
         return needs_user(config)
 
     async def log_in(self, login: Login, secret: str | None, page: LoginPage) -> Login:
         """Let a user log in at the authorization server of an MCP server."""
-        from flowengine_envs.mcp.authorization import log_in
-
         await asyncio.to_thread(_import)
         return await log_in(login, secret, page)
 
@@ -310,8 +305,6 @@ async def _session(request: Request, config: Any, server: str = "") -> McpSessio
 
 def _check_words(spec: Spec, config: Any) -> None:
     """Refuse secrets in places that other users can read."""
-    from flowengine.sdk.models import has_reference
-
     command = config.command or ()
     for word in (*([command] if isinstance(command, str) else command), *config.args):
         if has_reference(word):
@@ -346,16 +339,12 @@ def _http(request: Request, config: Any, place: str) -> ConnectionSettings:
     clients: list[GuardedClient] = []
     tokens: SessionTokens | None = None
     if config.auth is not None:
-        from flowengine_envs.mcp.authorization import SessionTokens
-
         tokens = SessionTokens(request, config, place)
 
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
-
-        from flowengine_envs.mcp.messages import GuardedClient
 
         timeout = httpx2.Timeout(_CONNECT, read=seconds)
         async with GuardedClient(largest, tokens, headers=headers, timeout=timeout) as client:

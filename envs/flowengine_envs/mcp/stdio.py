@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
 from flowengine.sdk.processes import Family
@@ -27,7 +29,6 @@ from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, PendingRequests, too_l
 from flowengine_envs.sandboxes.mounts import identities
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.shared.message import SessionMessage
 
 HOST = "host"

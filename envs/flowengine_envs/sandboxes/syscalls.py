@@ -11,13 +11,10 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.sdk.environments import Sandbox
-
-if TYPE_CHECKING:
-    from flowengine_envs.network.egress import Egress
-
+from flowengine_envs.network.egress import Egress
 
 # System call filter (seccomp) for programs in a namespace.
 #

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.agents.models.failures import ModelError
-from flowengine.agents.models.port import ModelRequest
+from flowengine.agents.models.port import Model, ModelRequest
+from flowengine.agents.models.provider_models import PROVIDER_MODELS
+from flowengine.agents.models.scripted import read_script
 from flowengine.sdk import StepError
-
-if TYPE_CHECKING:
-    from flowengine.agents.models.port import Model
 
 SCRIPTED = "scripted"
 _FILES = (".yaml", ".yml", ".json")
@@ -87,7 +86,6 @@ def resolve(name: str) -> Model:
         return registered
     if provider == SCRIPTED:
         return _script(name)
-    from flowengine.agents.models.provider_models import PROVIDER_MODELS
 
     return PROVIDER_MODELS
 
@@ -128,8 +126,6 @@ def _script(name: str) -> Model:
         )
     queue = _scripts.get(script)
     if queue is None:
-        from flowengine.agents.models.scripted import read_script
-
         queue = _scripts[script] = read_script(script)
     return queue
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice, product
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jsonschema_rs import ValidationError
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import (
@@ -23,9 +25,6 @@ from flowengine.agents.text_calls.marked_form import (
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
 from flowengine.sdk.validation import Validator, as_plain, shared
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
 
 MAX_LENGTH = 1_000_000
 """Maximum characters of the arguments of one call."""

@@ -12,16 +12,15 @@ from functools import lru_cache
 from itertools import islice
 from json import dumps, loads
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jsonschema_rs import ValidationError
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import InvalidCall, MarkedForm, ToolOffer
 from flowengine.errors import InputError
 from flowengine.sdk.call_answers import text_of
 from flowengine.sdk.validation import Validator, as_plain, shared
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
 
 _MOST_TRIED = 200
 """Maximum number of values that are validated in the search for one example."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli import deciding
 from flowengine.cli.deciding import FILTERS, for_others
@@ -13,10 +13,8 @@ from flowengine.cli.session import CliSession, session_for_list
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.cli.views.approvals import decision_lines, details, edits, link_text, rows
 from flowengine.cli.views.waits import answers
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.results import LISTED
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import WaitInfo
 
 
 @command(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.kernel.notation.accounts import UNITS
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 @command(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import flowengine
+from flowengine.agents.agent import Agent
+from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.driving.drive import tell_host_steps
 from flowengine.cli.parsing import arguments as read
@@ -16,11 +17,10 @@ from flowengine.cli.parsing.python_objects import object_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import show_outcome
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import NotAllowed, UsageError
-
-if TYPE_CHECKING:
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.flow.building.flow import Flow
+from flowengine.flow.building.conversation import conversation, conversation_with
+from flowengine.flow.building.flow import Flow
 
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""
@@ -71,8 +71,6 @@ def chat_command(arguments: Namespace) -> int:
         model = model or os.environ.get(VARIABLE) or None  # its file names one, too
     flow = None if arguments.file is None else _conversation(arguments)
     with read.model_named(model), CliSession(arguments, make=flow) as session:
-        from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
-
         talk = ChatDisplay(session)
         call = _resumed(session) if flow is None else _begun(session, flow, model)
         end = session.engine.subscribe(talk.came)
@@ -92,11 +90,7 @@ def chat_command(arguments: Namespace) -> int:
 
 def _conversation(arguments: Namespace) -> Flow:
     """Return the flow of a new conversation."""
-    from flowengine.flow.building.conversation import conversation, conversation_with
-
     if read.names_python(arguments.file):
-        from flowengine.agents.agent import Agent
-
         folder = os.path.dirname(os.path.abspath(arguments.file))
         return conversation_with(object_of(arguments.file, Agent, "agent"), folder)
     return conversation(arguments.file, arguments.agent, lazy=arguments.lazy)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.agents.models.registry import SCRIPTED
 from flowengine.cli.parsing.arguments import flow_named
 from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text, paint
+from flowengine.engines.flows import LoadedFlow
+from flowengine.errors import FlowFileError, NotFound
+from flowengine.flow.cases import flow_files
+from flowengine.flow.compile import CheckResult, check_file
+from flowengine.flow.compile.policies import compile_host_policies
+from flowengine.flow.export.definition import expanded
+from flowengine.flow.loading.load import load_source
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
+from flowengine.flow.source.yaml_source import read
+from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.sdk.extras import models_missing
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.flow.compile import CheckResult
-    from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.settings import load_settings
+from flowengine.store_folder import project_folder
 
 
 @command(
@@ -40,8 +49,6 @@ def check_command(arguments: Namespace) -> int:
     Returns:
         The exit code: that of the first file that has errors.
     """
-    from flowengine.flow.cases import flow_files
-
     codes = []
     found: list[Diagnostic] = []
     files, others = flow_files(arguments.files)
@@ -85,9 +92,6 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
 
 def _checked(path: str) -> CheckResult:
-    from flowengine.errors import FlowFileError
-    from flowengine.flow.compile import CheckResult, check_file
-    from flowengine.flow.source.diagnostics import render
 
     named = flow_named(path)
     if isinstance(named, str):
@@ -101,9 +105,6 @@ def _checked(path: str) -> CheckResult:
 
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check a file of host policies. See `_check`."""
-    from flowengine.errors import FlowFileError
-    from flowengine.flow.compile.policies import compile_host_policies
-
     try:
         _, warnings, report = compile_host_policies(path)
     except FlowFileError as error:
@@ -120,11 +121,6 @@ def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnost
 
 def _expanded(path: str) -> str:
     """Return a valid file with all short forms written out."""
-    from flowengine.flow.export.definition import expanded
-    from flowengine.flow.loading.load import load_source
-    from flowengine.flow.source.diagnostics import Diagnostics
-    from flowengine.flow.source.yaml_source import read
-
     model = load_source(read(path), Diagnostics())
     assert model is not None
     return expanded(model)
@@ -135,8 +131,6 @@ def _missing_for_models(compiled: CompiledFlow) -> list[str]:
     offers: Any = [step["task"] for step in compiled["steps"] if step.get("kind") == "agent_offer"]
     if not offers:
         return []
-    from flowengine.agents.models.registry import SCRIPTED
-    from flowengine.sdk.extras import models_missing
 
     models = [entry for offer in offers for entry in offer["models"].values()]
     named = {name for one in models for name in (one["model"], *one["fallbacks"]) if name}
@@ -147,9 +141,6 @@ def _missing_for_models(compiled: CompiledFlow) -> list[str]:
 
 def _empty_groups(compiled: CompiledFlow) -> list[str]:
     """Return why groups that approvals name as assignees have no members on this machine."""
-    from flowengine.settings import load_settings
-    from flowengine.store_folder import project_folder
-
     named = dict.fromkeys(_assigned_groups(compiled))
     return list(load_settings(project_folder()).without_members(named).values()) if named else []
 
@@ -168,7 +159,6 @@ def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
 
 
 def _host_steps(compiled: CompiledFlow) -> str:
-    from flowengine.engines.flows import LoadedFlow
 
     steps = LoadedFlow(compiled, "").on_host
     return printable(f", unsandboxed on this host: {steps}") if steps else ""
@@ -214,8 +204,6 @@ def explanations() -> dict[str, str]:
 
 
 def _unknown(code: str, pages: dict[str, str]) -> Exception:
-    from flowengine.errors import NotFound
-    from flowengine.sdk.near_words import did_you_mean
 
     hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
     return NotFound(f"unknown error code {code!r}", hint=hint)

@@ -6,21 +6,19 @@ import time
 from argparse import Namespace
 from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import drive, tell_host_steps
+from flowengine.cli.driving.resuming import resume_due
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json, show_error
 from flowengine.cli.views.outcome import EXIT_CODES, as_object
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, FlowEngineError, NoWorker, UsageError
-
-if TYPE_CHECKING:
-    from flowengine.engines.results import ExecutionResult
-
 
 _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
 """Exit codes of executions that need attention."""
@@ -75,7 +73,6 @@ def resume_command(arguments: Namespace) -> int:
 
 
 def _resume_due(session: CliSession) -> int:
-    from flowengine.cli.driving.resuming import resume_due
 
     objects, codes = resume_due(session)
     if session.arguments.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.commands.flows import show
 from flowengine.cli.commands.run import load
@@ -21,13 +21,10 @@ from flowengine.cli.terminal.output import (
     results,
     show_error,
 )
+from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotFound, UsageError
 from flowengine.flow.export.yaml_text import entry
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import DeployedInfo, UpgradeInfo
-
 
 WORDS = {
     "continues": "continues",

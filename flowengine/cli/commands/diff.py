@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import STATUS_COLOURS, first_line, out, out_json, paint, results
+from flowengine.engines.infos import Difference, Parting, Side, StepPair
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import Difference, Parting, Side, StepPair
-
 
 SAME, DIFFER = 0, 1
 WIDTH = 80

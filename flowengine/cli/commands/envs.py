@@ -7,19 +7,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
+from flowengine.cli.sandbox_shell import run_lines, talk
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, is_terminal, out, out_json, writing
 from flowengine.cli.views.environments import NAME, details, rows
+from flowengine.engines.declared_environments import DeclaredEnvironments
+from flowengine.engines.infos import ScreenInfo
 from flowengine.engines.inspection.open_environments import failures
 from flowengine.errors import NotAllowed, UsageError
+from flowengine.sdk import Refused, Rejected
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import ScreenInfo
 
 
 @command(
@@ -156,8 +157,6 @@ def envs_shell_command(arguments: Namespace) -> int:
     """
     import os
 
-    from flowengine.engines.declared_environments import DeclaredEnvironments
-
     declared = DeclaredEnvironments(arguments.file)
     name = declared.find("shell", arguments.name)
     args = read.assigned(declared.args(name), arguments.arg, "argument")
@@ -178,10 +177,7 @@ def envs_shell_command(arguments: Namespace) -> int:
         try:
             with _opened(manager.use(spec, holder="envs shell")) as shell:
                 if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
-                    from flowengine.cli.sandbox_shell import talk
-
                     return talk(shell, name)
-                from flowengine.cli.sandbox_shell import run_lines
 
                 return run_lines(shell, as_json=arguments.json)
         finally:
@@ -196,8 +192,6 @@ def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
         NotAllowed: The approval was denied.
         FlowEngineError: It cannot be opened. The message contains the reason.
     """
-    from flowengine.sdk import Refused, Rejected
-
     with ExitStack() as stack:
         try:
             with failures():

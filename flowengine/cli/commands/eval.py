@@ -6,8 +6,10 @@ from argparse import Namespace
 from pathlib import Path
 from secrets import token_hex
 from time import gmtime, strftime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.agents.first_messages import answered_by
+from flowengine.cli.case_recording import add_case
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.session import CliSession
@@ -15,13 +17,15 @@ from flowengine.cli.terminal.output import err, out, out_json, out_table, paint
 from flowengine.cli.views.case_results import write_trials
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import NotFound, UsageError
+from flowengine.flow.cases import parsed
+from flowengine.flow.evaluations import EvalPlan, load_evaluation
+from flowengine.flow.models.evaluations import EvalFile
 from flowengine.sdk.untrusted import all_unmarked
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.flow.evaluations import EvalPlan
-    from flowengine.testing.eval_report import Report
-    from flowengine.testing.evaluation import Trial
+from flowengine.testing.eval_report import Report, report_on, table_of
+from flowengine.testing.evaluation import Evaluation, Trial
+from flowengine.testing.recorded_report import record_report
+from flowengine.util.blocking import run_on_new_loop
 
 _COLOURS = {"passed": "green", "failed": "red", "error": "red"}
 
@@ -63,13 +67,6 @@ def eval_command(arguments: Namespace) -> int:
         NotFound: No earlier evaluation has the id of `--against`.
     """
     from dataclasses import asdict
-
-    from flowengine.agents.first_messages import answered_by
-    from flowengine.flow.evaluations import load_evaluation
-    from flowengine.testing.eval_report import report_on
-    from flowengine.testing.evaluation import Evaluation
-    from flowengine.testing.recorded_report import record_report
-    from flowengine.util.blocking import run_on_new_loop
 
     plan = load_evaluation(arguments.file)
     if arguments.execution is not None:
@@ -133,10 +130,6 @@ def _add_case(arguments: Namespace, plan: EvalPlan) -> int:
     Raises:
         UsageError: The execution has not succeeded.
     """
-    from flowengine.cli.case_recording import add_case
-    from flowengine.flow.cases import parsed
-    from flowengine.flow.models.evaluations import EvalFile
-
     with CliSession(arguments) as session:
         info = session.engine.executions.show(arguments.execution)
         short = session.short(info["execution"])
@@ -169,7 +162,6 @@ def _tell(arguments: Namespace, trial: Trial) -> None:
 
 
 def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
-    from flowengine.testing.eval_report import table_of
 
     rows = table_of(report)
     if rows:

@@ -17,6 +17,8 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.flow.export.yaml_text import inline
 from flowengine.sdk.visible_text import printable
+from flowengine.telemetry.otlp_json import traces_data
+from flowengine.telemetry.spans import recorded_spans
 
 SHOWN = (
     "why",
@@ -69,9 +71,6 @@ def events_command(arguments: Namespace) -> int:
 
 def _print_trace(session: CliSession, execution: str) -> int:
     """Print the spans that have ended, for `curl` or a file."""
-    from flowengine.telemetry.otlp_json import traces_data
-    from flowengine.telemetry.spans import recorded_spans
-
     out_json(traces_data(recorded_spans(session.engine, execution)))
     return 0
 

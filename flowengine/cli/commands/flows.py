@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from difflib import unified_diff
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.cli.commands.run import load
 from flowengine.cli.driving.drive import drive_recorded
@@ -18,18 +19,14 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, flush, out, out_json, out_table, when
 from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.engines.flows import load as load_here
+from flowengine.engines.infos import DeployedInfo, StartInfo
+from flowengine.engines.results import ScheduledStart
 from flowengine.errors import InputError
+from flowengine.flow.export.definition import definition
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.visible_text import printable
 from flowengine.util.blocking import run_on_new_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flowengine.engines.infos import DeployedInfo, StartInfo
-    from flowengine.engines.results import ScheduledStart
-
 
 _HASH_SHOWN = 12
 
@@ -189,7 +186,6 @@ def _defined(session: CliSession, name: str) -> _Defined:
         client: Any = session.engine
         found = client.flows.definition(name)
         return _Defined(found["definition"], found["hash"])
-    from flowengine.flow.export.definition import definition
 
     flow = load_here(name) if session.is_served else load(session, name)
     return _Defined(definition(flow.compiled), flow.form)

@@ -12,6 +12,10 @@ from flowengine.cli.parsing.declared import arg, command, flag
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import as_json, print_or_write
 from flowengine.drawing.data import Drawn, drawn, graphml, node_link, read_node_link, statuses_of
+from flowengine.drawing.dot import dot
+from flowengine.drawing.mermaid import mermaid
+from flowengine.drawing.svg import svg
+from flowengine.engines.flows import load
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.shapes import Sound
 
@@ -59,14 +63,9 @@ def _as_text(flow: Drawn, format: str) -> str:
     if format == "graphml":
         return graphml(flow)
     if format == "mermaid":
-        from flowengine.drawing.mermaid import mermaid
-
         return mermaid(flow.picture)
     if format == "dot":
-        from flowengine.drawing.dot import dot
-
         return dot(flow.picture)
-    from flowengine.drawing.svg import svg
 
     return svg(flow.picture)
 
@@ -82,8 +81,6 @@ def _found(arguments: Namespace, stack: ExitStack) -> Drawn:
     """
     what = arguments.what
     if isfile(what) or names_python(what):
-        from flowengine.engines.flows import load
-
         return drawn(load(flow_named(what)), plumbing=arguments.plumbing)
     try:
         with CliSession(arguments) as session:

@@ -12,6 +12,10 @@ from typing import Any
 from flowengine.cli.parsing.declared import arg, command, flag, one_of
 from flowengine.cli.terminal.output import err, out, out_json, print_or_write
 from flowengine.errors import UsageError
+from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema, schema_for
+from flowengine.flow.loading.files import FlowFiles
+from flowengine.flow.source.diagnostics import Diagnostics
+from flowengine.flow.source.yaml_source import read
 from flowengine.store_folder import IGNORED
 
 EXAMPLES = {
@@ -57,8 +61,6 @@ def init_command(arguments: Namespace) -> int:
     Raises:
         UsageError: A file cannot be written.
     """
-    from flowengine.flow.export.file_schema import case_schema, flow_schema
-
     folder = Path(arguments.folder)
     name = f"{arguments.example}.yaml"
     templates = files("flowengine.cli") / "templates"
@@ -140,7 +142,6 @@ def schema_command(arguments: Namespace) -> int:
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:
-    from flowengine.flow.export.file_schema import case_schema, eval_schema, flow_schema
 
     if arguments.tests:
         return case_schema()
@@ -160,11 +161,6 @@ def _schema_for(path: str) -> dict[str, Any]:
     Raises:
         UsageError: It cannot be read as a flow file.
     """
-    from flowengine.flow.export.file_schema import schema_for
-    from flowengine.flow.loading.files import FlowFiles
-    from flowengine.flow.source.diagnostics import Diagnostics
-    from flowengine.flow.source.yaml_source import read
-
     folder = os.path.dirname(os.path.abspath(path))
     file = FlowFiles(Diagnostics()).first(read(path), folder, path)
     if file is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
+from flowengine.cli.login_page import log_in_ahead
 from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.terminal.output import err, out_json, out_table, when
 from flowengine.errors import NotFound
 from flowengine.kernel.notation.addresses import execution_of
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.logins import LoginKey, all_logins, forget_tokens
 from flowengine.sdk.visible_text import printable
+from flowengine.settings import current_user
 
 
 @command(
@@ -28,10 +31,6 @@ def logins_add_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    from flowengine.cli.login_page import log_in_ahead
-    from flowengine.sdk.logins import LoginKey
-    from flowengine.settings import current_user
-
     key = LoginKey(current_user(), arguments.url, arguments.client_id)
     log_in_ahead(key, arguments.scope)
     if not arguments.quiet:
@@ -46,8 +45,6 @@ def logins_list_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    from flowengine.sdk.logins import all_logins
-
     kept = [login for login in all_logins(err) if login.token is not None]
     views = [
         {
@@ -92,8 +89,6 @@ def logins_remove_command(arguments: Namespace) -> int:
     Raises:
         NotFound: There is none.
     """
-    from flowengine.sdk.logins import all_logins, forget_tokens
-
     user = arguments.user and f"user:{arguments.user.removeprefix('user:')}"
     keys = [
         login.key

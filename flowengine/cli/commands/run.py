@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flowengine.cli.driving.drive import drive, tell_host_steps
 from flowengine.cli.parsing import arguments as read
@@ -13,11 +13,9 @@ from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, paint
 from flowengine.cli.views.outcome import as_object
+from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import NotFound
 from flowengine.journal.records import ENDED
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
 
 
 @command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.agents.actions import answering_message, text_in, usage_of
 from flowengine.cli.parsing.declared import arg, command, flag
@@ -32,13 +32,12 @@ from flowengine.cli.views.waits import (
     undecidable,
     undelivered,
 )
+from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, WaitInfo
 from flowengine.flow.export.yaml_text import entry, inline
 from flowengine.kernel.notation.addresses import flow_name, place_name
+from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk.untrusted import unmarked
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import BudgetInfo, ExecutionInfo, Reason, StepInfo, WaitInfo
 
 
 @command(
@@ -258,8 +257,6 @@ def _request_lines(request: Mapping[str, Any]) -> Iterator[str]:
 
 def _took(info: ExecutionInfo | StepInfo) -> str:
     """Return how long attempts ran, or how long a wait lasted. Empty: it has not ended."""
-    from flowengine.kernel.notation.times import parse_duration, parse_time
-
     if "ended_at" not in info:
         return ""
     if "took" in info:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.driving.drive import drive_recorded, show_recorded
 from flowengine.cli.driving.resuming import leave_recorded
@@ -13,10 +13,8 @@ from flowengine.cli.parsing.declared import arg, command, one_of
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out_json
 from flowengine.cli.views.outcome import as_object
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import InputError, NoWorker, UsageError
-
-if TYPE_CHECKING:
-    from flowengine.engines.results import ExecutionResult
 
 
 @command(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.cli.case_recording import record_case
 from flowengine.cli.parsing.declared import arg, command, exits
 from flowengine.cli.terminal.output import err, err_text, out, out_json, paint
 from flowengine.cli.views.case_results import problem_lines, write_junit
 from flowengine.errors import FlowFileError, UsageError
-
-if TYPE_CHECKING:
-    from flowengine.testing.suite import CaseOutcome, SuiteReport
+from flowengine.testing.suite import CaseOutcome, SuiteReport, find, run_file
 
 FAILED = 1
 INVALID = 3
@@ -58,7 +57,6 @@ def test_command(arguments: Namespace) -> int:
     if arguments.execution is not None:
         if arguments.junit is not None:
             raise UsageError("--junit writes results of cases, and --from records one")
-        from flowengine.cli.case_recording import record_case
 
         return record_case(arguments)
     return _play(arguments)
@@ -73,8 +71,6 @@ def _play(arguments: Namespace) -> int:
     Raises:
         UsageError: No case has this name.
     """
-    from flowengine.testing.suite import find, run_file
-
     reports: list[SuiteReport] = []
     broken: list[tuple[str, FlowFileError]] = []
     wanted = None if arguments.case is None else lambda name: arguments.case in name

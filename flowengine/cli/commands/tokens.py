@@ -12,7 +12,9 @@ from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.errors import UsageError
+from flowengine.flow.export.yaml_text import inline
 from flowengine.server_settings import ROLES
+from flowengine.settings import settings_file
 
 
 @command(
@@ -93,9 +95,6 @@ def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
 
 def _warn_of_no_rights(user: str, arguments: Namespace) -> None:
     """Print how to give a user rights: an entry of `access`, and the file it belongs in."""
-    from flowengine.flow.export.yaml_text import inline
-    from flowengine.settings import settings_file
-
     entry = {"who": [user.removeprefix("user:")], "role": arguments.role or "viewer"}
     flows = {"flows": arguments.flow} if arguments.flow else {}
     err(f"warning: {user} has no rights, so the token has none. To give some, for example:")

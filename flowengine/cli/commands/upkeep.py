@@ -10,7 +10,11 @@ from flowengine.cli.parsing.declared import arg, command, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import out, out_json, out_text
 from flowengine.cli.views.environments import examined
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk.extras import models_missing
 from flowengine.sdk.visible_text import printable
+from flowengine.store_folder import find_store, remote_store
+from flowengine.worker.loop import are_reported
 
 
 @command(
@@ -27,8 +31,6 @@ def doctor_command(arguments: Namespace) -> int:
     """
     import tempfile
 
-    from flowengine.execution_environment import EnvironmentManager
-
     with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
         probes = manager.examine()
     if arguments.json:
@@ -41,8 +43,6 @@ def doctor_command(arguments: Namespace) -> int:
 
 def _of_models() -> Iterator[str]:
     """Yield whether the package that calls models is installed, without loading it."""
-    from flowengine.sdk.extras import models_missing
-
     yield ""
     yield printable(models_missing() or "models of providers can be called: litellm is installed")
 
@@ -50,9 +50,6 @@ def _of_models() -> Iterator[str]:
 def _of_workers(named: str | None) -> Iterator[str]:
     """Yield how soon a worker notices that another process has written to the store, if any."""
     import os
-
-    from flowengine.store_folder import find_store, remote_store
-    from flowengine.worker.loop import are_reported
 
     folder, _ = find_store(named or "")
     if remote_store(folder) is None and os.path.isdir(folder):

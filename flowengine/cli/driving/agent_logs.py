@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from flowengine.agents.loggers import LoggerManager
+from flowengine.cli.session import CliSession
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.results import Update
 from flowengine.runner.work import Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.results import Update
 
 
 def log_agents(session: CliSession) -> Callable[[], object]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine import registry
 from flowengine.agents.actions import REDUCTION, TURN, outputs_in, usage_of
 from flowengine.agents.generated_chat import FAILED, RETRY
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import ProgressDisplay
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     ask,
     err,
@@ -28,21 +30,15 @@ from flowengine.cli.terminal.output import (
     show_error,
 )
 from flowengine.engines.agent_events import AgentEvents
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.results import Update
 from flowengine.errors import Conflict, NotFound
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OPENING
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.specs import StepSpec
-
 
 # Replies of models, written to the terminal while they arrive, one after the other.
 
@@ -220,8 +216,6 @@ class ChatDisplay(ProgressDisplay):
             self._opened(spec)
             return
         if step.status == "succeeded" and "teller" in spec and spec["kind"] != TURN:
-            from flowengine import registry
-
             text = registry.summary(spec["teller"], step.output) or ""
             self.line(paint(f"  {printable(spec['id'])}  {first_line(text, 100)}", "dim"))
 

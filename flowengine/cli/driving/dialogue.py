@@ -8,24 +8,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.driving.watching import interrupted, watch
+from flowengine.cli.login_page import LoginFailed, log_in_first
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import ask, err, first_line, show_error
 from flowengine.cli.views.approvals import details, standing
+from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import ExecutionResult
+from flowengine.engines.running.driving import AT_REST
 from flowengine.engines.typed_text import by_type, edited_field, supplied_value
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.flow.export.yaml_text import inline
+from flowengine.journal.records import ENDED
 from flowengine.journal.store import every_item
 from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk.keyboard import AnswerWithdrawn, listening
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.cli.driving.progress import ProgressDisplay
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.engines.results import ExecutionResult
 
 PATIENCE = 1.0
 """Seconds for which other steps must run before a question interrupts their progress. If they end
@@ -79,8 +80,6 @@ def _resumed(session: CliSession, execution: str) -> ExecutionResult:
     Raises:
         Conflict: It cannot be resumed for another reason.
     """
-    from flowengine.engines.running.driving import AT_REST
-
     engine = session.engine
     while True:
         try:
@@ -201,7 +200,6 @@ class Dialogue:
         return self._session.engine.store.wait(wait["id"]).open
 
     def _has_ended(self, execution: str | None) -> bool:
-        from flowengine.journal.records import ENDED
 
         store = self._session.engine.store
         return execution is None or store.execution(execution).status in ENDED
@@ -210,8 +208,6 @@ class Dialogue:
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask until there is a valid answer. Return False if it was decided elsewhere first."""
-        from flowengine.cli.login_page import LoginFailed, log_in_first
-
         err()
         for line in details(self._session, wait):
             err(line)

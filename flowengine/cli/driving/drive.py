@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from flowengine.cli.driving.watching import watch
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, is_terminal, out_json
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
+from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NoWorker
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.flows import LoadedFlow
 
 
 def drive(

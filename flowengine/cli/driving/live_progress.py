@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from flowengine.cli.driving.progress import STATUS_WIDTH, ProgressDisplay
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import Colours, is_terminal, rendered, results
 from flowengine.sdk.visible_text import printable
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from flowengine.cli.session import CliSession
 
 PATIENCE = 0.3
 """Seconds after which a step is shown as running: most steps have ended by then, and loading Rich

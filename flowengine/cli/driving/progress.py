@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     duration,
@@ -17,17 +18,22 @@ from flowengine.cli.terminal.output import (
     paint,
     when,
 )
+from flowengine.cli.views.approvals import expiry, with_tool
+from flowengine.cli.views.waits import evidence_lines, undelivered
 from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.inspection.call_endings import NOT_MADE, failure_told, shown_status
+from flowengine.engines.people.approvals import participle
+from flowengine.engines.results import Update
+from flowengine.engines.running.recovery import concerns_others
+from flowengine.flow.export.yaml_text import inline
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.addresses import flow_name, place_name
+from flowengine.kernel.notation.times import parse_time
+from flowengine.kernel.view import DECIDABLE
+from flowengine.sdk.progress import progress_text
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.engines.results import Update
-    from flowengine.kernel.commands import Observation
 
 ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
@@ -104,8 +110,6 @@ class ProgressDisplay:
         elif update.kind == "part":
             self._part(update.execution, update.data)
         elif update.kind == "undelivered":
-            from flowengine.cli.views.waits import undelivered
-
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif update.kind == "environment":
             self.environment(update)
@@ -178,8 +182,6 @@ class ProgressDisplay:
                 "traceback": entry["evidence"]["traceback"]
             }
         if entry["type"] == "decided" and entry["via"] != "resume":
-            from flowengine.engines.people.approvals import participle
-
             decision = f"{participle(entry['choice'])} by {entry['by']}"
             self._decided[execution, entry.get("address", "")] = decision
 
@@ -233,7 +235,6 @@ class ProgressDisplay:
         return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _explain(self, why: Mapping[str, Any]) -> None:
-        from flowengine.cli.views.waits import evidence_lines
 
         for line in evidence_lines(why, indent="    "):
             self.line(line)
@@ -259,13 +260,9 @@ class ProgressDisplay:
         spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
         if (kind := spec.get("kind", spec["action"])) == "approval":
-            from flowengine.cli.views.approvals import expiry
-
             decided = expiry(kind, step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             if decided and kind == "mcp":
-                from flowengine.cli.views.approvals import with_tool
-
                 decided = with_tool(decided, spec["id"], step.output)
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
@@ -283,8 +280,6 @@ class ProgressDisplay:
         self.head(execution)
         place = (execution, wait["address"])
         if place not in self._since:
-            from flowengine.kernel.notation.times import parse_time
-
             since = self._since[place] = parse_time(wait["since"])
             for whole in wholes(wait["address"]):
                 self._since.setdefault((execution, whole), since)
@@ -303,8 +298,6 @@ class ProgressDisplay:
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show the replies of models by lines, because several may arrive at once."""
         if part["part"] == "progress":
-            from flowengine.sdk.progress import progress_text
-
             self._line(part["address"], "progress", printable(progress_text(part)))
             return
         place = (execution, part["address"])
@@ -372,8 +365,6 @@ def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> 
 
 def what_for(session: CliSession, wait: WaitInfo) -> str:
     """Return the reason of a wait in a few words."""
-    from flowengine.kernel.view import DECIDABLE
-
     kind = wait["kind"]
     if kind in DECIDABLE:
         noun = {"approval": "approval", "session": "message"}.get(kind, "question")
@@ -388,12 +379,10 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
 
 
 def _shown_value(value: Any) -> str:
-    from flowengine.flow.export.yaml_text import inline
 
     return "" if value in (None, {}, []) else first_line(inline(value), 120)
 
 
 def _concerns_others(warning: Mapping[str, Any]) -> bool:
-    from flowengine.engines.running.recovery import concerns_others
 
     return concerns_others(warning)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.driving.drive import tell_host_steps
+from flowengine.cli.driving.progress import ProgressDisplay
 from flowengine.cli.driving.watching import watch
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
+from flowengine.engines.results import Decision, ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.worker.backlog import Backlog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.cli.driving.progress import ProgressDisplay
-    from flowengine.engines.results import Decision, ExecutionResult
 
 Resumed = tuple[list[dict[str, Any]], list[int]]
 """The executions as JSON objects, and their exit codes."""

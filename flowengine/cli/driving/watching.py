@@ -6,15 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
+from flowengine.cli.driving.live_progress import LiveProgress
 from flowengine.cli.driving.progress import ProgressDisplay
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import is_terminal
 from flowengine.engines.attempts.printed import heard
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.results import ExecutionResult
+from flowengine.engines.results import ExecutionResult
 
 Beside = Callable[[ProgressDisplay], AbstractContextManager[None]]
 _FRAME = 0.01
@@ -87,7 +85,5 @@ def _log_agents(session: CliSession) -> Callable[[], object]:
 
 def _progress(session: CliSession) -> ProgressDisplay:
     if not session.arguments.quiet and is_terminal(sys.stderr):
-        from flowengine.cli.driving.live_progress import LiveProgress
-
         return LiveProgress(session)
     return ProgressDisplay(session)

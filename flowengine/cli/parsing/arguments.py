@@ -12,7 +12,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flowengine.cli.parsing.declared import Added, arg, flag, many, together
-from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.cli.parsing.python_objects import object_of
+from flowengine.errors import FlowFileError, InputError, NotFound, UsageError
+from flowengine.kernel.notation.times import parse_duration, parse_time
+from flowengine.sdk.json_values import read_json
+from flowengine.sdk.received import received_text
+from flowengine.sdk.sizes import size_text
 
 if TYPE_CHECKING:
     from flowengine.flow.building.flow import Flow
@@ -101,8 +106,6 @@ def duration(text: str) -> float:
     Raises:
         ArgumentTypeError: It is not valid.
     """
-    from flowengine.kernel.notation.times import parse_duration
-
     if text == "0":
         return 0.0  # 0 needs no unit
     if text.isascii() and text.isdigit():
@@ -122,8 +125,6 @@ def moment(text: str) -> int:
     Raises:
         ArgumentTypeError: It is in another format.
     """
-    from flowengine.kernel.notation.times import parse_duration, parse_time
-
     try:
         return int(time.time() * 1000) - parse_duration(text)
     except ValueError:
@@ -174,7 +175,6 @@ def flow_named(word: str) -> Flow | str:
     """Return the flow of a Python file that a word names. Other words are returned."""
     if not names_python(word):
         return word
-    from flowengine.cli.parsing.python_objects import object_of
     from flowengine.flow.building.flow import Flow
 
     return object_of(word, Flow, "flow")
@@ -247,7 +247,6 @@ def json_argument(text: str, what: str) -> Any:
 
 
 def _json(text: str, what: str) -> Any:
-    from flowengine.sdk.json_values import read_json
 
     return read_json(text, what, "")
 
@@ -276,9 +275,6 @@ def read_file(path: str) -> str:
 
 def _bounded(file: BinaryIO, name: str) -> str:
     """Return the text of a file, which may be a pipe or a device without an end."""
-    from flowengine.sdk.received import received_text
-    from flowengine.sdk.sizes import size_text
-
     data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise InputError(
@@ -297,7 +293,6 @@ def yaml_file(path: str) -> Any:
     Raises:
         FlowFileError: It is not valid.
     """
-    from flowengine.errors import FlowFileError
     from flowengine.flow.source.diagnostics import render
     from flowengine.flow.source.yaml_source import read_text
 

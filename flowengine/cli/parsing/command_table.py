@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 from flowengine.cli.parsing.declared import Command
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
+from flowengine.sdk.near_words import nearest
 
 # The commands and their modules.
 #
@@ -386,6 +387,5 @@ def _width() -> int:
 def closest_option(word: str, known: list[str]) -> str | None:
     """Return the known option that is closest to a word, ignoring dashes."""
     names = {each.lstrip("-"): each for each in known}
-    from flowengine.sdk.near_words import nearest
 
     return names.get(nearest(word.partition("=")[0].lstrip("-"), names) or "")

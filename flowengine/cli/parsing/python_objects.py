@@ -6,6 +6,10 @@ import os
 from typing import TypeVar
 
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_modules import FunctionNotFound, import_module_of
 
 _Wanted = TypeVar("_Wanted")
 
@@ -21,11 +25,6 @@ def object_of(word: str, kind: type[_Wanted], noun: str) -> _Wanted:
     Raises:
         UsageError: The file does not exist or cannot be imported, or has no such object.
     """
-    from flowengine.sdk.argument_checks import in_words
-    from flowengine.sdk.exception_text import describe
-    from flowengine.sdk.near_words import did_you_mean
-    from flowengine.sdk.python_modules import FunctionNotFound, import_module_of
-
     before, has_name, name = word.rpartition(".py:")
     file, name = (f"{before}.py", name) if has_name else (word, "")
     folder, last = os.path.split(os.path.abspath(file))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from flowengine.cli.terminal.output import err
-
-if TYPE_CHECKING:
-    from flowengine.telemetry.worker_log import WorkerLog
+from flowengine.telemetry.worker_log import WorkerLog
 
 
 def show_logs(level: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 from flowengine.kernel.notation.addresses import place_name
+from flowengine.sdk.json_values import plain
 from flowengine.sdk.visible_text import DISGUISING, printable
 
 _STDOUT, _STDERR = 1, 2
@@ -180,8 +181,6 @@ def out_json_line(value: Any) -> None:
 def as_json(value: Any) -> str:
     """Return a value as JSON on one line, with bytes as base64 text."""
     import json
-
-    from flowengine.sdk.json_values import plain
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
     text = json.dumps(value, ensure_ascii=ascii_only, default=plain)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line, paint, table, when
 from flowengine.cli.views.waits import answering, is_overdue, times, undecidable
+from flowengine.engines.infos import RequestInfo, WaitInfo
+from flowengine.engines.people.approvals import participle
 from flowengine.flow.export.yaml_text import inline
 from flowengine.kernel.notation.addresses import flow_name
 from flowengine.sdk.visible_text import printable, shortened
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import RequestInfo, WaitInfo
 
 WIDTH = 11
 LONGEST = 500
@@ -79,8 +78,6 @@ def _due(wait: WaitInfo) -> str:
 
 def standing(wait: WaitInfo) -> str:
     """Return the state of a wait: pending, or the decision and its author."""
-    from flowengine.engines.people.approvals import participle
-
     decision = wait.get("decision")
     if decision is None:
         return (
@@ -118,15 +115,12 @@ def expiry(kind: str, outcome: str | None, output: Any) -> str:
     via = output.get("via") if isinstance(output, Mapping) else None
     if outcome == "expired":
         return "expired"
-    from flowengine.engines.people.approvals import participle
 
     return f"expired: {printable(participle(outcome))}" if via == "expiry" else ""
 
 
 def _then(wait: WaitInfo) -> str:
     """Return which choice is taken on expiry, if any."""
-    from flowengine.engines.people.approvals import participle
-
     return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from flowengine.cli.terminal.output import writing
+from flowengine.errors import FlowFileError
 from flowengine.sdk.visible_text import REPLACEMENT, printable_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from xml.etree.ElementTree import Element
-
-    from flowengine.errors import FlowFileError
-    from flowengine.testing.evaluation import Trial
-    from flowengine.testing.expectations import Problem
-    from flowengine.testing.suite import CaseOutcome, SuiteReport
+from flowengine.testing.evaluation import Trial
+from flowengine.testing.expectations import Problem
+from flowengine.testing.suite import CaseOutcome, SuiteReport
 
 _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

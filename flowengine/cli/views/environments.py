@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import first_line, table, when
 from flowengine.errors import NotFound
 from flowengine.sdk.file_names import clean_name, files_in
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-
 
 # Environments in readable form.
 

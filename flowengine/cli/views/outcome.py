@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     duration,
@@ -14,10 +15,9 @@ from flowengine.cli.terminal.output import (
     out_json,
     paint,
 )
-
-if TYPE_CHECKING:
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.results import ExecutionResult
+from flowengine.cli.views.waits import LINES, again_lines, evidence_lines, evidence_of, say_waits
+from flowengine.engines.results import ExecutionResult
+from flowengine.flow.export.yaml_text import entry
 
 EXIT_CODES = {
     "succeeded": 0,
@@ -43,8 +43,6 @@ def show_outcome(session: CliSession, result: ExecutionResult) -> int:
     if result.ended:
         _show_end(session, result)
     elif not session.arguments.quiet:
-        from flowengine.cli.views.waits import say_waits
-
         say_waits(session, result)
     return code
 
@@ -67,8 +65,6 @@ def output_entry(name: str, value: Any) -> str:
     A run of an agent in Python has its answer, its messages and more in one output. Of these, only
     the answer is shown here: `--json` has all of them.
     """
-    from flowengine.flow.export.yaml_text import entry
-
     if isinstance(value, dict) and {"result", "messages", "no_progress"} <= value.keys():
         value = value["result"]
     return entry(name, value)
@@ -94,7 +90,6 @@ def _show_error(session: CliSession, result: ExecutionResult) -> None:
         if error["message"]:
             err(f"  reason      {error['message']}")
         return
-    from flowengine.cli.views.waits import LINES, again_lines, evidence_lines, evidence_of
 
     first, *more = marked_lines(error_text(error, error.get("step")))
     for line in (f"{paint('error:', 'red')} {first}", *more):

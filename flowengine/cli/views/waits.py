@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, first_line, marked_lines, paint, when
+from flowengine.engines import actors
 from flowengine.engines.attempts.runtime_resources import needs_program
+from flowengine.engines.executions.parts import failed_at
+from flowengine.engines.infos import LogInfo, Reason, WaitInfo
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import NotFound
+from flowengine.flow.export.yaml_text import inline
+from flowengine.kernel.notation.times import parse_time
 from flowengine.kernel.view import DECIDABLE, is_tried_again, only_choice
 from flowengine.sdk.visible_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.cli.session import CliSession
-    from flowengine.engines.infos import LogInfo, Reason, WaitInfo
-    from flowengine.engines.results import ExecutionResult
 
 NOUNS = {
     "approval": "approval",
@@ -259,8 +259,6 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if "difference" in wait:
         yield "changed", "the tool has changed since the call was approved"
     if "found" in wait:
-        from flowengine.flow.export.yaml_text import inline
-
         cause = wait["found"]
         yield "would do", first_line(f"{cause['action']}: {inline(cause['target'])}")
     if request := wait.get("request"):
@@ -281,7 +279,6 @@ def undecidable(session: CliSession, wait: WaitInfo) -> list[str]:
     """Return why no user may decide on a wait: for each assignee, with the file of its members."""
     if session.is_served:
         return []  # its groups are those of the server
-    from flowengine.engines import actors
 
     reason = actors.undecidable(wait, session.engine.settings)
     reason |= session.engine.settings.without_members(reason)
@@ -292,7 +289,6 @@ def arguments(wait: WaitInfo) -> str:
     """Return the arguments of a call that needs an approval, on a line. Empty: it is not a call."""
     if not wait.get("tool") or not wait.get("subject"):
         return ""
-    from flowengine.flow.export.yaml_text import inline
 
     return first_line(inline(wait["subject"]))
 
@@ -317,8 +313,6 @@ def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 def is_overdue(due: str) -> bool:
     """Return whether a time has passed without having taken effect."""
     from time import time
-
-    from flowengine.kernel.notation.times import parse_time
 
     return parse_time(due) < time() * 1000
 
@@ -424,8 +418,6 @@ def evidence_of(
     Returns:
         The address of the step that failed, and the evidence. Both are empty without evidence.
     """
-    from flowengine.engines.executions.parts import failed_at
-
     for address in failed_at(error):
         try:
             [step] = session.engine.executions.show(execution, step=address)["steps"]

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from _thread import allocate_lock
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine import registry
+from flowengine.engines.attempts.lines_at_work import LogLines
+from flowengine.engines.attempts.outcome import Patience
+from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.attempts.processes import ProcessRunner, tell_left
+from flowengine.engines.environments.environments import Opened
 from flowengine.kernel.commands import Run
+from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.kernel.view import as_said
 from flowengine.sdk import CommandEnvironment, EnvironmentUnavailable, ExecutionContext, Processes
-
-if TYPE_CHECKING:
-    import logging
-    import threading
-
-    from flowengine.engines.attempts.lines_at_work import LogLines
-    from flowengine.engines.attempts.outcome import Patience
-    from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.environments.environments import Opened
-    from flowengine.kernel.events import Log, Opening
-    from flowengine.secrets import Secrets
+from flowengine.sdk.processes import mark_of
+from flowengine.sdk.read_only import ReadOnlyDict
+from flowengine.sdk.step_log import StepLog
+from flowengine.sdk.user_code import CALLS, on_thread
+from flowengine.secrets import Secrets
+from flowengine.telemetry.spans import attempt_span
 
 _Result = TypeVar("_Result")
 _beginning = allocate_lock()
@@ -102,7 +105,6 @@ class AttemptContext:
         """The span of the attempt, as the parent of spans of other programs."""
         if not self.execution.trace:
             return None
-        from flowengine.telemetry.spans import attempt_span
 
         span = attempt_span(self.execution.id, self.run.address, self.run.at)
         return f"00-{self.execution.trace}-{span}-01"
@@ -129,8 +131,6 @@ class AttemptContext:
     @property
     def state(self) -> Mapping[str, Any]:
         """The state that its kind reads, as of the start of the attempt."""
-        from flowengine.sdk.read_only import ReadOnlyDict
-
         return ReadOnlyDict(self.run.state or {})
 
     @property
@@ -151,9 +151,6 @@ class AttemptContext:
     @property
     def processes(self) -> Processes:
         """Runs programs."""
-        from flowengine.engines.attempts.processes import ProcessRunner, tell_left
-        from flowengine.sdk.processes import mark_of
-
         mark = mark_of(self.execution.id, self.run.unit)
         return ProcessRunner(
             self.execution.artifacts,
@@ -175,8 +172,6 @@ class AttemptContext:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that masks secrets, and whose lines are recorded with the attempt."""
-        from flowengine.sdk.step_log import StepLog
-
         run = self.run
         return StepLog(self.execution.id, run.address, self.mask, self.traceparent, self._keep)
 
@@ -194,7 +189,6 @@ class AttemptContext:
             at_work.take((self.run.unit, self.run.attempt), lines, line)
 
     def _begin_log(self) -> LogLines:
-        from flowengine.engines.attempts.lines_at_work import LogLines
 
         with _beginning:  # a step may log from several threads
             if self.lines is None:
@@ -240,8 +234,6 @@ class AttemptContext:
         self, function: Callable[[], _Result], *, settles: bool = False
     ) -> Coroutine[Any, Any, _Result]:
         """Call a function on a thread."""
-        from flowengine.sdk.user_code import CALLS, on_thread
-
         if (calls := CALLS.get()) is not None:
             function = partial(calls.call, function)
         return on_thread(function, self._outlast if settles else None)

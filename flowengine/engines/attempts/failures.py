@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from traceback import FrameSummary
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.errors import may_retry
+from flowengine.kernel.events import ErrorData, Evidence
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.sdk import StepError, ValidationError
 from flowengine.sdk.errors import class_name, raised, type_of
 from flowengine.sdk.exception_text import attribute_of, leaves_of, message_of
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import public_name
-
-if TYPE_CHECKING:
-    from traceback import FrameSummary
-
-    from flowengine.kernel.events import ErrorData, Evidence
-    from flowengine.kernel.graph.compiled import Plain
-
 
 # Evidence of a failed attempt: where its error was raised, and the end of its output.
 #

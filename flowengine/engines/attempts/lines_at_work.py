@@ -16,17 +16,13 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from flowengine.kernel.events import Log
 from flowengine.store_folder import claim, known, make_private
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.kernel.events import Log
 
 MOST_LINES = 200
 MOST_BYTES = 16 * 1024

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import Run
+from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
+from flowengine.sdk import ExecutionContext, Need
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from flowengine.engines.attempts.serialization import StoredValue
-    from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
-    from flowengine.sdk import ExecutionContext, Need
 
 ASKING = frozenset({"NeedsApproval", "NeedsInput", "ToolChanged"})
 """Errors of attempts that may be asked about before the call is made again."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.serialization import keep
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.masking import StreamMasker
-    from flowengine.secrets import Secrets
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.masking import StreamMasker
+from flowengine.secrets import Secrets
 
 Tell = Callable[[Mapping[str, "Plain"]], None]
 """Receives a part: `{part, text?, …}`."""

@@ -13,14 +13,14 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
+from flowengine.engines.attempts.failures import Mask, tail
+from flowengine.engines.attempts.lines_at_work import LogLines
+from flowengine.kernel.events import Evidence
 from flowengine.sdk.context import WRITING
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from flowengine.engines.attempts.failures import Mask
-    from flowengine.engines.attempts.lines_at_work import LogLines
     from flowengine.engines.attempts.parts import AttemptParts, Tell
-    from flowengine.kernel.events import Evidence
 
 KEPT = 16 * 1024
 """Characters of each stream to keep in memory."""
@@ -112,8 +112,6 @@ class Printed:
 
     def evidence(self) -> Evidence:
         """Return the end of each non-empty stream."""
-        from flowengine.engines.attempts.failures import tail
-
         with self._lock:
             ends = {name: tail(text, self._mask) for name, text in self._ends.items()}
         return {name: text for name, text in ends.items() if text.strip()}  # type: ignore[return-value]

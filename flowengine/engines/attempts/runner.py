@@ -7,29 +7,27 @@ only on the step is computed once, at its first run (`flowengine.engines.attempt
 from __future__ import annotations
 
 import threading
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
-from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.attempts.outcome import Patience, QuickCall
+from flowengine.engines.attempts.parts import AttemptParts
+from flowengine.engines.attempts.printed import Follower, Printed
+from flowengine.engines.attempts.serialization import StoredValue
+from flowengine.engines.attempts.tasks import Task
+from flowengine.engines.environments.environments import EngineEnvironments
 from flowengine.journal.shapes import Sound
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
-
-    from flowengine.engines.attempts.outcome import Patience, QuickCall
-    from flowengine.engines.attempts.printed import Follower
-    from flowengine.engines.attempts.serialization import StoredValue
-    from flowengine.engines.attempts.tasks import Task
-    from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-    from flowengine.sdk import ExecutionContext, Need
-    from flowengine.sdk.user_code import PreviewContext
-    from flowengine.secrets import Secrets
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.sdk import ExecutionContext, Need
+from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.user_code import PreviewContext, call_preview
+from flowengine.secrets import Secrets
 
 
 class TaskRunner:
@@ -112,9 +110,6 @@ class TaskRunner:
             args: Its arguments, secrets masked.
             context: The context available to the tool.
         """
-        from flowengine.sdk.python_modules import import_function
-        from flowengine.sdk.user_code import call_preview
-
         spec = self._flow["steps"][step]
         named = spec.get("preview")
         if named is not None:
@@ -139,7 +134,6 @@ class TaskRunner:
         secrets = self._secrets or self._task(step).secrets
         if follower is None:
             return Printed(secrets.mask)
-        from flowengine.engines.attempts.parts import AttemptParts
 
         return Printed(
             secrets.mask, follower.lines, AttemptParts(secrets, follower.part, follower.end)
@@ -159,9 +153,6 @@ class TaskRunner:
     def _task(self, step: int) -> Task:
         task = self._tasks.get(step)
         if task is None:
-            from flowengine.engines.attempts.tasks import Task
-            from flowengine.secrets import Secrets
-
             if self._secrets is None:
                 self._secrets = Secrets(self._flow.get("secrets", {}))
             with Sound(f"flow {self._flow['id']}"):

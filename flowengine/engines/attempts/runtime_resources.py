@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import ExecutionContext, StepError
 from flowengine.sdk.argument_checks import check_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 _OBJECT = {
     "spec_id": "",

@@ -7,18 +7,15 @@ although JSON would not, is checked part by part. This check also produces the e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from flowengine.journal.encoding import pack_copied
+from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.received import DEEPEST
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.kernel.events import Log, Opening
 
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})

@@ -5,37 +5,39 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.attempts.context import AttemptContext
 from flowengine.engines.attempts.failures import evidence_of, failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
+from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import StoredValue, copy, keep
+from flowengine.engines.environments.environments import EngineEnvironments, NotAgain
+from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.sdk import (
+    Artifacts,
     EnvironmentLost,
     ExecutionContext,
+    File,
     LimitExceeded,
     Need,
+    StepContext,
     StepError,
     StepKind,
     ValidationError,
 )
+from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.plain_values import place_of_fault
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.untrusted import quotes
 from flowengine.sdk.validation import Validator, shared
 from flowengine.secrets import Secrets, has_secret
 from flowengine.util.loops import is_interrupt
-
-if TYPE_CHECKING:
-    from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.specs import StepSpec
-    from flowengine.sdk import Artifacts, File, StepContext
 
 
 def check_size(value: Plain, most: int, context: StepContext) -> None:
@@ -222,8 +224,6 @@ class Task:
         self, environments: EngineEnvironments, kind: StepKind | None, context: AttemptContext
     ) -> StoredValue:
         """Run an attempt with its environments, and report the loss of one separately."""
-        from flowengine.engines.environments.environments import NotAgain
-
         run = context.run
         try:
             later = self._constants.get("background", ()) if kind is None else ()
@@ -248,8 +248,6 @@ class Task:
             value = await kind.execute(context, self._constants, input)
         except Exception as error:
             if self._source is not None and isinstance(error, StepError):
-                from flowengine.sdk.untrusted import quotes
-
                 quotes(error, self._source)
             raise
         return self._result(value, context, input)
@@ -383,8 +381,6 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
         return args
     described = schema.get("properties", {})
     if not bound.keys() <= described.keys():
-        from flowengine.sdk.argument_schemas import described_arguments
-
         described = described_arguments(schema)
     return {**args, **{name: value for name, value in bound.items() if name in described}}
 

@@ -8,12 +8,16 @@ be awaited.
 
 from __future__ import annotations
 
+import asyncio
 from _thread import allocate_lock
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from flowengine import registry
 from flowengine.engines.environments.requests import (
     EXECUTION,
     REGION,
@@ -23,9 +27,12 @@ from flowengine.engines.environments.requests import (
     name_with_args,
     region_owner,
 )
-from flowengine.kernel.commands import Run
+from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, ReleaseReport
+from flowengine.execution_environment.policy_approval import PolicyAnswer
+from flowengine.kernel.commands import Consult, Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk import (
     Command,
@@ -33,26 +40,15 @@ from flowengine.sdk import (
     EnvironmentClosed,
     EnvironmentFailure,
     EnvironmentUnavailable,
+    ExecutionContext,
     SecretMissing,
+    StepContext,
     StepError,
 )
-
-if TYPE_CHECKING:
-    import asyncio
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from flowengine.execution_environment import (
-        EnvironmentManager,
-        Handle,
-        NotReleased,
-        ReleaseReport,
-    )
-    from flowengine.execution_environment.policy_approval import PolicyAnswer
-    from flowengine.kernel.commands import Consult
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import ExecutionContext, StepContext
-    from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments import Scope
+from flowengine.sdk.processes import make_scratch, remove_scratch
+from flowengine.sdk.resources import background
+from flowengine.sdk.step_log import StepLog
 
 _ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ENDING = 5.0
@@ -99,9 +95,6 @@ class Opened(CommandEnvironment):
         Raises:
             EnvironmentUnavailable: Its kind cannot run commands.
         """
-        from flowengine import registry
-        from flowengine.sdk.resources import background
-
         provider = registry.provider(self.handle.kind)
         # Providers run on the loop that owns their resources, whichever loop drives this.
         running = provider.run(self.handle.resource, context, command)
@@ -201,14 +194,10 @@ class EngineEnvironments:
     def manager(self) -> EnvironmentManager:
         """The manager, created on first use from any thread."""
         if self._found is None:
-            from flowengine.execution_environment import EnvironmentManager
-
             with self._making:
                 if self._found is None:
                     folder: str | Path
                     if self._folder is None:
-                        from flowengine.sdk.processes import make_scratch
-
                         folder = self._temporary = make_scratch()
                     else:
                         folder = self._folder()
@@ -317,8 +306,6 @@ class EngineEnvironments:
             EnvironmentFailure: An environment cannot be opened.
             SecretMissing: A required secret is missing.
         """
-        from flowengine import registry
-
         found, opening = {}, {}
         for name, use in run.environments.items():
             if opens and registry.provider(use["spec"]["kind"]).inert:
@@ -419,8 +406,6 @@ class EngineEnvironments:
                 _tell_closed(context, lost, _ON_END)
             self._resting.clear()
         if self._temporary is not None:
-            from flowengine.sdk.processes import remove_scratch
-
             remove_scratch(self._temporary)
             self._temporary = None
 
@@ -539,9 +524,6 @@ class EngineEnvironments:
 
 def _tell_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:
     """Warn of environments that ended before their execution and held more than files."""
-    from flowengine import registry
-    from flowengine.sdk.step_log import StepLog
-
     for handle in handles:
         if registry.provider(handle.kind).live:
             name = handle.resource_key

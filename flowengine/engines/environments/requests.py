@@ -8,23 +8,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.errors import Conflict, StoreError
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.registry.archives import MOST_ARCHIVED, pack, unpack
 from flowengine.execution_environment.registry.workspaces import LeftWorkspace, Workspaces
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.notation.addresses import execution_of
+from flowengine.sdk import ExecutionContext
+from flowengine.sdk.environments import Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch, this_process
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment import EnvironmentManager
-    from flowengine.sdk import ExecutionContext
-    from flowengine.sdk.environments import Scope
-
 
 # Conversion of environment declarations in flow files into specs for the manager.
 

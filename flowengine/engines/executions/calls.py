@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.kernel.graph.compiled import OPENING, join_secrets, masked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-    from flowengine.kernel.state.records import State
-    from flowengine.sdk import StepKind
+from flowengine.kernel.graph.compiled import OPENING, Plain, join_secrets, masked
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+from flowengine.kernel.state.records import State
+from flowengine.sdk import StepKind
 
 
 def uncertain_call(

@@ -7,10 +7,24 @@ are collected into one `Append`, and the resulting commands wait here until it i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.growing_lists import STORED, GrowingLists
-from flowengine.engines.executions.parts import HANDING, HandedFile, Timers, bounded, handed
+from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.executions.growing_lists import STORED, GrowingLists, Read
+from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, unpacked, walk
+from flowengine.engines.executions.outer_attempts import OuterAttempt
+from flowengine.engines.executions.parts import (
+    HANDING,
+    HandedFile,
+    Timers,
+    bounded,
+    claim_of,
+    claims_in,
+    handed,
+    outgoing,
+)
+from flowengine.engines.executions.reducers import Reductions
 from flowengine.engines.executions.step_index import LARGE, MOST_NOTED, REWRITES, StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.errors import InputError
@@ -20,6 +34,8 @@ from flowengine.journal.records import (
     Append,
     ClosedWait,
     ExecutionHead,
+    ListPart,
+    Loaded,
     NewExecution,
     Outgoing,
 )
@@ -32,7 +48,7 @@ from flowengine.journal.shapes import (
     damage,
     unpack_event,
 )
-from flowengine.kernel import advance, new_state, pending
+from flowengine.kernel import Graph, advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,
     ClearTimer,
@@ -48,22 +64,13 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
+from flowengine.kernel.events import Event, Upgraded
+from flowengine.kernel.state.records import State
+from flowengine.sdk import ExecutionContext
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.attempts.serialization import StoredValue
-    from flowengine.engines.executions.growing_lists import Read
-    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-    from flowengine.engines.executions.outer_attempts import OuterAttempt
-    from flowengine.engines.executions.reducers import Reductions
-    from flowengine.journal.records import ListPart, Loaded
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event, Upgraded
-    from flowengine.kernel.state.records import State
-    from flowengine.sdk import ExecutionContext
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
 """Types of events about attempts."""
@@ -297,8 +304,6 @@ class Execution:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             self.halted = event["type"] == "halted"
             if loaded.snapshot is None and event["type"] in REWRITES:  # the snapshot is damaged
-                from flowengine.engines.executions.linked_flows import unpacked
-
                 self._replay(unpacked(self.id, loaded.tail))
                 break
             self._advance_noted(graph, event)
@@ -331,8 +336,6 @@ class Execution:
 
     def _replay(self, events: Sequence[Event]) -> None:
         """Compute the state from all events, which may go back to an earlier state."""
-        from flowengine.engines.executions.linked_flows import walk
-
         self._index_of_steps = StepIndex(kept=self.linked.indexed, whole=self.linked.tells)
         seen: list[Observation] = []
         for moment in walk(self._flows, self.linked.hash, events, seen):
@@ -370,8 +373,6 @@ class Execution:
         The next `take` writes it as a snapshot and publishes its open waits. The snapshot does
         not include the queue, so that the events after a snapshot never go back.
         """
-        from flowengine.engines.executions.parts import claims_in
-
         self.state = state
         self._rewritten, self.halted = True, False
         self._held = self._take_snapshot(self.seq + len(self._events))
@@ -758,8 +759,6 @@ class Execution:
         elif isinstance(command, Send | Notify):
             self._send(command)
         elif isinstance(command, Claim | GiveBack):
-            from flowengine.engines.executions.parts import claim_of
-
             self._claims.append(claim_of(self.id, command, self.state["now"]))
         else:
             self.commands.append(command)
@@ -783,8 +782,6 @@ class Execution:
         """Add a notification to the commit, unless its approval is closed already."""
         record = self.waits.get(notify.wait)
         if notify.flows and (record is not None or not notify.wait):
-            from flowengine.engines.executions.parts import outgoing
-
             flow, hash = self.context.flow, self.linked.hash
             self._sent += outgoing(self.id, flow, hash, self.state, record, notify)
         self.commands.append(notify)

@@ -7,11 +7,13 @@ already. In that case only a reference to the text is written.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import is_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.engines.executions.step_index import NAME as INDEX
+from flowengine.engines.executions.step_index import StepIndex
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
     TextPosition,
@@ -22,17 +24,11 @@ from flowengine.journal.encoding import (
     unpack_place,
     unpack_placed,
 )
-from flowengine.journal.records import ListPart
+from flowengine.journal.records import JournalEntry, ListPart
+from flowengine.kernel import Graph
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View, state_name
 from flowengine.util.garbage import CollectedLater
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from flowengine.engines.executions.step_index import StepIndex
-    from flowengine.journal.records import JournalEntry
-    from flowengine.kernel import Graph
-    from flowengine.kernel.state.records import State
 
 LEFT_OUT = "lists"
 """Key of a packed state with the lists that it leaves out, each with its length."""

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.growing_lists import grows
 from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
+from flowengine.engines.flows import LoadedFlow
+from flowengine.errors import InputError
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.encoding import pack
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import JournalEntry
 from flowengine.journal.shapes import Sound, unpack_event, unpack_flow
+from flowengine.journal.store import FlowPort
 from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.addresses import steps_in
+from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import added
 from flowengine.kernel.view import View
+from flowengine.sdk.python_modules import check_importable
+from flowengine.sdk.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-
     from flowengine.engines.attempts.runner import TaskRunner
-    from flowengine.journal.reading import HistoryPort
-    from flowengine.journal.records import JournalEntry
-    from flowengine.journal.store import FlowPort
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
-    from flowengine.kernel.state.records import State
-    from flowengine.sdk.validation import Validator
 
 
 class LinkedFlow:
@@ -43,7 +48,6 @@ class LinkedFlow:
     def __init__(
         self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False, indexed: bool = False
     ) -> None:
-        from flowengine.flow.expressions import CelEvaluator
 
         self.compiled = compiled
         self.hash = hash
@@ -73,8 +77,6 @@ class LinkedFlow:
     @cached_property
     def grows(self) -> bool:
         """Return whether its state has append-only lists."""
-        from flowengine.engines.executions.growing_lists import grows
-
         return grows(self.graph)
 
     @cached_property
@@ -134,15 +136,10 @@ class LinkedFlows:
 
     def of(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
         """Link a flow that is about to run, and save it in the store."""
-        from flowengine.journal.encoding import pack
-
         linked = self._flows.get(hash)
         if linked is None:
             packed = pack(compiled)
             if not self._in_memory and b"__main__:" in packed:
-                from flowengine.engines.flows import LoadedFlow
-                from flowengine.sdk.python_modules import check_importable
-
                 check_importable(LoadedFlow(compiled, hash).functions)
             self._store.put_flow(hash, packed)
             linked = self._linked(compiled, hash)
@@ -169,15 +166,12 @@ def why_not(schema: Any, value: Any) -> str | None:
     identity = id(schema)
     linked = _FOUND.get(identity)
     if linked is None:
-        from flowengine.sdk.validation import shared
-
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
         linked = _FOUND[identity] = schema, shared(schema)
     validator = linked[1]
     if validator.proof is not None and validator.proof(value):
         return None
-    from flowengine.errors import InputError
 
     try:
         validator.check(value, "it")

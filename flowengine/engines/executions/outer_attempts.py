@@ -7,28 +7,24 @@ execution is read and written only on the thread that drives it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import Event
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import DEFAULT_LIMITS
-from flowengine.kernel.view import View, left_around, total
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Mapping
-
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Called, Verdict
-    from flowengine.kernel.graph.specs import RuleSpec, StepSpec
-    from flowengine.kernel.state.records import State, Unit
-    from flowengine.kernel.view import MeterRest
-    from flowengine.sdk import ExecutionContext
+from flowengine.kernel.graph.rules import STRICTNESS, Called, Calls, Verdict, strictest
+from flowengine.kernel.graph.specs import RuleSpec, StepSpec
+from flowengine.kernel.state.records import State, Unit
+from flowengine.kernel.view import MeterRest, View, left_around, total
+from flowengine.sdk import ExecutionContext
 
 _Found = TypeVar("_Found")
 
@@ -198,7 +194,6 @@ class OuterAttempt:
     def _verdict(
         self, step: StepSpec, called: Called, subject: Mapping[str, Plain]
     ) -> Verdict | None:
-        from flowengine.kernel.graph.rules import strictest
 
         state, evaluate = self._execution.state, self._execution.linked.graph.evaluate
         names: dict[str, Plain] = {
@@ -297,16 +292,12 @@ def outer_attempt() -> OuterAttempt | None:
 
 def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
     """Return the stricter of two verdicts on a call."""
-    from flowengine.kernel.graph.rules import STRICTNESS
-
     verdicts = [verdict for verdict in (first, other) if verdict is not None]
     return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 
 def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:
     """Return whether a rule matches a call in a run, made by its agent or by the enclosing one."""
-    from flowengine.kernel.graph.rules import Calls
-
     calls = rule["calls"]
     verdict = rule["do"], calls["glob"]
     about = Calls(verdict, calls.get("agent"), calls.get("effect"), calls.get("environment"))

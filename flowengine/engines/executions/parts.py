@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import LockOperation as StoredClaim
 from flowengine.journal.records import Outgoing
-from flowengine.kernel.commands import Claim, GiveBack, SetTimer
+from flowengine.kernel import Graph
+from flowengine.kernel.commands import Claim, GiveBack, Notify, SetTimer
+from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import acting_user, wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import is_shared
 from flowengine.sdk.sizes import size_text
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Notify
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
-
 
 # The timers of an execution: which are set, which is due next, which are worth staying for.
 

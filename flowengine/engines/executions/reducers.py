@@ -6,20 +6,22 @@ need its result are therefore put back, and applied again once it has returned o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.journal.encoding import pack
+from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.sdk.errors import raised
+from flowengine.sdk.exception_text import describe
+from flowengine.sdk.plain_values import to_plain
+from flowengine.sdk.python_modules import import_function
+from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
 from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
-
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 AT_ONCE = 0.02
 """Seconds that an event loop waits for functions before it puts events back."""
@@ -134,13 +136,8 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         given: `python`: `module:name`. `folder`: the directory to search first for modules.
     """
     from flowengine.engines.attempts.serialization import copy
-    from flowengine.sdk.plain_values import to_plain
-    from flowengine.sdk.python_modules import import_function
 
     def reduce(old: Any, new: Any) -> Any:
-        from flowengine.sdk.errors import raised
-        from flowengine.sdk.exception_text import describe
-        from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
 
         values, reductions = (copy(old), copy(new)), _REDUCTIONS.get()
 

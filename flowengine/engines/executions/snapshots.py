@@ -8,29 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.engines.executions import step_index
-from flowengine.engines.executions.growing_lists import GrowingLists
+from flowengine.engines.executions.growing_lists import GrowingLists, Read
 from flowengine.engines.executions.linked_flows import (
+    LinkedFlows,
     first_form,
     read,
     state_before_retry,
     unpacked,
 )
-from flowengine.engines.executions.step_index import COMPUTED, GAVE, REMARK, has_remarks, read_rows
+from flowengine.engines.executions.step_index import (
+    COMPUTED,
+    GAVE,
+    REMARK,
+    Row,
+    has_remarks,
+    read_rows,
+)
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import ExecutionRecord, JournalEntry, ListPart
 from flowengine.journal.shapes import Sound, check_state
-from flowengine.kernel import new_state
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.growing_lists import Read
-    from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.engines.executions.step_index import Row
-    from flowengine.journal.reading import HistoryPort
-    from flowengine.journal.records import ExecutionRecord, JournalEntry, ListPart
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
+from flowengine.kernel import Graph, new_state
+from flowengine.kernel.events import Event
+from flowengine.kernel.state.records import State
 
 
 class AtSnapshot(NamedTuple):

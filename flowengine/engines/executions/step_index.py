@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
-from flowengine.journal.encoding import inflate, pack, pack_placed
+from flowengine.journal.encoding import TextPosition, inflate, pack, pack_placed
 from flowengine.journal.records import ListPart
+from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation, Run
+from flowengine.kernel.events import Event
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from flowengine.engines.executions.linked_flows import Moment
-    from flowengine.journal.encoding import TextPosition
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
 
 NAME = ":observed"
 """Name under which its parts are stored. No state key has this name."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from flowengine.kernel import Graph
+from flowengine.kernel.state.records import State, Wait
 from flowengine.kernel.view import View
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel import Graph
-    from flowengine.kernel.state.records import State, Wait
 
 _SIGNS = re.compile(r"[\[@]")
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.infos import ExecutionInfo, WaitInfo
 from flowengine.engines.results import ExecutionResult
-from flowengine.journal.records import ENDED
+from flowengine.journal.records import ENDED, ExecutionRecord
+from flowengine.kernel.events import Event, Opening
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.infos import ExecutionInfo, WaitInfo
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event, Opening
-    from flowengine.kernel.state.records import State
+from flowengine.kernel.state.records import State
 
 _TIMES = ("since", "due")
 _OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}
@@ -34,8 +31,6 @@ def wait_view(
         record: The kernel's record of it.
         how: How it was closed, if it is.
     """
-    from flowengine.kernel.notation.addresses import wait_id
-
     view: dict[str, Any] = {
         **{key: value for key, value in record.items() if value is not None},
         "id": wait_id(execution, record["id"]),

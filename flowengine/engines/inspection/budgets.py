@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from flowengine.engines.host import Host
+from flowengine.engines.infos import BudgetInfo, Reason
+from flowengine.kernel import Graph
 from flowengine.kernel.notation.accounts import read_account
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
+from flowengine.kernel.state.records import Budget, State, Unit
 from flowengine.kernel.view import DOLLAR, View, begun, budget_of, taken, worked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import BudgetInfo, Reason
-    from flowengine.kernel import Graph
-    from flowengine.kernel.state.records import Budget, State, Unit
 
 
 def _in_force(view: View) -> Iterator[tuple[str, int, Budget]]:

@@ -6,12 +6,11 @@ the actual ending.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.commands import Observation
+from flowengine.engines.attempts.failures import is_over_call_limit
+from flowengine.kernel.commands import Observation
 
 NOT_MADE = {
     "Rejected": "rejected",
@@ -34,7 +33,6 @@ def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
         return seen.status
     if seen.error is None:
         return "failed" if failure_told(seen, step) is not None else seen.status
-    from flowengine.engines.attempts.failures import is_over_call_limit
 
     if is_over_call_limit(seen.error):
         return "refused"

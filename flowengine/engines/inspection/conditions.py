@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine.agents.generated_steering import PAUSE
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import unpacked
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Reason
 from flowengine.engines.messages import receivers
+from flowengine.kernel.events import Message
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import Reason
-    from flowengine.kernel.events import Message
 
 _PART, _PARTS = 500, 4
 """Events that are read at once, and how many times, to find the message that paused an agent."""

@@ -8,31 +8,27 @@ always differ and are ignored. Events discarded by `retry` are left out.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import apply, first_form, line, read
 from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.executions.step_index import AT_WORK
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.engines.inspection.steps import OVER
 from flowengine.errors import InputError
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
-from flowengine.kernel import new_state
+from flowengine.kernel import Graph, new_state
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.addresses import wait_id
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
+from flowengine.kernel.state.records import State
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50

@@ -9,19 +9,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.executions.linked_flows import Moment, unpacked, walk_on
-from flowengine.engines.executions.snapshots import read_snapshot, state_at_retry
+from flowengine.engines.executions.snapshots import AtSnapshot, read_snapshot, state_at_retry
 from flowengine.engines.executions.views import entry_view
+from flowengine.engines.host import Host
 from flowengine.engines.inspection.steps import OVER
 from flowengine.engines.results import ENDED, EventFilter, StoreEvent
 from flowengine.errors import FlowEngineError
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.snapshots import AtSnapshot
-    from flowengine.engines.host import Host
-    from flowengine.journal.records import ExecutionRecord, Numbered
+from flowengine.journal.records import ExecutionRecord, Numbered
 
 FOLLOW_SECONDS = 0.2
 """Seconds between two polls of a followed journal."""

@@ -6,12 +6,15 @@ events since the last snapshot. Executions without an index are replayed from th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flowengine.engines.executions.linked_flows import read, walk
+from flowengine.engines.executions.linked_flows import LinkedFlows, Moment, read, walk
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
+from flowengine.engines.host import Host
+from flowengine.engines.infos import ExecutionInfo, StepInfo
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import step_with_values
 from flowengine.engines.inspection.replayed import OpenHistories, Replayed, Values, Watch
@@ -28,19 +31,11 @@ from flowengine.engines.messages import view as undelivered
 from flowengine.engines.people.waits import stored_wait_view
 from flowengine.engines.running.recovery import concerns_others
 from flowengine.errors import Hint, NotFound
-from flowengine.journal.records import ENDED, WaitFilter
+from flowengine.journal.records import ENDED, ExecutionRecord, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event, Warned
 from flowengine.kernel.notation.times import format_duration, format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import ExecutionInfo, StepInfo
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event, Warned
 
 
 def show(

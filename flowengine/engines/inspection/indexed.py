@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from flowengine.engines.executions import step_index
-from flowengine.engines.executions.linked_flows import unpacked, walk_on
+from flowengine.engines.executions.linked_flows import LinkedFlows, Moment, unpacked, walk_on
 from flowengine.engines.executions.snapshots import read_index
+from flowengine.engines.infos import StepInfo
 from flowengine.engines.inspection.steps import ActivationLog
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel.commands import Observation
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
-    from flowengine.engines.infos import StepInfo
-    from flowengine.journal.reading import HistoryPort
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event
-
+from flowengine.kernel.events import Event
 
 LONG = 2_000
 """Events of an execution that takes noticeably longer to replay, or the records that they began:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.infos import ScreenInfo, WaitInfo
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.notation.addresses import execution_of, shown_owner
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk import EnvironmentFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from flowengine.engines.infos import ScreenInfo, WaitInfo
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.execution_environment.registry.screens import ScreenAnswer
 
@@ -68,8 +68,6 @@ def failures() -> Iterator[None]:
     Raises:
         FlowEngineError: With the message of the failure.
     """
-    from flowengine.sdk import EnvironmentFailure
-
     try:
         yield
     except EnvironmentFailure as error:

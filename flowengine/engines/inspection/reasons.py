@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from flowengine.engines.actors import undecidable
 from flowengine.engines.attempts.runtime_resources import needs_program
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.executions.views import timers_of
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Reason
 from flowengine.engines.inspection import budgets
+from flowengine.engines.inspection.conditions import condition
 from flowengine.engines.inspection.unattended import QUIET, TRIES, circle
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.notifications import last_sent
-from flowengine.journal.records import ENDED
+from flowengine.journal.records import ENDED, InboxMessage, Owner
 from flowengine.journal.shapes import unpack_error, unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
+from flowengine.kernel.graph.linked import Graph, Node
 from flowengine.kernel.notation.accounts import is_account, read_account
 from flowengine.kernel.notation.addresses import NOTIFIES, OF_END, wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.state.records import State, Unit
 from flowengine.kernel.view import DECIDABLE, View, is_shared, is_tried_again
 from flowengine.store_folder import remote_store
 
 _RESUMED = "a process that resumes it"
 _AVAILABLE = f"{_RESUMED} once the environment is available again"
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import Reason
-    from flowengine.journal.records import InboxMessage, Owner
-    from flowengine.kernel.graph.linked import Graph, Node
-    from flowengine.kernel.state.records import State, Unit
 
 
 def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Reason]:
@@ -278,8 +275,6 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
     if record["kind"] == "state":
-        from flowengine.engines.inspection.conditions import condition  # it loads agents
-
         reason.update(condition(host, execution, record, id))
         return reason
     reason.update(_DESCRIBE[record["kind"]](record, short, id))

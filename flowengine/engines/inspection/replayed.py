@@ -6,9 +6,10 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.engines.executions.linked_flows import (
+    LinkedFlows,
     Moment,
     first_form,
     replayed,
@@ -17,18 +18,14 @@ from flowengine.engines.executions.linked_flows import (
 )
 from flowengine.engines.executions.snapshots import read_index, state_at_retry
 from flowengine.engines.folds import Folds
+from flowengine.engines.infos import AttemptInfo, StepInfo
 from flowengine.engines.inspection.steps import ActivationLog, stop_with, wait_with_what_is_inside
+from flowengine.journal.reading import HistoryPort
+from flowengine.journal.records import ExecutionRecord
 from flowengine.kernel import new_state
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
 from flowengine.util.garbage import CollectedLater
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.engines.infos import AttemptInfo, StepInfo
-    from flowengine.journal.reading import HistoryPort
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event
-
 
 Values = Literal["none", "outputs", "all"]
 Watch = Callable[[Moment, list[Observation]], None]

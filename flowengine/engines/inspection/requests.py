@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flowengine import registry
-from flowengine.engines.executions.linked_flows import unit_at
+from flowengine.engines.executions.linked_flows import Moment, unit_at
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.view import View
+from flowengine.sdk import StepContext
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_kind import StepKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from flowengine.engines.executions.linked_flows import Moment
-    from flowengine.kernel.commands import Observation
-    from flowengine.sdk import StepContext
 
 
 class RequestLog:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from flowengine import registry
-from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, at_work
+from flowengine.agents.actions import answering_message, summary
+from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
+from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, Row, at_work
 from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.folds import State
+from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
 from flowengine.engines.inspection.call_endings import failure_told, shown_status
 from flowengine.engines.people.waits import decision_view
+from flowengine.kernel import Graph
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event, Log
 from flowengine.kernel.notation.times import format_duration, format_time, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
-    from flowengine.engines.executions.step_index import Row
-    from flowengine.engines.folds import State
-    from flowengine.engines.infos import AttemptInfo, LogInfo, StepInfo
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event, Log
 
 _SIGNS = re.compile(r"[/\[@]")
 """The ends of the addresses of steps around one."""
@@ -421,9 +418,7 @@ def _summary(seen: Observation, graph: Graph) -> str | None:
     spec, teller = graph.flow["steps"][seen.step], graph.node(seen.step).teller
     if teller is not None:
         return failure_told(seen, spec) or registry.summary(teller, seen.output)
-    if isinstance(seen.output, dict) and "messages" in seen.output:
-        from flowengine.agents.actions import answering_message, summary
-
-        if answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
-            return summary(seen.output)
+    said = isinstance(seen.output, dict) and "messages" in seen.output
+    if said and answering_message(seen.output).get("role") == "tool":  # such as of `list_agents`
+        return summary(seen.output)
     return None

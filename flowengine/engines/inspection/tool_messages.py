@@ -7,19 +7,17 @@ Data outside the journal is missing: parts of arguments, progress, and the work 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.agents.actions import answering_message
-from flowengine.engines.executions.linked_flows import walk
+from flowengine.engines.executions.linked_flows import LinkedFlows, Moment, walk
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.view import counting, edited
 from flowengine.sdk.call_answers import value_of
+from flowengine.sdk.tool_calls import ToolCall, ToolResult
 from flowengine.sdk.untrusted import unmarked
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.specs import StepSpec
 
 _STATUSES = {"Rejected": "rejected", "Refused": "rejected", "Expired": "expired"}
 """Type of an error → status of a call that did not run."""
@@ -140,8 +138,6 @@ class _Call:
 
     def view(self, **fields: Any) -> dict[str, Any]:
         """Return the call as data."""
-        from flowengine.sdk.tool_calls import ToolCall
-
         call = ToolCall.model_construct(
             tool_call_id=self._id, tool_name=self._tool, args=self._args, **fields
         )
@@ -184,8 +180,6 @@ class _Call:
 
     def result(self, observation: Observation) -> dict[str, Any]:
         """Return the result as data."""
-        from flowengine.sdk.tool_calls import ToolResult
-
         output: Any = observation.output
         if isinstance(output, Mapping) and isinstance(found := output.get("result"), Mapping):
             return ToolResult.model_construct(**found).model_dump()

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flowengine.engines.executions.views import execution_view
+from flowengine.engines.host import Host
+from flowengine.engines.infos import ExecutionInfo
 from flowengine.engines.results import ExecutionPage
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.encoding import pack
 from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
-from flowengine.journal.records import ENDED, Due, ExecutionFilter, WaitFilter
+from flowengine.journal.records import (
+    ENDED,
+    Claimed,
+    Due,
+    ExecutionFilter,
+    ExecutionRecord,
+    InboxMessage,
+    ListedWait,
+    WaitFilter,
+)
 from flowengine.journal.shapes import unpack_message
 from flowengine.journal.store import every_execution, every_item
 from flowengine.kernel.view import View, is_shared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import Claimed, ExecutionRecord, InboxMessage, ListedWait
-
 
 # Executions with work to do that no process is driving: abandoned, interrupted or never begun.
 #

@@ -5,15 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable
 
+from flowengine.engines.host import Host
 from flowengine.engines.results import Update, deliver
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from flowengine.engines.host import Host
 
 PATIENCE = 5.0
 """Seconds that a subscriber has for the last updates when its subscription ends."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
-from flowengine.engines.executions.linked_flows import forms, read, running, unit_at
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.executions.linked_flows import LinkedFlow, forms, read, running, unit_at
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.host import Host
 from flowengine.engines.interventions.fork_points import (
     ForkPast,
     Results,
@@ -21,22 +25,13 @@ from flowengine.engines.interventions.retrying import fork_at
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint, InputError
+from flowengine.flow.building import Flow
+from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import Sound
+from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
 from flowengine.sdk.validation import validate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from os import PathLike
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
-    from flowengine.flow.building import Flow
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import Event
 
 
 def fork(

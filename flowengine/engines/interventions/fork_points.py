@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.linked_flows import (
+    LinkedFlow,
+    LinkedFlows,
+    Moment,
     first_form,
     line,
     read,
@@ -14,21 +18,15 @@ from flowengine.engines.executions.linked_flows import (
     walk,
     with_holds,
 )
+from flowengine.engines.host import Host
 from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
-from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord
 from flowengine.journal.shapes import Sound, unpack_error
 from flowengine.journal.store import every_execution
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Ended, Event
 from flowengine.kernel.notation.addresses import COMPENSATION
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, Moment
-    from flowengine.engines.host import Host
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Ended, Event
 
 
 class Undoing(NamedTuple):

@@ -8,7 +8,8 @@ compared with the results that its tokens have, and with those that certainly co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from flowengine.flow.check import net
@@ -23,17 +24,12 @@ from flowengine.flow.expressions.paths import (
     tested_steps,
     written,
 )
+from flowengine.kernel import Graph
 from flowengine.kernel.expressions.provenance import find
-from flowengine.kernel.moving.counterparts import other_type
+from flowengine.kernel.moving.counterparts import Pairing, other_type
 from flowengine.kernel.moving.obstacles import Obstacle
+from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.view import waiting_arrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from flowengine.kernel import Graph
-    from flowengine.kernel.moving.counterparts import Pairing
-    from flowengine.kernel.state.records import Scope, State
 
 AT_END = -1
 """A place: the end of a scope that has succeeded."""

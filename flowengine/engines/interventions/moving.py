@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.host import folder_of
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import ENDED
+from flowengine.journal.store import ExecutionCopy, MovingPort, Store, WorkspacesPort
 from flowengine.store_folder import environments_of
-
-if TYPE_CHECKING:
-    from flowengine.journal.store import ExecutionCopy, MovingPort, Store, WorkspacesPort
 
 _TRIES = 5
 _WITH_FILES = frozenset({"execution", "region"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from flowengine.engines.executions.linked_flows import (
+    Moment,
     line,
     read,
     running,
@@ -12,6 +14,7 @@ from flowengine.engines.executions.linked_flows import (
     unit_at,
     walk,
 )
+from flowengine.engines.host import Host
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of
 from flowengine.engines.interventions.repeated_calls import acts, begun_anew, effect_of, past_calls
@@ -20,19 +23,11 @@ from flowengine.engines.interventions.retrying import held_failures
 from flowengine.engines.results import InterventionPlan
 from flowengine.errors import Conflict
 from flowengine.journal.records import ENDED
-from flowengine.kernel import advance
-from flowengine.kernel.commands import Run
+from flowengine.kernel import Graph, advance
+from flowengine.kernel.commands import Observation, Run
 from flowengine.kernel.notation.addresses import COMPENSATION
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flowengine.engines.executions.linked_flows import Moment
-    from flowengine.engines.host import Host
-    from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.state.records import State
 
 _OVER = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from flowengine.engines.executions.linked_flows import unit_at, walk
+from flowengine.engines.host import Host
+from flowengine.engines.interventions.retracing import Held
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.interventions.retracing import Held
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.linked import Node
 
 
 class PastCalls(NamedTuple):

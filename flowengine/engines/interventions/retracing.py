@@ -8,10 +8,12 @@ event may then have another number, which `subjects.counterpart` finds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.linked_flows import (
+    LinkedFlows,
     apply,
     first_form,
     line,
@@ -19,19 +21,14 @@ from flowengine.engines.executions.linked_flows import (
     with_holds,
 )
 from flowengine.engines.executions.subjects import EventSubject, about, counterpart
+from flowengine.engines.interventions.upgrading import move_obstacles
 from flowengine.errors import Conflict, NotFound
-from flowengine.kernel import ENDED, advance, new_state
+from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import Command, Observation, Run, Stop
+from flowengine.kernel.events import Event
+from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import Blame, FailurePlace
 from flowengine.kernel.view import View, overdue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from flowengine.engines.executions.linked_flows import LinkedFlows
-    from flowengine.kernel import Graph
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.state.records import State
 
 MOST_ROUNDS = 20
 """Maximum number of replays, if holding back failures exposes others."""
@@ -371,7 +368,6 @@ class _Again:
     def _move(self, event: Any) -> None:
         """Move the state to another version of the flow, if the held steps fit into it."""
         after = self._flows.by_hash(event["after"]).graph
-        from flowengine.engines.interventions.upgrading import move_obstacles
 
         if move_obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a version of its flow in which that has no place"

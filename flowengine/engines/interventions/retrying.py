@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import (
     failed_compensations,
     is_over_call_limit,
 )
-from flowengine.engines.executions.linked_flows import read, unpacked
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.executions.linked_flows import LinkedFlow, read, unpacked
 from flowengine.engines.executions.snapshots import read_index, read_snapshot
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Again
 from flowengine.engines.interventions.fork_points import last_point, undoing, undone_in
 from flowengine.engines.interventions.repeated_calls import begun_anew, past_calls
 from flowengine.engines.interventions.retracing import (
@@ -22,25 +29,20 @@ from flowengine.engines.interventions.retracing import (
     past_of_all,
     retrace,
 )
+from flowengine.engines.interventions.upgrading import (
+    move_obstacles,
+    of_flow,
+    steps_that_ran,
+    upgraded,
+)
+from flowengine.engines.running.driving import Driving
 from flowengine.errors import Conflict, Hint, NotFound
+from flowengine.flow.building import Flow
+from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import unpack_error
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.moving.obstacles import Obstacle
 from flowengine.kernel.notation.addresses import COMPENSATION
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from os import PathLike
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import Again
-    from flowengine.engines.running.driving import Driving
-    from flowengine.flow.building import Flow
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.moving.obstacles import Obstacle
 
 
 def retried(
@@ -70,9 +72,6 @@ def retried(
 
 def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> LinkedFlow:
     """Return the fixed version of a flow to continue with."""
-    from flowengine.engines.flows import as_loaded
-    from flowengine.engines.interventions.upgrading import of_flow
-
     form = as_loaded(flow)
     of_flow(host, form, [host.store.find_execution(execution)])
     return host.flows.of(form.compiled, form.form)
@@ -181,8 +180,6 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     Raises:
         Conflict: Part of its state has no counterpart in the flow.
     """
-    from flowengine.engines.interventions.upgrading import move_obstacles, steps_that_ran, upgraded
-
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)
     blocking = move_obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)

@@ -8,37 +8,33 @@ one after it. An execution held by a living process cannot be moved, which is re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
 
-from flowengine.engines.executions.linked_flows import read, walk
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.actors import Actor
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.executions.linked_flows import LinkedFlow, read, walk
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.host import Host
+from flowengine.engines.infos import UpgradeInfo, Verdict
 from flowengine.engines.interventions.fork_points import last_point
 from flowengine.engines.interventions.lost_results import later, lost_results
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
-from flowengine.journal.records import ENDED, ExecutionFilter
+from flowengine.flow.building import Flow
+from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord
 from flowengine.journal.store import every_execution
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import Event
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.graph.linked import GraphFlow as Linked
 from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.moving.obstacles import Obstacle, obstacles
+from flowengine.kernel.state.records import Scope, State
 from flowengine.kernel.view import View, waiting_arrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from os import PathLike
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import UpgradeInfo, Verdict
-    from flowengine.flow.building import Flow
-    from flowengine.journal.records import ExecutionRecord
-    from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.graph.linked import GraphFlow as Linked
-    from flowengine.kernel.state.records import Scope, State
+from flowengine.sdk import ValidationError
+from flowengine.sdk.plain_values import to_plain
 
 
 def order_obstacles(p: Pairing, state: State, ran: Collection[str]) -> list[Obstacle]:
@@ -358,9 +354,6 @@ def check_mapping(
     Raises:
         UsageError: It contains a name that exists in no form.
     """
-    from flowengine.sdk import ValidationError
-    from flowengine.sdk.plain_values import to_plain
-
     try:
         plain = {
             name: target for name, target in to_plain(dict(mapping)).items() if target is not None

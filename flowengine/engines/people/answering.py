@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.actors import Actor
+from flowengine.engines.host import Host
+from flowengine.engines.infos import Answering, DecisionGiven, WaitInfo
 from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
+from flowengine.engines.results import Decision, ExecutionResult
 from flowengine.engines.running.answers import answer_open
+from flowengine.engines.running.driving import Driving
 from flowengine.errors import Conflict, FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.view import only_choice
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import Answering, DecisionGiven, WaitInfo
-    from flowengine.engines.results import Decision, ExecutionResult
-    from flowengine.engines.running.driving import Driving
 
 LONGEST = 500
 """Maximum length of the journal's note on a refused decision."""

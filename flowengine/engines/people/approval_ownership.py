@@ -8,21 +8,17 @@ adds it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flowengine.engines.actors import excluded, is_assignee
 from flowengine.errors import Conflict, Hint, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
+from flowengine.journal.records import ListedWait
 from flowengine.journal.shapes import unpack_event, unpack_message
+from flowengine.journal.store import Store
 from flowengine.kernel.waiting.approvals import EVENTS, change, gave_away
-from flowengine.settings import settings_file
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flowengine.journal.records import ListedWait
-    from flowengine.journal.store import Store
-    from flowengine.settings import Settings
+from flowengine.settings import Settings, settings_file
 
 HANDED = ("approval", "ask", "session")
 """Kinds of waits that have assignees."""

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.actors import Actor
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
+from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
@@ -24,19 +26,15 @@ from flowengine.engines.running.answers import record, to_keep
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.encoding import unpack
+from flowengine.journal.records import ListedWait
 from flowengine.journal.shapes import damage, unpack_event
+from flowengine.journal.store import Store
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import DECIDABLE, RESPOND, counting
 from flowengine.sdk.file_names import SIGNATURES
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.validation import as_plain, validate
-
-if TYPE_CHECKING:
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.infos import DecisionGiven
-    from flowengine.journal.records import ListedWait
-    from flowengine.journal.store import Store
-    from flowengine.settings import Settings
+from flowengine.settings import Settings
 
 _OTHERS = {
     "timer": "time",

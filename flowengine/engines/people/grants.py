@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.actors import Actor
+from flowengine.engines.host import Host
+from flowengine.engines.infos import GrantGiven, GrantInfo
 from flowengine.engines.running.answers import as_kernel_has_it
 from flowengine.errors import Conflict, Hint, InputError, NotFound
 from flowengine.journal.encoding import pack
+from flowengine.journal.records import FlowGrant
 from flowengine.journal.refusals import no_grant
+from flowengine.journal.shapes import unpack_message
 from flowengine.journal.short_ids import the_one
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration
 from flowengine.kernel.view import counting, grant_status
+from flowengine.sdk import File
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import GrantGiven, GrantInfo
-    from flowengine.journal.records import FlowGrant
-    from flowengine.sdk import File
-
 
 # Grants: approvals that also cover later calls. Creating, listing and revoking them.
 
@@ -221,8 +218,6 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
 
 def _revoked(host: Host, execution: str) -> dict[int, str]:
     """Return recorded revocations that are not journaled yet: grant → revoking user."""
-    from flowengine.journal.shapes import unpack_message
-
     events = [unpack_message(message) for message in host.store.inbox(execution)]
     return {event["grant"]: event["by"] for event in events if event["type"] == "revoked"}
 

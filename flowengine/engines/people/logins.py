@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.errors import Conflict, Hint, NotFound
+from flowengine.sdk.environments import LoginPage
 from flowengine.sdk.logins import Login, LoginKey, locked, read_login, usable, write_login
 from flowengine.secrets import resolve
-
-if TYPE_CHECKING:
-    from flowengine.sdk.environments import LoginPage
 
 _MOST_LENT = 1000
 """Executions of other users that may use a login. The oldest of more have to ask again."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flowengine.engines.actors import Actor
+from flowengine.engines.host import Host, ToolAuthority
 from flowengine.engines.people.approvals import decide
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.sdk.errors import raised
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.sdk.user_code import Shown, UsersCode
-
-if TYPE_CHECKING:
-    from flowengine.engines.actors import Actor
-    from flowengine.engines.host import Host, ToolAuthority
-
 
 CallAnswer = Callable[[ToolCall, Awaitable[Shown]], Awaitable[EnvironmentResponse]]
 """Returns the decision about a call, whose preview is being computed."""

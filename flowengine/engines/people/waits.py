@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.views import timers_of, wait_view
+from flowengine.engines.host import Host
+from flowengine.engines.infos import WaitInfo
 from flowengine.engines.people.approval_ownership import standing
+from flowengine.engines.people.grants import view as image_view
 from flowengine.engines.results import WaitPage
-from flowengine.journal.records import WaitFilter
+from flowengine.journal.records import ListedWait, WaitFilter
 from flowengine.journal.shapes import WAITS, unpack_event
 from flowengine.kernel.notation.times import format_time
-
-if TYPE_CHECKING:
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import WaitInfo
-    from flowengine.journal.records import ListedWait
-    from flowengine.kernel.state.records import State
-    from flowengine.settings import Settings
+from flowengine.kernel.state.records import State
+from flowengine.kernel.view import counting
+from flowengine.settings import Settings
 
 
 def page_of_waits(
@@ -99,8 +98,6 @@ def stored_wait_view(wait: ListedWait, state: State | None = None) -> WaitInfo:
 
 def _with_votes(wait: ListedWait) -> dict[str, Any]:
     """Return the record of a wait with its votes that are not journaled yet, in order."""
-    from flowengine.kernel.view import counting
-
     recorded = [
         {"by": event["by"], "at": format_time(event["at"])}
         for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
@@ -117,7 +114,5 @@ def decision_view(event: dict[str, Any]) -> dict[str, Any]:
         view.pop(key, None)
     view["at"] = format_time(event.get("sent", event["at"]))
     if "images" in view:
-        from flowengine.engines.people.grants import view as image_view
-
         view["images"] = [image_view(image) for image in view["images"]]
     return view

@@ -12,28 +12,23 @@ tool authority or the handler about environments. The other questions are left t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
 from flowengine.engines.actors import is_assignee
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.parts import has_expired
+from flowengine.engines.host import Host
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import NewGrant, Vote, WaitFilter
-from flowengine.journal.store import every_item
+from flowengine.journal.records import FlowGrant, ListedWait, NewGrant, Vote, WaitFilter
+from flowengine.journal.store import Store, every_item
+from flowengine.kernel.commands import Consult
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import counting, edited, grant_status, only_choice
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.journal.records import FlowGrant, ListedWait
-    from flowengine.journal.store import Store
-    from flowengine.kernel.commands import Consult
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.sdk.user_code import Shown
+from flowengine.sdk.user_code import Shown
 
 
 def record(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from flowengine.engines.host import Host
+from flowengine.engines.results import ScheduledStart
+from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.deployed_flows import start_at
 from flowengine.journal.records import ENDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.engines.running.driving import Driving
 
 _PAUSE = 0.2
 """Seconds between two looks at an execution that another process drives."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.calls import (
@@ -14,23 +15,18 @@ from flowengine.engines.executions.calls import (
     subject_of,
     tool_of,
 )
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.host import Host
 from flowengine.errors import NotFound
+from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.events import Described, ErrorData, Event
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.view import View
 from flowengine.kernel.waiting.permissions import waiting_run
 from flowengine.sdk import StepKind
 from flowengine.sdk.user_code import PreviewContext, Shown, computed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import Described, ErrorData, Event
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import StepSpec
 
 LONGEST = 1 << 20
 """Maximum length of a tool's text to keep."""

@@ -7,23 +7,22 @@ This module does not depend on the journal's place or on the process that writes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from flowengine.engines.executions.execution import DriveChild, Preview
+from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.executions.execution import DriveChild, Execution, Preview, Told
 from flowengine.engines.executions.views import entry_view, wait_view
 from flowengine.engines.results import Update
+from flowengine.journal.records import InboxMessage
 from flowengine.journal.shapes import unpack_message
+from flowengine.journal.store import Store
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.events import Event
+from flowengine.kernel.notation.addresses import steps_in
+from flowengine.kernel.view import View, budgets_around
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
-    from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.executions.execution import Execution, Told
-    from flowengine.journal.records import InboxMessage
-    from flowengine.journal.store import Store
-    from flowengine.kernel.events import Event
 
     class Tell(Protocol):
         """Receives updates for subscribers."""
@@ -199,8 +198,6 @@ def with_warning(execution: Execution, event: Event) -> list[Event]:
     unit = state["units"].get(event["unit"]) if event["type"] == "measured" else None
     if event["type"] != "measured" or unit is None or "cost_usd" in event["needs"]:
         return [event]
-    from flowengine.kernel.notation.addresses import steps_in
-    from flowengine.kernel.view import View, budgets_around
 
     view = View(execution.linked.graph, state)
     around = [*budgets_around(view, view.frame_of(view.act_of(unit)))]

@@ -6,29 +6,27 @@ execution without such work needs none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, QuickCall, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.outer_attempts import OUTER
-from flowengine.engines.running.carrying import Carrier, report_notice
+from flowengine.engines.host import Host
+from flowengine.engines.messages import deliver
+from flowengine.engines.running.answers import answer_by_grant
+from flowengine.engines.running.carrying import Carrier, Notice, report_notice
+from flowengine.engines.running.recovery import begin_detached
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.encoding import pack
+from flowengine.journal.records import Append
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
-from flowengine.kernel.notation.addresses import separate_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.engines.attempts.outcome import QuickCall
-    from flowengine.engines.host import Host
-    from flowengine.engines.running.carrying import Notice
-    from flowengine.journal.records import Append
-    from flowengine.kernel.events import Event, Succeeded
+from flowengine.kernel.events import Event, Succeeded
+from flowengine.kernel.notation.addresses import separate_id, wait_id
 
 Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview | DriveChild]]
 """Attempts, previews, started executions and questions to policies that must be awaited, with their
@@ -69,8 +67,6 @@ class HostCarrier(Carrier):
                 self.post(execution, gated)
                 return True
         if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
-            from flowengine.engines.running.recovery import begin_detached
-
             begun = begin_detached(self.host, execution, run)
             self.post(execution, begun)
             if run.child is not None and begun["type"] == "succeeded":
@@ -139,16 +135,12 @@ class HostCarrier(Carrier):
                 self.post(execution, event)
         if not self.store.grants(execution.context.flow):
             return False
-        from flowengine.engines.running.answers import answer_by_grant
-        from flowengine.kernel.notation.addresses import wait_id
 
         wait = self.store.wait(wait_id(execution.id, asked.wait))
         return answer_by_grant(self.host, wait, source)
 
     def _deliver(self) -> None:
         """Deliver messages between executions. Executions driven here read theirs."""
-        from flowengine.engines.messages import deliver
-
         deliver(self.host)
         for id in [id for id in self.host.woken if id in self.executions]:
             del self.host.woken[id]

@@ -9,6 +9,7 @@ execution without such work needs no event loop.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -16,19 +17,19 @@ from typing import TYPE_CHECKING
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.reducers import Unreduced
 from flowengine.engines.executions.views import result_of
+from flowengine.engines.host import Host
 from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
+from flowengine.engines.running.recovery import not_released, recover
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import Append, InboxMessage, ListedWait
 from flowengine.kernel.commands import Consult
+from flowengine.kernel.notation.addresses import NOTIFIES
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
 
 QUICK_SECONDS = 0.005
@@ -224,8 +225,6 @@ class Driver(HostCarrier):
 
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Record in the journal which environments of an execution could not be closed."""
-        from flowengine.engines.running.recovery import not_released
-
         events = not_released(failed, self.now())
         here = self.executions.get(execution)
         if here is not None:
@@ -272,7 +271,6 @@ class Driver(HostCarrier):
             return True
         if execution.ended or not self.host.stays(execution.timers):
             return False
-        from flowengine.kernel.notation.addresses import NOTIFIES
 
         return not execution.context.flow.startswith(NOTIFIES)
 
@@ -328,7 +326,6 @@ class Driver(HostCarrier):
             with suppress(Conflict):
                 execution.epoch = self.host.keeper.acquire(execution.id)
                 execution.load(store.load(execution.id))
-                from flowengine.engines.running.recovery import recover
 
                 recover(self.host, execution)
                 self.look(execution)

@@ -6,25 +6,26 @@ from an event loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.attempts.runtime_resources import check_names
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.host import Host
+from flowengine.engines.messages import deliver
+from flowengine.engines.results import ExecutionResult
 from flowengine.engines.running.driver import Driver
+from flowengine.engines.running.local import Local, drive_alone
+from flowengine.engines.running.recovery import take_hands, taken
+from flowengine.engines.starting.beginning import Starting, begin, exists, record
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.engines.running.local import Local
-    from flowengine.engines.starting.beginning import Starting
 
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before messages of other processes are
@@ -64,8 +65,6 @@ class Driving:
             Conflict: The execution with that id runs another flow, or has other inputs, or this
                 engine is draining.
         """
-        from flowengine.engines.starting.beginning import begin, exists, record
-
         _refuse_while_imported()
         self._refuse_while_draining()
         self._host.policies.check()
@@ -73,7 +72,6 @@ class Driving:
             outer.check_depth()
             starting = starting._replace(outer=outer)
         if starting.id is not None and exists(self._host, starting.id):
-            from flowengine.engines.flows import as_loaded
             from flowengine.engines.starting.same_start import check_same_start
 
             flow = as_loaded(starting.flow)
@@ -101,7 +99,6 @@ class Driving:
             driven = self._local.executions[id]
             self._bring(driven, resources)
             return driven
-        from flowengine.engines.running.recovery import taken
 
         driven = taken(host, id, partial(self._bring, resources=resources))
         _enter(driven)
@@ -232,7 +229,6 @@ class Driving:
         """Journal claims and delegations of an execution's approvals, without driving it."""
         if self._taken_here(execution):
             return
-        from flowengine.engines.running.recovery import take_hands
 
         host = self._host
         with suppress(Conflict):  # the messages remain in the inbox, for its holder or the next
@@ -244,7 +240,6 @@ class Driving:
         """Pass the caller's objects to an execution."""
         if resources:
             compiled = execution.linked.compiled
-            from flowengine.engines.attempts.runtime_resources import check_names
 
             check_names(compiled, resources, execution.context.environments)
             self._host.bring(execution.id, resources)
@@ -252,8 +247,6 @@ class Driving:
 
     def _here(self) -> Local:
         """Return what drives on the running event loop."""
-        from flowengine.engines.running.local import Local
-
         local = self._local  # another thread may replace it at any time
         if local is None or not local.is_here():
             local = self._local = Local(self._host)
@@ -269,8 +262,6 @@ class Driving:
     def _deliver(self) -> None:
         """Deliver messages that were pending when their processes died."""
         if self._host.store.outbox():
-            from flowengine.engines.messages import deliver
-
             deliver(self._host)
 
     def _woken(self) -> Iterator[Execution]:
@@ -305,8 +296,6 @@ class Driving:
             driver.release(execution)
             raise
         if execution.error is None and driver.executions:
-            from flowengine.engines.running.local import drive_alone
-
             drive_alone(self._host, execution, driver.left)
         if execution.error is not None:
             raise execution.error

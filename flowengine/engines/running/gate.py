@@ -12,29 +12,26 @@ the attempt itself can determine, such as the request sent by a button of a page
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.outer_attempts import AttemptOver, stricter
+from flowengine.engines.host import Host
 from flowengine.engines.running.answers import revoked_by, say
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import Event
 from flowengine.kernel.graph import environment_uses
+from flowengine.kernel.graph.compiled import Plain, digest
+from flowengine.kernel.graph.rules import Called, Verdict, strictest
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.view import as_said, call_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Called, Verdict
-    from flowengine.kernel.graph.specs import StepSpec
 
 BY_HOST = "policy"
 """The approver of a call that a rule of the host allows."""
@@ -176,8 +173,6 @@ def _stands(verdict: Verdict | None, run: Run, version: str, step: StepSpec) -> 
 
 def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     """Return a digest of a step's call definition."""
-    from flowengine.kernel.graph.compiled import digest
-
     places = environment_uses.places(environment_uses.of_step(step))
     called = [step["kind"], step.get("task", {}), step.get("effect", ""), *places]
     return digest([*called, offered] if offered else called)
@@ -247,8 +242,6 @@ def _verdict(
 
 def _called(step: StepSpec, tool: str) -> Called:
     """Return the call of a step, in the form that rules evaluate."""
-    from flowengine.kernel.graph.rules import Called
-
     names = [
         *environment_uses.names(environment_uses.of_step(step)),
         *filter(None, [step.get("task", {}).get("in")]),
@@ -286,8 +279,6 @@ def _verdict_of_flow(
     execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
 ) -> Verdict | None:
     """Return the verdict of the flow's own rules on a step that names no tool."""
-    from flowengine.kernel.graph.rules import strictest
-
     state, evaluate = execution.state, execution.linked.graph.evaluate
     names: dict[str, Plain] = {
         "args": subject,

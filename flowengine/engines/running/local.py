@@ -7,20 +7,18 @@ import signal
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.reducers import Reductions, has_reducers
+from flowengine.engines.host import Host
 from flowengine.engines.running.carrying import take_message
+from flowengine.engines.running.commands import Left
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.work import Work
 from flowengine.errors import LeaseLost, StoreError
+from flowengine.kernel.commands import ReleaseRegion, Stop
 from flowengine.util.blocking import run_on_new_loop
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.engines.running.commands import Left
-    from flowengine.kernel.commands import ReleaseRegion, Stop
 
 POLL_SECONDS = 0.1
 """Seconds between checks for messages of other processes."""

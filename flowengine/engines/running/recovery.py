@@ -5,30 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.attempts.lines_at_work import Attempt
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
-from flowengine.engines.executions.execution import DriveChild, Preview
+from flowengine.engines.executions.execution import DriveChild, Execution, Preview
+from flowengine.engines.host import Host
+from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
+from flowengine.journal.records import InboxMessage, Owner
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
-from flowengine.kernel.commands import Consult
+from flowengine.kernel.commands import Consult, Run
+from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
+from flowengine.sdk.processes import end_marked, is_dead, is_program, is_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from flowengine.engines.attempts.lines_at_work import Attempt
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
-    from flowengine.journal.records import InboxMessage, Owner
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
 
 
 def taken(
@@ -119,8 +118,6 @@ def _cut(
         left = None
     put_off, execution.put_off = execution.put_off, False
     if (interrupted and not put_off) or host.deaths(execution.id) > 0:
-        from flowengine.sdk.processes import end_marked
-
         # Also programs of attempts that the last process was stopping, which have ended.
         end_marked(execution.id, left)  # the next attempt must not run beside the last one
     for unit, attempt in interrupted:
@@ -139,7 +136,6 @@ def _answer_open(host: Host, execution: Execution) -> None:
     asked = [number for number, record in execution.waits.items() if "digest" in record]
     if not asked or not host.store.grants(execution.context.flow):
         return
-    from flowengine.engines.running.answers import answer_by_grant
 
     for number in asked:
         wait = host.store.wait(wait_id(execution.id, number))
@@ -152,8 +148,6 @@ def _end_stopped(process: Owner) -> bool:
     It has lost its executions. If it was continued, its functions would resume at once, beside the
     next attempts. Other programs may have more to do, so the question about an attempt names them.
     """
-    from flowengine.sdk.processes import is_dead, is_program, is_stopped
-
     if not (is_stopped(process) and is_program(process, "flowengine")):
         return False
     try:

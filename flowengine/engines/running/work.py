@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.executions.execution import DriveChild, Preview
+from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
+from flowengine.engines.running.answers import consult
 from flowengine.engines.running.carrying import with_warning
-from flowengine.engines.running.commands import failed_or_asked
+from flowengine.engines.running.commands import Left, failed_or_asked
 from flowengine.engines.running.recovery import taken
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.kernel.commands import Consult, Run
-from flowengine.sdk.user_code import CALLS, Calls, uncut
+from flowengine.kernel.commands import Consult, Run, Stop
+from flowengine.kernel.events import Event
+from flowengine.sdk.user_code import CALLS, Calls, Shown, uncut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextvars import Context
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.running.commands import Left
     from flowengine.engines.running.local import Local
-    from flowengine.kernel.commands import Stop
-    from flowengine.kernel.events import Event
-    from flowengine.sdk.user_code import Shown
 
 LATE_SECONDS = 10.0
 """How long a cancelled function may take to end, so that its result shows whether it took
@@ -200,8 +195,6 @@ class Work:
             if is_call:
                 preview = self._loop.create_task(self._add_preview(execution, command))
             if isinstance(command, Consult) and self._host.may_consult():
-                from flowengine.engines.running.answers import consult
-
                 answered = await consult(self._host, execution, command, preview)
             if preview is not None and not answered:
                 await preview

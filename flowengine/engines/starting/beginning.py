@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from copy import copy
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.flows import as_loaded
+from flowengine.engines.attempts.runtime_resources import check_environments, check_names
+from flowengine.engines.executions.execution import Execution
+from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.executions.outer_attempts import OuterAttempt
+from flowengine.engines.executions.parts import claim_of
+from flowengine.engines.flows import LoadedFlow, as_loaded
+from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
+from flowengine.kernel.expressions.names import inputs_of_message
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from os import PathLike
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.executions.outer_attempts import OuterAttempt
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
-    from flowengine.kernel.graph.specs import CompiledFlow
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
@@ -141,9 +143,6 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
         InputError: An expression in `start.with` has no value, or its value does not match the
             inputs.
     """
-    from flowengine.kernel.expressions.names import inputs_of_message
-    from flowengine.kernel.graph.compiled import EvaluationError
-
     now = host.clock.now()
     message = {name: event[name] for name in ("key", "data", "id")}
     message |= {
@@ -178,8 +177,6 @@ def declared_by(
     Returns:
         The keys by which it is found, and its claim to a slot (`concurrency`).
     """
-    from flowengine.engines.executions.parts import claim_of
-
     state = new_state()
     # Applied to a copy, only to obtain the commands. No reducer in Python is called for that.
     event: Any = {**copy(started), "reduced": []}
@@ -298,13 +295,9 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     now = host.clock.now()
     every = {**host.resources, **resources}
     if every:
-        from flowengine.engines.attempts.runtime_resources import check_names
-
         check_names(linked.compiled, every)
     execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
-        from flowengine.engines.attempts.runtime_resources import check_environments
-
         execution["environments"] = check_environments(linked.compiled, every, environments)
     if resources:
         execution["resources"] = sorted(resources)

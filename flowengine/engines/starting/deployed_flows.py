@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
 
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.host import Host
+from flowengine.engines.infos import DeployedInfo, StartInfo
 from flowengine.engines.results import ScheduledStart
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
@@ -19,19 +24,11 @@ from flowengine.errors import (
 )
 from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Deployed
+from flowengine.journal.records import Deployed, OfFlows, Scheduled
+from flowengine.kernel.expressions.names import inputs_of_start
+from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.python_modules import check_importable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.host import Host
-    from flowengine.engines.infos import DeployedInfo, StartInfo
-    from flowengine.journal.records import OfFlows, Scheduled
-
 
 # Deployed flows: versions that the store keeps, to be started by name, signals and schedules.
 
@@ -267,9 +264,6 @@ def _begin(host: Host, hash: str, start: Any, time: int, id: str | None, user: s
     Raises:
         InputError: The inputs are refused.
     """
-    from flowengine.kernel.expressions.names import inputs_of_start
-    from flowengine.kernel.graph.compiled import EvaluationError
-
     linked, now = host.flows.by_hash(hash), host.clock.now()
     data = execution_data(host, linked.compiled, now, id, {}, user)
     data["scheduled_at"] = format_time(time)

@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.expressions.names import before_start, evaluate
+from flowengine.kernel.expressions.names import before_start, computed_inputs, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError, telling
 from flowengine.sdk.argument_checks import check_input_names
 from flowengine.sdk.validation import as_plain, shared
@@ -75,7 +75,6 @@ def with_defaults(
             inputs[name] = schema["default"]
     if not computed:
         return inputs
-    from flowengine.kernel.expressions.names import computed_inputs
 
     try:
         return computed_inputs(graph, inputs, execution, now)

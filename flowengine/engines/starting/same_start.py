@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint
 from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.notation.times import parse_time
 from flowengine.sdk.declared_forms import base64_texts
 from flowengine.sdk.json_values import same
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.host import Host
 
 LONGEST_SHOWN = 60
 """Maximum length of a value in a message."""

@@ -6,18 +6,16 @@ schedules have such ids, too. Clients of a server cannot choose ids of these for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from flowengine.engines.executions.linked_flows import LinkedFlow
+from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.linked_flows import LinkedFlow
-    from flowengine.engines.host import Host
-    from flowengine.journal.store import Store
+from flowengine.flow.structural_hash import form_hash, structural_hash
+from flowengine.journal.store import Store
 
 
 def id_of_cause(store: Store, id: str, flow: str, started_by: str) -> str:
@@ -99,7 +97,6 @@ def begin_separate(
 def _separate(host: Host, linked: LinkedFlow, number: int) -> LinkedFlow:
     """Return one of the flows of a compiled flow, as the flow of an execution."""
     from flowengine.flow.compile.link import alone
-    from flowengine.flow.structural_hash import form_hash, structural_hash
 
     flow = alone(linked.compiled, number)
     return host.flows.of(flow, form_hash(flow, structural_hash(flow)))

@@ -11,27 +11,22 @@ and its programs, its functions on threads, and if one of those continues, the p
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio import activity
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from flowengine.engines.guard import BEATS, END, Slot
+from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.guard import BEATS, END, Pulse, Slot
 from flowengine.engines.guard import now as _now
 from flowengine.engines.temporal.heartbeat import LONG, UNWATCHED
+from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import PLACES, QUEUE, beat_of, cut, left_at_work
+from flowengine.kernel.events import Log
 from flowengine.sdk.user_code import Calls
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-    from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.guard import Pulse
-    from flowengine.engines.temporal.places import Place
-    from flowengine.kernel.events import Log
-
 
 GRACE = 1.0
 """Seconds that the functions of a lost attempt have to end."""

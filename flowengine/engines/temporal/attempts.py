@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -23,19 +24,21 @@ from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, m
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.environments.requests import FolderWorkspaces
 from flowengine.engines.executions.calls import is_call
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.executions.reducers import reducer
-from flowengine.engines.guard import BEATS, CUT, END, Slot, now
-from flowengine.engines.host import KeptFiles
+from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
+from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
 from flowengine.engines.running.call_descriptions import described, previewed
 from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.running.work import LATE_SECONDS
-from flowengine.engines.temporal.at_work import AtWork
+from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork
 from flowengine.engines.temporal.guard import never_began
 from flowengine.engines.temporal.objects import ObjectWorkspaces
+from flowengine.engines.temporal.offering import Offering
 from flowengine.engines.temporal.outgoing import NewTexts
 from flowengine.engines.temporal.past import begun_by, first_input
 from flowengine.engines.temporal.requests import (
@@ -60,8 +63,10 @@ from flowengine.engines.temporal.requests import (
     summary_of,
 )
 from flowengine.engines.temporal.resets import ReplacedAttempts
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import Conflict, FlowEngineError, StoreError
+from flowengine.execution_environment import NotReleased
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
@@ -74,17 +79,8 @@ from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-
     from temporalio.client import Client
 
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.guard import Pulse
-    from flowengine.engines.host import Host
-    from flowengine.engines.temporal.at_work import AttemptAtWork
-    from flowengine.engines.temporal.offering import Offering
-    from flowengine.engines.temporal.store import TemporalStore
-    from flowengine.execution_environment import NotReleased
 
 _log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.execution import Told
+from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.host import Host
 from flowengine.engines.results import ExecutionResult, Update
 from flowengine.engines.running.carrying import report, report_notice
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.running.recovery import tries_for_environments
-from flowengine.engines.starting.beginning import record
+from flowengine.engines.starting.beginning import Starting, record
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import NoWorker, StoreError
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import Loaded
+from flowengine.journal.records import JournalEntry, Loaded
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.commands import Notify
 from flowengine.sdk import EnvironmentLost
@@ -32,13 +34,7 @@ from flowengine.util.blocking import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.host import Host
-    from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.store import TemporalStore
-    from flowengine.journal.records import JournalEntry
 
 
 class ExecutionFollower:

@@ -8,25 +8,22 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowengine.engines.guard import BEATS, Guard, digest, now
+from flowengine.engines.guard import BEATS, Guard, Pulse, digest, now
 from flowengine.engines.guard import guarded as guarded_by
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk.processes import end_orphans
 from flowengine.store_folder import make_private, state_folder
-from flowengine.telemetry.worker_log import WorkerLog
+from flowengine.telemetry.worker_log import Format, WorkerLog
 from flowengine.util.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flowengine.engines.guard import Pulse
     from flowengine.engines.temporal.connection import Address
-    from flowengine.telemetry.worker_log import Format
 
 _LOGGER = "flowengine.temporal"
 _EAGER = 10.0

@@ -8,21 +8,18 @@ queue, to which the attempt goes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.temporal.placing import result_of
 from flowengine.engines.temporal.requests import OFFER, queue_of_needs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.specs import CompiledFlow
 
 _LONGEST = timedelta(days=365)
 

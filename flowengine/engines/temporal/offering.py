@@ -11,19 +11,15 @@ without one keeps at most one request from the others.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import combinations
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from temporalio import activity
 
+from flowengine.engines.temporal.places import Place
 from flowengine.engines.temporal.requests import OFFER, PLACES, queue_of_needs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from flowengine.engines.temporal.places import Place
 
 _RESERVED = 30.0
 """Seconds for which a place is kept for an attempt that does not come, such as a cancelled one."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.results import ScheduledStart
 from flowengine.engines.temporal.connection import read_address
+from flowengine.engines.temporal.objects import VARIABLE
+from flowengine.engines.temporal.requests import MOST_BYTES, MOST_OFFERED
+from flowengine.engines.temporal.room import LARGEST_HISTORY
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import offered
 from flowengine.sdk.extras import install_command
 from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
+from flowengine.telemetry.worker_log import Format
 from flowengine.util.files import MACHINE_FOLDER, user_folder
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Collection
-
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.engines.temporal.store import TemporalStore
-    from flowengine.telemetry.worker_log import Format
 
 
 def open_remote(address: str) -> TemporalStore:
@@ -32,7 +31,6 @@ def open_remote(address: str) -> TemporalStore:
     """
     named = read_address(address)
     _check_installed(address)
-    from flowengine.engines.temporal.store import TemporalStore
 
     return TemporalStore(named)
 
@@ -83,8 +81,6 @@ async def work(
 
 def _few(labels: Collection[str]) -> Collection[str]:
     """Return the labels of a worker, if it can have a task queue for each set of them."""
-    from flowengine.engines.temporal.requests import MOST_OFFERED
-
     if len(labels) > MOST_OFFERED:
         raise UsageError(
             f"offers: {len(labels)} labels are given, at most {MOST_OFFERED} are possible here",
@@ -95,10 +91,6 @@ def _few(labels: Collection[str]) -> Collection[str]:
 
 def without_objects() -> str | None:
     """Return what needs the object store, if there is none."""
-    from flowengine.engines.temporal.objects import VARIABLE
-    from flowengine.engines.temporal.requests import MOST_BYTES
-    from flowengine.engines.temporal.room import LARGEST_HISTORY
-
     if os.environ.get(VARIABLE):
         return None
     return (

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.reducers import Unreduced
 from flowengine.engines.temporal.requests import SHARE, plain, run_as_data
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import ENDED
+from flowengine.journal.memory.store import MemoryStore
+from flowengine.journal.records import ENDED, Append
 from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.changes import changed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.journal.memory.store import MemoryStore
-    from flowengine.journal.records import Append
 
 _PATIENCE = timedelta(seconds=60)
 

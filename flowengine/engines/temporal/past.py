@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -23,8 +23,6 @@ from flowengine.journal.encoding import unpack
 from flowengine.journal.records import JournalEntry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from temporalio.api.history.v1 import HistoryEvent
     from temporalio.client import Client, WorkflowHistory
     from temporalio.converter import DataConverter

@@ -8,9 +8,9 @@ environments open there are lost: see the event `lost`. Environments of scope `s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -23,6 +23,7 @@ from flowengine.engines.environments.requests import (
     name_with_args,
     region_owner,
 )
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.temporal.requests import (
     PACK,
     PLACE,
@@ -32,12 +33,7 @@ from flowengine.engines.temporal.requests import (
     error_as_data,
 )
 from flowengine.errors import Conflict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.kernel.commands import Run
+from flowengine.kernel.commands import Run
 
 _SOON = timedelta(seconds=60)
 _LONGEST = timedelta(minutes=10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import errors
 from flowengine.journal.records import (
@@ -26,10 +26,8 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.kernel.commands import Run
+from flowengine.kernel.events import Log, ProcessData
 from flowengine.kernel.graph.compiled import join_secrets, split_secrets
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import Log, ProcessData
 
 PLACES = 100
 """Maximum number of activities that a worker runs at once from the shared task queue."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
@@ -17,8 +18,6 @@ from flowengine.engines.temporal.requests import AT_WORK, ATTEMPT, NOT_BEGUN, OU
 from flowengine.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from temporalio.api.common.v1 import Payload
     from temporalio.client import Client
 

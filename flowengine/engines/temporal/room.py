@@ -7,8 +7,9 @@ state with large values stays in its run for as long as there is room.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio import workflow
 
@@ -17,9 +18,6 @@ from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import MOST_BYTES
 from flowengine.journal.encoding import pack
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LONGEST_HISTORY = 40_000
 """Maximum number of events in a history."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from temporalio import activity
 
 from flowengine.engines.executions.parts import RECEIVER
+from flowengine.engines.host import Host
+from flowengine.engines.messages import delivered
+from flowengine.engines.results import ScheduledStart
 from flowengine.engines.starting.deployed_flows import start_due
 from flowengine.engines.temporal.requests import (
     BEGIN,
@@ -18,15 +22,9 @@ from flowengine.engines.temporal.requests import (
     beginning,
     hint_as_data,
 )
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.records import Outgoing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flowengine.engines.host import Host
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.engines.temporal.store import TemporalStore
 
 
 class Sharing:
@@ -103,7 +101,6 @@ class Sharing:
             self._tell(start)
 
     def _delivered(self, message: Outgoing) -> str | None:
-        from flowengine.engines.messages import delivered
 
         try:
             if message.to == RECEIVER:

@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
@@ -70,7 +71,7 @@ from flowengine.engines.temporal.past import (
     newest_task_failure,
     replayed,
 )
-from flowengine.engines.temporal.payloads import ByReference, Codec
+from flowengine.engines.temporal.payloads import ByReference, Codec, PayloadPage
 from flowengine.engines.temporal.requests import (
     ANSWERS,
     MOST_BYTES,
@@ -144,16 +145,10 @@ from flowengine.journal.refusals import (
     not_free,
 )
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
-from flowengine.journal.store import ExecutionCopy, MovedWorkspace
+from flowengine.journal.store import Durability, ExecutionCopy, MovedWorkspace
 from flowengine.kernel.waiting.approvals import EVENTS as HANDS
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.visible_text import one_line
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from flowengine.engines.temporal.payloads import PayloadPage
-    from flowengine.journal.store import Durability
 
 _SOON = timedelta(seconds=2)
 """How long to wait for the answer whether a signal was sent before."""
@@ -223,8 +218,6 @@ class TemporalStore:
     @cached_property
     def payloads(self) -> PayloadPage:
         """Decodes and encodes payloads of this namespace for pages."""
-        from flowengine.engines.temporal.payloads import PayloadPage
-
         return PayloadPage(Codec(self.objects, keys()), self._call)
 
     # -- flows

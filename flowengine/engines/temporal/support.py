@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from flowengine.engines.temporal.requests import MOST_OFFERED
 from flowengine.errors import UsageError
 from flowengine.execution_environment.policy_approval import configured
 from flowengine.kernel.graph.environment_uses import of_step, scopes
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
 

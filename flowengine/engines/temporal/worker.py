@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,8 +33,11 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
+from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.results import ScheduledStart
+from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.attempts import Attempts
-from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.connection import Address, connect
 from flowengine.engines.temporal.guard import guarded
 from flowengine.engines.temporal.heartbeat import patience_with_task
 from flowengine.engines.temporal.listing import register
@@ -49,17 +52,11 @@ from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
 from flowengine.kernel.advance import load_all
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
+from flowengine.telemetry.worker_log import Format
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
-
     from temporalio.client import Client
 
-    from flowengine.engines.policy_files import PolicyFiles
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.engines.temporal.at_work import AtWork
-    from flowengine.engines.temporal.connection import Address
-    from flowengine.telemetry.worker_log import Format
 
 _PASSED = (
     "flowengine",

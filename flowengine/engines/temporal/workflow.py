@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeUpdate
@@ -96,16 +96,12 @@ from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning, ExecutionHead, NewExecution
 from flowengine.journal.refusals import no_execution
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.events import Offered, ProcessData
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import wait_id
+from flowengine.kernel.state.records import State
 from flowengine.sdk import ExecutionContext
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from flowengine.kernel.events import Offered, ProcessData
-    from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.kernel.state.records import State
 
 T = TypeVar("T")
 _ONCE = RetryPolicy(maximum_attempts=1)

@@ -6,22 +6,19 @@ They are changed only under the manager's lock.
 from __future__ import annotations
 
 import os
+from asyncio import Task
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from flowengine.execution_environment.bookkeeping.states import CLOSABLE, OPENING, State
+from flowengine.execution_environment.policy_approval import PolicyAnswer
+from flowengine.execution_environment.registry.entries import RegistryEntry
+from flowengine.execution_environment.registry.screens import Window
+from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.sdk.environments import Capabilities, Provider, Sandbox, Scope
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
-
-if TYPE_CHECKING:
-    from asyncio import Task
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from flowengine.execution_environment.policy_approval import PolicyAnswer
-    from flowengine.execution_environment.registry.entries import RegistryEntry
-    from flowengine.execution_environment.registry.screens import Window
-    from flowengine.execution_environment.specs.spec import EnvironmentSpec
 
 
 class Waiter(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import Conflict
 from flowengine.execution_environment.bookkeeping.books import Books
@@ -43,6 +43,8 @@ from flowengine.execution_environment.resources.opening import (
     open_resource,
     window_of,
 )
+from flowengine.execution_environment.specs.providers import find_provider
+from flowengine.execution_environment.specs.spec import EnvironmentSpec
 from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import (
     EnvironmentClosed,
@@ -53,9 +55,6 @@ from flowengine.sdk.errors import (
 )
 from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import lasting, settled
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment.specs.spec import EnvironmentSpec
 
 
 def question_of(spec: EnvironmentSpec) -> Question:
@@ -353,8 +352,6 @@ class OpeningTasks:
 
     async def _close_late(self, instance: Instance, resource: Any) -> None:
         """Close a resource that arrived without a waiting caller."""
-        from flowengine.execution_environment.specs.providers import find_provider
-
         provider = find_provider(instance.record.spec.kind)
         opened = Provision(provider, "", resource=resource)
         await close_resource(opened, self.around, suspend=False, lost=False)

@@ -14,23 +14,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.errors import Conflict
+from flowengine.execution_environment.registry.entries import RegistryEntry
 from flowengine.sdk.environments import Screen
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.private_sockets import connected, listening
 from flowengine.sdk.processes import is_dead, this_process
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    import socket
-
-    from flowengine.execution_environment.registry.entries import RegistryEntry
 
 SECONDS = 5.0
 """Time that an environment has to show its screen."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.registry.entries import NoEntry
+from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk import processes
 from flowengine.sdk.environments import VARIABLE, Resource
 from flowengine.sdk.processes import boot
 from flowengine.sdk.user_code import on_thread
 from flowengine.util.files import remove_tree
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
-    from flowengine.execution_environment.resources.opening import ManagerServices
 
 
 async def close_resource(

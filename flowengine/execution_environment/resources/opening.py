@@ -11,15 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment.bookkeeping.instances import Provision
+from flowengine.execution_environment.bookkeeping.instances import Instance, Provision
 from flowengine.execution_environment.clock import PluginFailed, TimerClock, TookTooLong, within
 from flowengine.execution_environment.registry.entries import NoEntry, Registry, make_own
-from flowengine.execution_environment.registry.workspaces import home_of
+from flowengine.execution_environment.registry.screens import Window
+from flowengine.execution_environment.registry.workspaces import Workspaces, home_of
 from flowengine.execution_environment.specs import providers
-from flowengine.execution_environment.specs.spec import isolated_enough
+from flowengine.execution_environment.specs.spec import EnvironmentSpec, isolated_enough
 from flowengine.sdk.environments import (
     Capabilities,
     Changes,
@@ -27,15 +28,12 @@ from flowengine.sdk.environments import (
     Provider,
     Request,
     Spec,
+    background,
 )
 from flowengine.sdk.errors import EnvironmentStartFailed, EnvironmentUnavailable, StepError
 from flowengine.sdk.exception_text import describe
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.instances import Instance
-    from flowengine.execution_environment.registry.screens import Window
-    from flowengine.execution_environment.registry.workspaces import Workspaces
-    from flowengine.execution_environment.specs.spec import EnvironmentSpec
+from flowengine.sdk.step_log import MaskedLog
+from flowengine.secrets import Secrets, mask_known
 
 
 class TimeBounds(NamedTuple):
@@ -201,8 +199,6 @@ async def open_resource(
         StepError: It is not available, or did not start.
         EnvironmentStartFailed: It was not ready in time, or is unusable.
     """
-    from flowengine.secrets import Secrets
-
     declared = instance.record.spec
     answer = instance.record.answer
     policy = answer.policy if answer else None
@@ -318,9 +314,6 @@ def _request(
     mounts: Mapping[str, Mounted],
 ) -> Request:
     """Return the request, without the values of secrets."""
-    from flowengine.sdk.environments import background
-    from flowengine.sdk.step_log import MaskedLog
-
     entry = instance.entry
     assert entry is not None
     extra: dict[str, object] = {"environment": instance.id}
@@ -413,8 +406,6 @@ def window_of(instance: Instance, around: ManagerServices) -> Window | None:
     provider, resource = opened.provider, opened.resource
     if isinstance(entry, NoEntry) or type(provider).screen is Provider.screen:
         return None
-    from flowengine.execution_environment.registry.screens import Window
-    from flowengine.secrets import mask_known
 
     try:
         make_own(around.registry.folder, "screens")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
+
+from pydantic import BaseModel
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.environments import REQUIRED, Provider, Sandbox
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from flowengine.sdk.sandboxes import with_sandboxes
 
 _lock = threading.Lock()
 _Models = tuple["type[BaseModel]", "type[BaseModel]"]
@@ -111,8 +111,6 @@ def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
     known = _models.setdefault(provider, {})
     cls = known.get(places)
     if cls is None:
-        from flowengine.sdk.sandboxes import with_sandboxes
-
         used = [sandbox_of(provider, each) for each in places]
         config = with_sandboxes(provider.config_model(), filter(None, used))
         cls = known[places] = (config, provider.policy_model())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.assemble import assemble
+from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.origins import InCode
-
-if TYPE_CHECKING:
-    from flowengine.flow.building.flow import Flow
 
 
 class Fingerprint(NamedTuple):

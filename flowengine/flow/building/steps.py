@@ -6,18 +6,14 @@ result of every method can therefore be a target, and can be continued.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, Unpack
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
 from flowengine.flow.building.origins import DeclarationSite, here
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 
 class StepHandle:

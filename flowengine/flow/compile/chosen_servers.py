@@ -8,18 +8,16 @@ may name a server. Results of steps are foreign text, and may repeat the caller'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine import registry
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.environments import EnvironmentDeclarations
 from flowengine.flow.compile.expressions import Name, deciding, is_constant, is_listed
+from flowengine.flow.compile.tools import Tools
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Step, Tool
 from flowengine.kernel.graph import environment_uses
-
-if TYPE_CHECKING:
-    from flowengine.flow.compile.tools import Tools
 
 IsFixed = Callable[[Name], bool]
 _Seen = set[tuple[Definition, frozenset[str]]]

@@ -7,7 +7,9 @@ parts: unknown keys, missing keys, and constants.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
@@ -16,9 +18,6 @@ from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import ModelFault, model_faults
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 class _Fault(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
@@ -27,11 +27,12 @@ from flowengine.flow.compile.offered_environments import (
     taken_by_brought,
 )
 from flowengine.flow.compile.scopes import DeclarationScope, OtherFlows
-from flowengine.flow.compile.tools import check_offered
+from flowengine.flow.compile.tools import Tools, check_offered
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.argument_schemas import without_arguments
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.near_words import did_you_mean
@@ -43,10 +44,6 @@ from flowengine.sdk.read_folders import (
     read_folder,
 )
 from flowengine.sdk.visible_text import plain_text
-
-if TYPE_CHECKING:
-    from flowengine.flow.compile.tools import Tools
-    from flowengine.kernel.graph.compiled import Plain
 
 
 class FlowCompiler(OtherFlows, Protocol):

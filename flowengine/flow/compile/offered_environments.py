@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee, Hinted
 from flowengine.flow.compile.environments import HOST, EnvironmentDeclarations
 from flowengine.flow.models import Loc, Tool
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.step_kind import Tool as BroughtTool
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-
 
 # Parameters of Python functions that receive an environment because their hint names its class.
 #

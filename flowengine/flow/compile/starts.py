@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
+from flowengine.flow.compile.actions import Actions
+from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.types import (
     EXECUTION,
     TEXT,
@@ -14,18 +17,11 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.loading.load import load_generated
-from flowengine.flow.models import Loc
+from flowengine.flow.models import Loc, Start
 from flowengine.flow.schedules import NoSchedule, Schedule, name_of
 from flowengine.kernel.notation.addresses import NOTIFIES, OF_END
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.sdk.near_words import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.flow.compile.actions import Actions
-    from flowengine.flow.compile.expressions import Expressions
-    from flowengine.flow.models import Start
 
 
 class Starts:

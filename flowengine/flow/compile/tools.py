@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
@@ -27,6 +27,7 @@ from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Step, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
+from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
@@ -35,9 +36,6 @@ from flowengine.sdk.python_functions.signature import signature_of
 from flowengine.sdk.python_modules import may_use_folder
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
-
-if TYPE_CHECKING:
-    from flowengine.flow.source.diagnostics import DiagnosticReporter
 
 
 def check_offered(

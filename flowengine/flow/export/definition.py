@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.source.composer import resolve
 from flowengine.flow.structural_hash import CONSTANT, DECLARED, OPAQUE, PAIRS, meaning
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.kernel.graph.specs import CompiledFlow
-
+from flowengine.kernel.graph.specs import CompiledFlow
 
 # A flow with every short form expanded, as `flowengine check --print` shows it.
 #

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions import overloads, types
-from flowengine.flow.expressions.functions import KINDS
+from flowengine.flow.expressions.functions import FUNCTIONS, KINDS
 from flowengine.flow.expressions.names import Segment
 from flowengine.flow.expressions.overloads import (
     NAMESPACES,
@@ -32,6 +32,7 @@ from flowengine.flow.expressions.syntax import (
     Unary,
     parse,
 )
+from flowengine.flow.expressions.texts import regular_expression
 from flowengine.flow.expressions.tokens import ExpressionSyntaxError
 from flowengine.flow.expressions.types import (
     ELSEWHERE,
@@ -467,8 +468,6 @@ class _Check:
         nodes = [one.node for one in typed]
         tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
         if node.name in {"duration", "timestamp"}:
-            from flowengine.flow.expressions.functions import FUNCTIONS
-
             self._check_constant(FUNCTIONS[node.name], nodes[0], arguments[0])
         return TypedPart(tree, signature.gives(described))
 
@@ -648,8 +647,6 @@ class _Check:
             self._check_enum(typed[0], operands[1])
             self._check_enum(typed[1], operands[0])
         if name == "matches":
-            from flowengine.flow.expressions.texts import regular_expression
-
             self._check_constant(regular_expression, typed[1].node, operands[1])
         nodes = [one.node for one in typed]
         if name == "!":

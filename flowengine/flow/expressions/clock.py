@@ -15,9 +15,11 @@ from flowengine.kernel.notation.times import (
     LONGEST,
     UNITS,
     TooLong,
+    format_duration,
     parse_duration,
     parse_microseconds,
 )
+from flowengine.sdk.near_words import nearest
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
@@ -141,8 +143,6 @@ def duration_text(value: datetime.timedelta) -> str:
     Raises:
         NoValue: It is negative, or not a whole number of milliseconds.
     """
-    from flowengine.kernel.notation.times import format_duration
-
     ms, rest = divmod(value, datetime.timedelta(milliseconds=1))
     if ms < 0 or rest:
         raise NoValue("a duration is a whole number of milliseconds and not negative")
@@ -173,8 +173,6 @@ def zone_of(name: str) -> datetime.tzinfo:
         offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3]))
         return datetime.timezone(-offset if match[1] == "-" else offset)
     if name not in _zone_names():
-        from flowengine.sdk.near_words import nearest
-
         known = "+02:00" if name[:3] in {"UTC", "GMT"} else nearest(name, _zone_names())
         such = known or "Europe/Paris"
         raise NoValue(f"there is no time zone '{name}'. Write one such as '{such}'")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from flowengine.flow.expressions import program
 from flowengine.flow.expressions.bounds import finished
 from flowengine.flow.expressions.paths import NoValue, name_of
-from flowengine.kernel.graph.compiled import EvaluationError, Plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.flow.expressions.scope import Run
-    from flowengine.kernel.graph.compiled import ReadableNames, Value
+from flowengine.flow.expressions.scope import Run
+from flowengine.kernel.graph.compiled import EvaluationError, Plain, ReadableNames, Value
 
 
 class CelEvaluator:

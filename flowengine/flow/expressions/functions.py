@@ -10,10 +10,17 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from flowengine.flow.expressions import clock
 from flowengine.flow.expressions.bounds import PART, room_for
+from flowengine.flow.expressions.clock import plain_time
+from flowengine.flow.expressions.operators import whole
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import TypeName, Unsigned
+from flowengine.flow.expressions.types import WORDS
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.call_answers import marked_data
+from flowengine.sdk.command_rules import check
+from flowengine.sdk.errors import StepError
 
 # Limits on the cost of one evaluation.
 
@@ -142,8 +149,6 @@ def merge(first: Plain, second: Plain) -> Plain:
 
 def sum_(items: Plain) -> Plain:
     """Return the sum of numbers: an integer if all are."""
-    from flowengine.flow.expressions.operators import whole
-
     _needs(items, list, "sum", "a list")
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (int, float)):
@@ -202,9 +207,6 @@ def only_runs(command: Plain, allowed: Plain) -> bool:
         allowed: The first words of commands. `git log` allows all commands with this beginning,
             except for options by which a program writes files or runs others.
     """
-    from flowengine.sdk.command_rules import check
-    from flowengine.sdk.errors import StepError
-
     _needs(allowed, list, "only_runs", "a list of commands")
     if not isinstance(command, (str, list)) or not all(isinstance(one, str) for one in allowed):
         raise NoValue("only_runs() needs a command, and a list of texts")
@@ -246,8 +248,6 @@ def marked(value: Plain, source: Plain) -> str:
 
     Data is converted to JSON. Without any text, it cannot give instructions and needs no mark.
     """
-    from flowengine.sdk.call_answers import marked_data
-
     _needs(source, str, "marked", "text as source")
     return marked_data(value, source, json)
 
@@ -298,8 +298,6 @@ def _json_scalar(value: Plain) -> str:
     if value is None:
         return "null"
     if isinstance(value, (datetime.datetime, datetime.timedelta)):
-        from flowengine.flow.expressions.clock import plain_time
-
         return _json_text(plain_time(value))
     if not isinstance(value, (bool, int, float)):
         raise NoValue(f"{name_of(value)} cannot be written as JSON")
@@ -395,8 +393,6 @@ def join(items: Plain, separator: Plain = "") -> str:
 
 def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
     """Return a time as text, by the letters of Unicode date patterns."""
-    from flowengine.flow.expressions import clock
-
     _needs(pattern, str, "format_time", "text as pattern")
     _needs(zone, str, "format_time", "text as zone")
     return clock.format_time(clock.moment(time), pattern, zone)
@@ -404,22 +400,16 @@ def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
 
 def timestamp(value: Plain) -> Any:
     """Return the time that a text, or a number of seconds since 1970, stands for."""
-    from flowengine.flow.expressions import clock
-
     return clock.of_seconds(value) if type(value) is int else clock.moment(value)
 
 
 def duration(value: Plain) -> Any:
     """Return the duration that a text stands for."""
-    from flowengine.flow.expressions import clock
-
     return clock.duration_of(value)
 
 
 def time_part(time: Plain, part: Plain, zone: Plain) -> int:
     """Return a part of a time in a zone, as CEL's `getHours(zone)` and similar functions do."""
-    from flowengine.flow.expressions import clock
-
     _needs(zone, str, part, "text as zone")
     return clock.part_of(clock.moment(time), part, zone)
 
@@ -491,7 +481,6 @@ def converted(value: Plain, kind: str, shown: str) -> Plain:
             return float(value)
         except OverflowError:
             raise NoValue(f"{shown} is an integer beyond 64 bits") from None
-    from flowengine.flow.expressions.types import WORDS
 
     raise NoValue(f"{shown} is {name_of(value)}, but declared as {WORDS[kind]}")
 

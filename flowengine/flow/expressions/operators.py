@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from flowengine.flow.expressions.clock import part_of
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.flow.expressions.scope import TypeName, Unsigned
 from flowengine.kernel.graph.compiled import Plain
@@ -378,8 +379,6 @@ def _time_part(name: str) -> Callable[[Plain], int]:
 
     def part(value: Plain) -> int:
         if type(value) is datetime.datetime:
-            from flowengine.flow.expressions.clock import part_of
-
             return part_of(value, name, "UTC")
         if type(value) is datetime.timedelta and name in _DURATION_PARTS:
             return _DURATION_PARTS[name](value)

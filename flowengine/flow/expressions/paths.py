@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.flow.expressions.scope import Tree
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain, ReadableNames
+from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 Key = str | int
 

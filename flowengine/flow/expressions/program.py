@@ -25,15 +25,13 @@ cost is counted. Maps are never iterated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.bounds import within
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import LoopNames, Run, Tree
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain, ReadableNames
+from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 
 def build(node: Tree) -> Run:

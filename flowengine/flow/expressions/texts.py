@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.flow.expressions.bounds import room_for
+from flowengine.flow.expressions.clock import time_text
 from flowengine.flow.expressions.functions import EvaluationBudget
 from flowengine.flow.expressions.operators import WrongTypes, as_double, takes, to_bytes
 from flowengine.flow.expressions.paths import NoValue, name_of
@@ -49,8 +50,6 @@ def text_of(value: Plain) -> str:
     if isinstance(value, datetime.timedelta):
         return _seconds(value)
     if isinstance(value, datetime.datetime):
-        from flowengine.flow.expressions.clock import time_text
-
         return time_text(value)
     raise WrongTypes
 

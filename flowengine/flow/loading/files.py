@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import NotFound
 from flowengine.flow.loading.inline_agents import with_entries
@@ -16,11 +16,9 @@ from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter, Diagnostics, Origin, SourceLines
 from flowengine.flow.source.yaml_source import Source, read
+from flowengine.sdk.generated_flows import GeneratedFlow
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.python_modules import NO_FILES, find_module, may_read_files
-
-if TYPE_CHECKING:
-    from flowengine.sdk.generated_flows import GeneratedFlow
 
 
 class Definition:

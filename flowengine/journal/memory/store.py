@@ -9,9 +9,13 @@ from __future__ import annotations
 import time
 from _thread import RLock
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
+from flowengine.journal.artifacts import ArtifactFolder, not_referred
 from flowengine.journal.encoding import pack
 from flowengine.journal.filters import (
     Place,
@@ -21,6 +25,7 @@ from flowengine.journal.filters import (
     read_page_end,
     turn_of,
 )
+from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.records import (
     Claims,
     KeptWait,
@@ -34,6 +39,7 @@ from flowengine.journal.records import (
     EVENTS_ALONE,
     OPEN,
     Append,
+    Artifact,
     Beginning,
     Claimed,
     Deployed,
@@ -79,19 +85,9 @@ from flowengine.journal.short_ids import (
     shortest,
     the_one_of,
 )
-from flowengine.journal.store import JournalStore
+from flowengine.journal.store import Durability, JournalStore
 from flowengine.kernel.notation.addresses import wait_id
-
-if TYPE_CHECKING:
-    from os import PathLike
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-    from typing import BinaryIO
-
-    from flowengine.journal.artifacts import ArtifactFolder
-    from flowengine.journal.lease_holders import IsDead
-    from flowengine.journal.records import Artifact
-    from flowengine.journal.store import Durability
+from flowengine.util.files import HELD_SECONDS
 
 T = TypeVar("T", ExecutionRecord, ListedWait)
 Why: TypeAlias = Literal["timer", "message", "left"]
@@ -777,8 +773,6 @@ class MemoryStore(JournalStore):
     def _artifacts(self) -> ArtifactFolder:
         from tempfile import TemporaryDirectory
 
-        from flowengine.journal.artifacts import ArtifactFolder
-
         with self._lock:
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="flowengine-")
@@ -806,8 +800,6 @@ class MemoryStore(JournalStore):
                 journal = self._journals.get(execution)
                 refers = journal is not None and sha256 in journal.artifacts
             if not refers:
-                from flowengine.journal.artifacts import not_referred
-
                 raise not_referred(sha256, execution)
         return file
 
@@ -837,7 +829,6 @@ class MemoryStore(JournalStore):
             hashes.update(hash for hash, _, _ in self._sources.values())
             hashes.update(deployed.hash for deployed in self._deployed.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
-            from flowengine.util.files import HELD_SECONDS
 
             oldest = time.time() - HELD_SECONDS
             self._held = {digest: at for digest, at in self._held.items() if at > oldest}

@@ -31,7 +31,7 @@ from flowengine.journal.records import (
     NewExecution,
     Plain,
 )
-from flowengine.journal.refusals import not_new, unheard
+from flowengine.journal.refusals import no_execution, not_new, unheard
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims_of_ended, rejected, write_claims
 from flowengine.journal.sqlite.rows import (
@@ -44,6 +44,7 @@ from flowengine.journal.sqlite.rows import (
     shortened,
 )
 from flowengine.journal.sqlite.search import keep_up
+from flowengine.kernel.notation.addresses import wait_id
 
 ANYONE = ""
 """Assignee of waits that any user may answer."""
@@ -240,8 +241,6 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
     """Return a conflict if a wait with a recorded decision expires."""
-    from flowengine.kernel.notation.addresses import wait_id
-
     for closed in append.closed:
         if closed.how != "expired":
             continue
@@ -342,8 +341,6 @@ def _open_wait(
     places: Places,
 ) -> None:
     """Insert or update a wait, with its assignees and the keys it listens for."""
-    from flowengine.kernel.notation.addresses import wait_id
-
     wait = wait_id(execution, record["id"])
     before = connection.execute(queries.OPENED_BEFORE, (wait,)).fetchone()
     if before is not None and before[1] is not None:
@@ -384,7 +381,6 @@ def _close_wait(
     closed: ClosedWait,
     places: Places,
 ) -> None:
-    from flowengine.kernel.notation.addresses import wait_id
 
     wait = wait_id(execution, closed.number)
     row = (closed.how, closed.at, shortened(closed.result, places), wait)
@@ -426,8 +422,6 @@ def find_number(connection: sqlite3.Connection, execution: str) -> int:
     """
     row = connection.execute(queries.NUMBER, (execution,)).fetchone()
     if row is None:
-        from flowengine.journal.refusals import no_execution
-
         raise no_execution(execution)
     number: int = row[0]
     return number

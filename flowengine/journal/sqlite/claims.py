@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine.errors import Conflict
 from flowengine.journal.accounts import answer, is_unlimited, limits_in, most_of, settled, total
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.records import Append, FlowGrant, UsedBudget
-from flowengine.journal.refusals import no_grant, revoked_already
+from flowengine.journal.records import Append, FlowGrant, LockOperation, UsedBudget, Vote
+from flowengine.journal.refusals import no_grant, not_free, revoked_already
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.rows import read_execution
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.journal.records import LockOperation, Vote
-
 
 # Locks that executions share, in the tables of the SQLite store.
 #
@@ -35,8 +30,6 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
         connection: In a write transaction.
         append: Not written yet.
     """
-    from flowengine.journal.refusals import not_free
-
     for claim in append.claims:
         own = (claim.lock, claim.unit, append.execution)
         if claim.then != "reject" or connection.execute(queries.OWN_CLAIM, own).fetchone():

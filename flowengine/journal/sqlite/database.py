@@ -19,18 +19,15 @@ import sqlite3
 import time
 from _thread import RLock, _local, allocate_lock
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from types import TracebackType
+from typing import Any, Literal
 
 from flowengine.errors import Hint, StoreError, UsageError
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.open_files import OpenFile
+from flowengine.journal.store import Durability
 from flowengine.store_folder import APPLICATION_ID
 from flowengine.util.files import draft_of, give_name, make_folder, sync_file, sync_folder
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from flowengine.journal.store import Durability
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """Exceptions of SQLite calls. The second one occurs when a message quotes a damaged file."""

@@ -7,9 +7,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from flowengine.errors import Conflict, NotFound, StoreError
+from flowengine.journal.artifacts import ArtifactFolder, not_referred
 from flowengine.journal.encoding import checksum, deflated, pack, packed_again, unpack
 from flowengine.journal.lease_holders import IsDead, is_dead
 from flowengine.journal.records import (
@@ -17,6 +20,7 @@ from flowengine.journal.records import (
     EVENTS_ALONE,
     OPEN,
     Append,
+    Artifact,
     Beginning,
     Claimed,
     Deployed,
@@ -42,6 +46,7 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
+from flowengine.journal.refusals import ended, no_execution, no_wait
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.short_ids import (
     EXECUTION,
@@ -51,9 +56,9 @@ from flowengine.journal.short_ids import (
     shortest,
     the_one_of,
 )
-from flowengine.journal.sqlite import queries, schema
+from flowengine.journal.sqlite import claims, moving, pages, pruning, queries, schema, search
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
-from flowengine.journal.sqlite.claims import end_claims_of_ended
+from flowengine.journal.sqlite.claims import end_claims_of_ended, list_budgets
 from flowengine.journal.sqlite.database import ERRORS, StoreDatabase
 from flowengine.journal.sqlite.rows import (
     JournalTexts,
@@ -65,15 +70,7 @@ from flowengine.journal.sqlite.rows import (
     read_lists,
     read_wait,
 )
-
-if TYPE_CHECKING:
-    from os import PathLike
-    from pathlib import Path
-    from typing import BinaryIO
-
-    from flowengine.journal.artifacts import ArtifactFolder
-    from flowengine.journal.records import Artifact
-    from flowengine.journal.store import Durability, ExecutionCopy
+from flowengine.journal.store import Durability, ExecutionCopy
 
 _MOST_WITH_PREFIX = 10_000
 """Ids with a prefix that are looked at if not all flows count."""
@@ -386,7 +383,6 @@ class SqliteStore:
             return [Claimed(id, unit, at, bool(held)) for id, unit, at, held in rows]
 
     def budgets(self) -> list[UsedBudget]:
-        from flowengine.journal.sqlite.claims import list_budgets
 
         with self._database.reading() as connection:
             return list_budgets(connection)
@@ -411,8 +407,6 @@ class SqliteStore:
                 return before
             record = read_execution(row[1:])
             if record.status in ENDED:
-                from flowengine.journal.refusals import ended
-
                 raise ended(record)
             number = _store_message(connection, row[0], address, message_id, at, event)
         return SendResult(number, execution, first=True, event=event)
@@ -487,7 +481,6 @@ class SqliteStore:
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
-        from flowengine.journal.sqlite import claims
 
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
@@ -520,13 +513,11 @@ class SqliteStore:
     # -- grants
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        from flowengine.journal.sqlite import claims
 
         with self._database.reading() as connection:
             return claims.list_grants(connection, flow, tool)
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        from flowengine.journal.sqlite import claims
 
         with self._database.writing() as connection:
             return claims.revoke(connection, grant, by)
@@ -539,7 +530,6 @@ class SqliteStore:
         after: str | None = None,
         limit: int = 50,
     ) -> ExecutionRecordPage:
-        from flowengine.journal.sqlite import pages, search
 
         if filter.search is not None:
             search.index_all(self._database)
@@ -549,7 +539,6 @@ class SqliteStore:
     def waits(
         self, filter: WaitFilter = NO_WAIT_FILTER, after: str | None = None, limit: int = 50
     ) -> StoredWaitPage:
-        from flowengine.journal.sqlite import pages
 
         with self._database.reading() as connection:
             return pages.waits(connection, filter, after, limit)
@@ -589,7 +578,6 @@ class SqliteStore:
 
     @property
     def _artifacts(self) -> ArtifactFolder:
-        from flowengine.journal.artifacts import ArtifactFolder
 
         folder = os.path.join(os.path.dirname(os.path.abspath(self.location)), "artifacts")
         return ArtifactFolder(folder, synced=self.durability == "power")
@@ -618,45 +606,37 @@ class SqliteStore:
             with self._database.reading() as connection:
                 refers = connection.execute(queries.REFERS, (sha256, execution)).fetchone()
             if refers is None:
-                from flowengine.journal.artifacts import not_referred
-
                 raise not_referred(sha256, execution)
         return file
 
     # -- moving
 
     def copy_execution(self, id: str) -> ExecutionCopy:
-        from flowengine.journal.sqlite import moving
 
         copied = moving.copy(self._database, self.load(id), self.events(id))
         hashes = {copied.data["journal"]["record"][3], *copied.data["journal"]["forms"]}
         return copied._replace(flows={hash: self.get_flow(hash) for hash in hashes})
 
     def hold_copy(self, copy: ExecutionCopy) -> None:
-        from flowengine.journal.sqlite import moving
 
         for hash, compiled in copy.flows.items():
             self.put_flow(hash, compiled)
         moving.hold(self._database, copy)
 
     def give_up(self, id: str, mark: Sequence[int]) -> bool:
-        from flowengine.journal.sqlite import moving
 
         self._numbers.pop(id, None)
         return moving.give_up(self._database, id, mark)
 
     def drive_copy(self, id: str) -> bool:
-        from flowengine.journal.sqlite import moving
 
         return moving.drive(self._database, id)
 
     def held_copies(self, source: str) -> list[str]:
-        from flowengine.journal.sqlite import moving
 
         return moving.held(self._database, source)
 
     def drop_copy(self, id: str) -> None:
-        from flowengine.journal.sqlite import moving
 
         moving.drop(self._database, id)
 
@@ -665,7 +645,6 @@ class SqliteStore:
     def prune(
         self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
     ) -> Pruned:
-        from flowengine.journal.sqlite import pruning
 
         pruned = pruning.prune(self._database, self._artifacts, before, statuses, ids)
         self._numbers.clear()  # a new execution may take an id that is free now
@@ -679,8 +658,6 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.EXECUTION`."""
     row: tuple[Any, ...] | None = connection.execute(queries.EXECUTION, (id,)).fetchone()
     if row is None:
-        from flowengine.journal.refusals import no_execution
-
         raise no_execution(id)
     return row
 
@@ -704,8 +681,6 @@ def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.WAIT`."""
     row: tuple[Any, ...] | None = connection.execute(queries.WAIT, (id,)).fetchone()
     if row is None:
-        from flowengine.journal.refusals import no_wait
-
         raise no_wait(id)
     return row
 

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 from flowengine.kernel.ending import leftovers as cut_attempts
+from flowengine.kernel.ending.leftovers import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error, caused
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state import learn, of_frame, writer
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import is_over
+from flowengine.kernel.state.records import (
+    Activation,
+    Arrival,
+    Cleanup,
+    Cut,
+    Done,
+    Final,
+    Left,
+    PlaceKind,
+    Scope,
+    Undo,
+)
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import new_activation
 from flowengine.kernel.tokens.map_items import begin_unit
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.records import (
-        Activation,
-        Arrival,
-        Cleanup,
-        Cut,
-        Done,
-        Final,
-        Left,
-        PlaceKind,
-        Scope,
-        Undo,
-    )
-
 
 # Cleanup: the `finally` of scopes that have ended (docs/language.md: finally).
 #
@@ -133,8 +130,6 @@ def _run(tx: Transition, number: int, final: Final) -> None:
 
 def cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     """Continue a cleanup after a `finally` has ended or failed."""
-    from flowengine.kernel.ending.leftovers import forget_undoing
-
     number = act["final"]
     cleanup = tx.state["cleanups"][number]
     end_hidden(tx, act, error)
@@ -199,8 +194,6 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
     elif kind == "act":
         del tx.state["acts"][of]["cleanup"]
     else:
-        from flowengine.kernel.ending.leftovers import no_longer_cleaning
-
         no_longer_cleaning(tx.state["scopes"][of])
         tx.touch(of)
     if "failure" not in cleanup:

@@ -8,20 +8,31 @@ first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import ReleaseRegion, Stop
+from flowengine.kernel.ending.leftovers import (
+    cut_off,
+    final_of,
+    hand_over,
+    interrupt,
+    no_longer_wait,
+    pass_finals,
+)
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.flow_state import learn, make_fitting, pass_out
+from flowengine.kernel.flow_state import learn, make_fitting, pass_out, stop_reading
+from flowengine.kernel.held_failures import drop_then
+from flowengine.kernel.limits.background import release, withdraw
+from flowengine.kernel.limits.budgets import forget_needs, settle_unit, stop_waiting
+from flowengine.kernel.limits.locks import leave_lock
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
+from flowengine.kernel.state.phases import Phase
+from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, has_items
 from flowengine.kernel.view import number_waiting, waiting_arrivals
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.phases import Phase
-    from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
+from flowengine.kernel.waiting.call_questions import forget_answers, leave_questions
+from flowengine.kernel.waiting.waits import close_wait, unlisten, unwatch
 
 
 def close_activation(tx: Transition, act: Activation, *, told: bool = False) -> None:
@@ -31,8 +42,6 @@ def close_activation(tx: Transition, act: Activation, *, told: bool = False) -> 
         act: The activation. It is removed from the state.
         told: Whether observers know already how it ended.
     """
-    from flowengine.kernel.ending.leftovers import hand_over
-
     close_units(tx, act)
     scope = tx.scope_of(act)
     hand_over(tx, act)
@@ -50,8 +59,6 @@ def close_units(tx: Transition, act: Activation) -> None:
 
     Writes of map items that have succeeded are kept, and cleanups continue.
     """
-    from flowengine.kernel.ending.leftovers import no_longer_wait
-
     no_longer_wait(tx, act)
     for number in list(act["units"]):
         close_unit(tx, tx.state["units"][number])
@@ -68,21 +75,13 @@ def end_bounds(tx: Transition, act: Activation) -> None:
         spec = tx.node(act).map
         assert spec is not None
         if "more" in spec:
-            from flowengine.kernel.waiting.waits import unlisten
-
             unlisten(tx, act["id"], spec["more"])
         if "need" in act:
-            from flowengine.kernel.waiting.waits import unwatch
-
             unwatch(tx, act["id"], tx.watched(act, spec.get("watches", ())))
 
 
 def close_unit(tx: Transition, unit: Unit) -> None:
     """Withdraw a unit: its attempt, its waits, the scope inside it."""
-    from flowengine.kernel.ending.leftovers import no_longer_wait, pass_finals
-    from flowengine.kernel.held_failures import drop_then
-    from flowengine.kernel.limits.locks import leave_lock
-
     if unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     act = tx.act_of(unit)
@@ -104,8 +103,6 @@ def close_unit(tx: Transition, unit: Unit) -> None:
     leave_lock(tx, unit)
     release_region(tx, unit)
     if "reading" in tx.state:
-        from flowengine.kernel.flow_state import stop_reading
-
         stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]
 
@@ -115,8 +112,6 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
     The answers about them are removed.
     """
-    from flowengine.kernel.waiting.call_questions import forget_answers
-
     forget_answers(tx, unit["id"])
     if tx.graph.regions:
         node = tx.node(tx.act_of(unit))
@@ -126,8 +121,6 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
 def stop_attempt(tx: Transition, unit: Unit) -> None:
     """Withdraw the attempt of a unit in any phase."""
-    from flowengine.kernel.limits.budgets import forget_needs
-
     stop = STOP.get(unit["phase"])
     if stop is not None:
         stop(tx, unit)
@@ -137,42 +130,32 @@ def stop_attempt(tx: Transition, unit: Unit) -> None:
 
 
 def _stop_run(tx: Transition, unit: Unit) -> None:
-    from flowengine.kernel.ending.leftovers import cut_off
-    from flowengine.kernel.limits.budgets import settle_unit
 
     tx.commands.append(Stop(unit["id"], unit["attempt"]))
     if "children" in tx.state and tx.node(tx.act_of(unit)).background is not None:
-        from flowengine.kernel.limits.background import withdraw
-
         withdraw(tx, unit)
     settle_unit(tx, unit)
     cut_off(tx, unit)
 
 
 def _stop_queuing(tx: Transition, unit: Unit) -> None:
-    from flowengine.kernel.limits.budgets import stop_waiting
 
     stop_waiting(tx, unit)
 
 
 def _leave_questions(tx: Transition, unit: Unit) -> None:
-    from flowengine.kernel.waiting.call_questions import leave_questions
 
     leave_questions(tx, unit)
 
 
 def _stop_waiting(tx: Transition, unit: Unit) -> None:
     if "wait" in unit:  # otherwise it has just ended, and its entry is on the agenda
-        from flowengine.kernel.waiting.waits import close_wait
-
         close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
 
 
 def _stop_asking(tx: Transition, unit: Unit) -> None:
     """Withdraw a question about an attempt, whose outcome stays unknown."""
     if "wait" in unit and tx.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
-        from flowengine.kernel.ending.leftovers import cut_off
-
         cut_off(tx, unit)
     _stop_waiting(tx, unit)
 
@@ -208,8 +191,6 @@ def close_scope(tx: Transition, scope: Scope) -> None:
 def empty_scope(tx: Transition, scope: Scope) -> None:
     """Withdraw all tokens of a scope: running, held at joins, or moving. The scope stays."""
     if "cleaning" in scope or tx.state["undos"]:
-        from flowengine.kernel.ending.leftovers import interrupt
-
         interrupt(tx, scope)
     if "idle" in scope:
         tx.clear_timer(scope.pop("idle"))
@@ -241,18 +222,12 @@ def remove_scope(tx: Transition, scope: Scope) -> None:
     if "timer" in scope:
         tx.clear_timer(scope["timer"])
     if "children" in tx.state and tx.graph.body(scope["body"]).kind == "flow":
-        from flowengine.kernel.limits.background import release
-
         release(tx, scope.get("frame", 0))
     owner = tx.state["units"].get(scope["unit"])
     if owner is not None:
         if "finals" in scope:
-            from flowengine.kernel.ending.leftovers import pass_finals
-
             pass_finals(scope, owner)
         if tx.graph.body(scope["body"]).final >= 0:
-            from flowengine.kernel.ending.leftovers import final_of
-
             owner.setdefault("finals", []).append(final_of(tx, scope))
     for _line, past in scope["ended"]:
         provenance.drop(tx.state, past)

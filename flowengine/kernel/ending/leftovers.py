@@ -13,10 +13,11 @@ hidden step, because the place may have ended by then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel import flow_state as readers
 from flowengine.kernel.commands import Run, Stop
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, local_names
 from flowengine.kernel.flow_state import learn
@@ -24,23 +25,11 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain, join_secret
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move_cut
+from flowengine.kernel.state.records import Activation, Cut, Done, Final, Left, Scope, Unit, Wait
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.attempt_questions import ask_about_cut, wait_to_settle
 from flowengine.kernel.waiting.waits import close_wait
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import (
-        Activation,
-        Cut,
-        Done,
-        Final,
-        Left,
-        Scope,
-        Unit,
-        Wait,
-    )
 
 
 def settle_cut_attempt(tx: Transition, number: int, cut: Cut) -> None:

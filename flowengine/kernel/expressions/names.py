@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
@@ -12,11 +11,9 @@ from flowengine.kernel.graph.linked import Graph, GraphFlow
 from flowengine.kernel.notation.addresses import SHOWN, idempotency_key
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.moves import new_state
+from flowengine.kernel.state.records import Activation, Scope, Unit
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import View
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Activation, Scope, Unit
 
 NOT_RUN: dict[str, Plain] = {
     "status": "none",

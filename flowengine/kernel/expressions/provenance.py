@@ -11,18 +11,15 @@ with the fields that expressions name, and `n`, the number of activations of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state import moves
+from flowengine.kernel.state.records import Activation, State
 from flowengine.kernel.transition import Transition, has_items
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.state.records import Activation, State
-
 
 UP, HEIGHT, REFERENCES, RECORDS = range(4)
 Record = dict[str, Any]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import StepSpec
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.specs import StepSpec
 
 HOST = "host"
 """The provider without a sandbox."""

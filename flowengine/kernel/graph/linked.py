@@ -8,41 +8,39 @@ still reach) are computed once per body when it starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.kernel.graph.compiled import (
     END,
     TRIGGER,
     Condition,
+    Evaluator,
     Plain,
     Value,
     check_format,
     holds_secret,
     maker,
 )
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Evaluator
-    from flowengine.kernel.graph.specs import (
-        BackgroundSpec,
-        BodySpec,
-        BudgetSpec,
-        CancelSpec,
-        CompiledFlow,
-        EmitSpec,
-        HandlerSpec,
-        JoinSpec,
-        LockSpec,
-        LoopSpec,
-        MapSpec,
-        RetrySpec,
-        RuleSpec,
-        SharedBudgetSpec,
-        SplitSpec,
-        StepSpec,
-        TriggerSpec,
-        WaitSpec,
-    )
+from flowengine.kernel.graph.specs import (
+    BackgroundSpec,
+    BodySpec,
+    BudgetSpec,
+    CancelSpec,
+    CompiledFlow,
+    EmitSpec,
+    HandlerSpec,
+    JoinSpec,
+    LockSpec,
+    LoopSpec,
+    MapSpec,
+    RetrySpec,
+    RuleSpec,
+    SharedBudgetSpec,
+    SplitSpec,
+    StepSpec,
+    TriggerSpec,
+    WaitSpec,
+)
 
 _Part = TypeVar("_Part")
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec
 
 STRICTNESS = ("allow", "ask", "deny")
 """From the mildest to the strictest."""

@@ -7,10 +7,9 @@ modules that only read it import these types for type checking alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Condition, Plain, Value
+from flowengine.kernel.graph.compiled import Condition, Plain, Value
 
 
 class JoinSpec(TypedDict, total=False):

@@ -13,19 +13,15 @@ that a crash or a cancellation leaves in between are therefore known, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel.commands import CANCEL, ENDED, Send
+from flowengine.kernel.events import ErrorData, Message
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits.budgets import count_inner
 from flowengine.kernel.notation.addresses import separate_id
+from flowengine.kernel.state.records import Child, Unit
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import budgets_around, left_around, total
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData, Message
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.state.records import Child, Unit
 
 
 def begin(tx: Transition, unit: Unit, node: Node) -> None:

@@ -21,10 +21,15 @@ is not counted, see `skip`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.graph.specs import BudgetSpec
 from flowengine.kernel.limits import meters, shared_budgets
 from flowengine.kernel.limits.locks import resume
+from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import (
     begun,
     bounding,
@@ -35,15 +40,6 @@ from flowengine.kernel.view import (
     unbound,
     worked,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.graph.specs import BudgetSpec
-    from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
-    from flowengine.kernel.transition import Transition
 
 
 def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -> Budget | None:

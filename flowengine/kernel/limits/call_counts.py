@@ -10,16 +10,13 @@ and lower the total that a rule limits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.state.records import Unit
-    from flowengine.kernel.transition import Transition
+from flowengine.kernel.state.records import Unit
+from flowengine.kernel.transition import Transition
 
 
 def count(tx: Transition, unit: Unit, args: Plain, tool: str) -> None:

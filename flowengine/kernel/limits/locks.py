@@ -17,7 +17,7 @@ the claims, and the unit waits for the event `granted`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
@@ -25,11 +25,9 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Activation, Lock, Scope, Unit
 from flowengine.kernel.transition import Transition, has_items, require
 from flowengine.kernel.view import is_shared
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Activation, Lock, Scope, Unit
 
 
 def suspend(tx: Transition, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state.records import Budget, Unit
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import DOLLAR, budgets_around, settled, taken
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.graph.specs import BudgetSpec, SharedBudgetSpec
-    from flowengine.kernel.state.records import Budget, Unit
-    from flowengine.kernel.transition import Transition
 
 AMOUNTS = ("tokens", "cost_usd")
 """Meters with amounts. `tool_calls` are counted."""

@@ -15,28 +15,24 @@ new decision about it, such as that of a cut-off attempt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import Granted
 from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits import meters
 from flowengine.kernel.limits.call_counts import uncount
 from flowengine.kernel.limits.locks import forget_claim, resume, suspend
 from flowengine.kernel.notation.accounts import UNITS, account_at, read_account
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.transition import require
+from flowengine.kernel.state.records import Activation, Reservation, Unit
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import DOLLAR, budget_of, budgets_around, unbound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flowengine.kernel.events import Granted
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, Reservation, Unit
-    from flowengine.kernel.transition import Transition
 
 
 def declare(tx: Transition, names: Names, frame: int) -> None:

@@ -6,15 +6,12 @@ and a join must accept the remaining tokens. A step that can be undone must decl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import number_waiting, waiting_arrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flowengine.kernel.graph.linked import Graph, GraphFlow, Node
-    from flowengine.kernel.state.records import State
 
 Renames = dict[str, Any]
 

@@ -18,14 +18,12 @@ Kinds of fields:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flowengine.kernel.expressions.provenance import RECORDS
+from flowengine.kernel.state.records import State
 from flowengine.kernel.view import state_name
 from flowengine.kernel.waiting.waits import SEPARATOR
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import State
 
 PLAIN = "plain"
 MADE = "made"

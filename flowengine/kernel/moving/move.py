@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.commands import OpenWait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import from_outside, replaces
 from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.graph.specs import BudgetSpec
 from flowengine.kernel.limits import budgets, meters, shared_budgets
 from flowengine.kernel.moving.counterparts import Pairing
 from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.notation.times import parse_duration, parse_time
+from flowengine.kernel.state.records import Budget, State
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import bounding, budget_of, number_waiting
 from flowengine.kernel.waiting import (
@@ -30,11 +33,6 @@ from flowengine.kernel.waiting import (
     waits,
 )
 from flowengine.kernel.waiting import waits as listeners
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.graph.specs import BudgetSpec
-    from flowengine.kernel.state.records import Budget, State
 
 
 def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> State:

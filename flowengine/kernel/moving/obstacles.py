@@ -8,19 +8,16 @@ same bytes, with the old graph before the move and the new one after it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.moving.counterparts import Pairing, misfit
 from flowengine.kernel.moving.fields import Walker
 from flowengine.kernel.moving.move import move, set_keys
+from flowengine.kernel.state.records import State
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import number_waiting, waiting_arrivals
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.state.records import State
-
 
 USED = {
     "live": "it is running",

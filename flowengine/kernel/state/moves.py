@@ -6,15 +6,24 @@ module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.kernel.state.entries import Entry
-from flowengine.kernel.state.phases import CUTS, JOINS, SCOPES, UNITS, WAITS, States
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.phases import CutPhase, Phase, RoundState, ScopeState, WaitState
-    from flowengine.kernel.state.records import Cut, JoinState, Scope, State, Unit, Wait
+from flowengine.kernel.state.phases import (
+    CUTS,
+    JOINS,
+    SCOPES,
+    UNITS,
+    WAITS,
+    CutPhase,
+    Phase,
+    RoundState,
+    ScopeState,
+    States,
+    WaitState,
+)
+from flowengine.kernel.state.records import Cut, JoinState, Scope, State, Unit, Wait
 
 MOVES = UNITS.moves
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
+from flowengine.kernel.events import ErrorData, ProcessData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.state.phases import CutPhase, Owner, Phase, RoundState, ScopeState, Why
+
 if TYPE_CHECKING:
     from typing_extensions import ReadOnly  # for state fields, which only `moves.py` changes
-
-    from flowengine.kernel.events import ErrorData, ProcessData
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.phases import CutPhase, Owner, Phase, RoundState, ScopeState, Why
 
 
 PlaceKind = Literal["unit", "act", "scope"]

@@ -12,26 +12,27 @@ directly. The records, numbers, commands and their order are the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.ending.cleanup import Mark, cleaned, undone
 from flowengine.kernel.ending.closing import end_bounds
+from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.held_failures import hold_act
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
+from flowengine.kernel.state.records import Activation
 from flowengine.kernel.steps.attempts import attempt
+from flowengine.kernel.steps.handlers import handle
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import count, put_activation
 from flowengine.kernel.tokens.map_items import new_unit
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from flowengine.kernel.ending.cleanup import Mark
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation
 
 _ABSENT: Any = object()
 
@@ -72,8 +73,6 @@ def activation_ended(
         else:
             tx.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
-        from flowengine.kernel.ending.leftovers import hand_over
-
         hand_over(tx, act)
     if not _pass_on(tx, act, output):
         routing.leave_step(tx, act, targets, output)
@@ -118,16 +117,12 @@ def activation_failed(
         error: The error.
         again: The entry to process if it begins again. None: all of it.
     """
-    from flowengine.kernel.held_failures import hold_act
-
     if hold_act(tx, act, again or entries.begin_act(act["id"])):
         return
     end_bounds(tx, act)
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, error)
     else:
-        from flowengine.kernel.steps.handlers import handle
-
         handle(tx, act, error)
 
 
@@ -140,13 +135,11 @@ def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 
 
 def _undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    from flowengine.kernel.ending.cleanup import undone
 
     undone(tx, act, error)
 
 
 def _cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    from flowengine.kernel.ending.cleanup import cleaned
 
     cleaned(tx, act, error)
 

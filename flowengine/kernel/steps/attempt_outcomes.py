@@ -9,27 +9,41 @@ them. `activation_outcomes` handles the end of the whole step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from flowengine.kernel import flow_state
+from flowengine.kernel.ending.cleanup import clean_first
 from flowengine.kernel.ending.closing import release_region, stop_attempt
+from flowengine.kernel.ending.leftovers import note_done, pass_finals
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.flow_state import learn
+from flowengine.kernel.flow_state import learn, stop_reading
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.held_failures import hold_unit
+from flowengine.kernel.limits.background import withdraw
+from flowengine.kernel.limits.budgets import forget_needs
+from flowengine.kernel.limits.call_counts import uncount
+from flowengine.kernel.limits.locks import leave_lock, take, unpark
+from flowengine.kernel.messages import emit
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps.activation_outcomes import activation_ended, activation_failed
+from flowengine.kernel.steps.loops import (
+    begin_round,
+    of_loop,
+    pause_before_attempt,
+    pause_before_round,
+    tries_again,
+)
+from flowengine.kernel.steps.maps import counted, item_failed, item_leaves
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, Unit
-
+from flowengine.kernel.waiting.call_questions import permission
 
 Failure: TypeAlias = "StepFailure | EvaluationError | ErrorData"
 
@@ -51,8 +65,6 @@ def attempt_ended(
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
-        from flowengine.kernel.limits.locks import unpark
-
         unpark(tx, unit)
     move(unit, "ready")
     unit.pop("counted", None)  # its next round makes another call
@@ -71,24 +83,16 @@ def attempt_ended(
             extra["output"] = output
             _write(tx, node, act, unit, names)
             if node.emit:
-                from flowengine.kernel.messages import emit
-
                 emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
-            from flowengine.kernel.ending.leftovers import note_done
-
             # The action has taken effect, even if its result cannot be used.
             note_done(tx, act, unit, raw, past)
             error = as_error(failure, tx.address(unit), unit["tries"])
             unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
             return
     if node.compensate >= 0:
-        from flowengine.kernel.ending.leftovers import note_done
-
         note_done(tx, act, unit, output, past)
     if "lock" in unit:
-        from flowengine.kernel.limits.locks import leave_lock
-
         leave_lock(tx, unit)
     if node.loop is not None:
         round_ended(tx, node, unit, output, outcome, past)
@@ -100,20 +104,15 @@ def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
     """Return the approver and edits of a call made by a model, for its output."""
     if node.adapter is None:
         return {}
-    from flowengine.kernel.waiting.call_questions import permission
 
     return {"approval": permission(tx, unit)}
 
 
 def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
     """Acquire the lock for the writes after a wait or approval that did not hold it."""
-    from flowengine.kernel.limits.locks import take
-
     try:
         return take(tx, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
-        from flowengine.kernel.ending.leftovers import note_done
-
         note_done(tx, tx.act_of(unit), unit, raw, past)
         error = as_error(failure, tx.address(unit), unit["tries"])
         unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
@@ -162,15 +161,9 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
         unit: The unit.
         failure: The failure of the attempt.
     """
-    from flowengine.kernel.ending.cleanup import clean_first
-    from flowengine.kernel.limits.budgets import forget_needs
-    from flowengine.kernel.steps.loops import pause_before_attempt, tries_again
-
     act = tx.act_of(unit)
     forget_needs(unit)
     if "children" in tx.state and tx.node(act).background is not None:
-        from flowengine.kernel.limits.background import withdraw
-
         withdraw(tx, unit, failure)
     if isinstance(failure, dict):
         whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": None}
@@ -178,14 +171,10 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
     else:
         error = as_error(failure, tx.address(unit), unit["tries"])
     if error["type"] == "Refused":
-        from flowengine.kernel.limits.call_counts import uncount
-
         uncount(tx, unit)
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(tx, unit)
     if not act["units"][unit["id"]]:
-        from flowengine.kernel.limits.locks import unpark
-
         unpark(tx, unit)
     if not tries_again(tx, unit, error):
         unit_failed(tx, unit, error, again)
@@ -229,17 +218,11 @@ def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: in
             unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
             return
         if done:
-            from flowengine.kernel.steps.loops import of_loop
-
             unit_ended(tx, unit, of_loop(node, unit, output), outcome)
             return
     if past is not None or tx.agenda or node.loop is None or "every" in node.loop:
-        from flowengine.kernel.steps.loops import pause_before_round
-
         pause_before_round(tx, unit)
     else:  # no other work can come between
-        from flowengine.kernel.steps.loops import begin_round
-
         begin_round(tx, unit)
 
 
@@ -260,7 +243,6 @@ def unit_ended(tx: Transition, unit: Unit, output: Plain, outcome: str = "ok") -
         tx.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
     act["succeeded"] += 1
-    from flowengine.kernel.steps.maps import counted
 
     counted(tx, act)
 
@@ -274,9 +256,6 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
         error: The error.
         again: The entry to process if it begins again. None: its attempt.
     """
-    from flowengine.kernel.ending.cleanup import clean_first
-    from flowengine.kernel.held_failures import hold_unit
-
     act = tx.act_of(unit)
     stop_attempt(tx, unit)
     if hold_unit(tx, unit, again or entries.attempt(unit["id"])):
@@ -293,8 +272,6 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
             tx.blame.note(("act", act["id"]), ("unit", unit["id"]))
         activation_failed(tx, act, error)
     else:
-        from flowengine.kernel.steps.maps import item_failed
-
         item_failed(tx, act, unit, error)
 
 
@@ -310,7 +287,6 @@ def _leave_map(tx: Transition, act: Activation, unit: Unit, output: Plain, outco
         unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
         return
     _remove_unit(tx, act, unit)
-    from flowengine.kernel.steps.maps import item_leaves
 
     item_leaves(tx, act, unit, targets, output, outcome)
 
@@ -323,19 +299,13 @@ def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
     if tx.graph.regions or "answers" in tx.state:
         release_region(tx, unit)
     if "reading" in tx.state:
-        from flowengine.kernel.flow_state import stop_reading
-
         stop_reading(tx, unit)
     del tx.state["units"][unit["id"]]
     if "knows" in unit:
         learn(act, unit["knows"])
     if "finals" in unit:
-        from flowengine.kernel.ending.leftovers import pass_finals
-
         pass_finals(unit, act)
     if "lock" in unit:
-        from flowengine.kernel.limits.locks import leave_lock
-
         leave_lock(tx, unit)
     if "seen" in unit:
         provenance.drop(tx.state, unit["seen"])

@@ -11,29 +11,42 @@ attempt ─► permitted? ─► budget? ─► lock? ─► none, fail, cancel 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flowengine.kernel.commands import Run
+from flowengine.kernel.ending.cleanup import clean_first
 from flowengine.kernel.ending.closing import close_scope, stop_attempt
+from flowengine.kernel.ending.leftovers import no_longer_wait
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions.names import (
     Names,
     evaluate,
     regions,
 )
+from flowengine.kernel.flow_state import begin_reading, values
 from flowengine.kernel.graph.compiled import EvaluationError, Plain, join_secrets, split_secrets
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.limits import shared_budgets
+from flowengine.kernel.limits.background import begin, child_of
+from flowengine.kernel.limits.budgets import grant, is_low, reserve, settle_unit
+from flowengine.kernel.limits.call_counts import count, uncount
+from flowengine.kernel.limits.locks import leave_lock, line_up, park, take, unpark, would_keep
+from flowengine.kernel.limits.meters import has_to_measure, needs_as_counted
+from flowengine.kernel.limits.shared_budgets import waits
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps.scopes import open_scope
+from flowengine.kernel.steps.subflows import enter
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Unit
-
+from flowengine.kernel.waiting import input_questions
+from flowengine.kernel.waiting.approvals import open_approval
+from flowengine.kernel.waiting.call_questions import arguments, forget_question, permission
+from flowengine.kernel.waiting.input_questions import given as inputs_of
+from flowengine.kernel.waiting.permissions import ask_anew, may_begin, with_answers
+from flowengine.kernel.waiting.waits import duration_of, open_wait
 
 BUDGETED = frozenset({"budget", "frames"})
 """Keys of a state in which calls are counted."""
@@ -63,8 +76,6 @@ def attempt(tx: Transition, unit: Unit) -> None:
 
 def _may_begin(tx: Transition, unit: Unit) -> bool:
     """Return whether an attempt that needs a permission has it."""
-    from flowengine.kernel.waiting.permissions import may_begin
-
     return may_begin(tx, unit)
 
 
@@ -86,8 +97,6 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     unit["tries"] += 1
     try:
         if refused is not None:
-            from flowengine.kernel.limits.call_counts import uncount
-
             uncount(tx, unit)
             raise refused
         if node.timeout is not None:
@@ -97,16 +106,12 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
             if "shown" not in unit and "needs" not in unit:
                 _prepare(tx, node, unit)
             if node.background is not None:
-                from flowengine.kernel.limits.background import begin
-
                 begin(tx, unit, node)
             run(tx, unit)
         else:
             _act(tx, node, unit)
     except (StepFailure, EvaluationError) as failure:
         if "reserved" in tx.state:
-            from flowengine.kernel.limits import shared_budgets
-
             shared_budgets.give_back(tx, unit["id"], None, ran=False)
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
@@ -147,7 +152,6 @@ def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
     assert node.lock is not None
     if not node.lock.get("ordered"):
         return True
-    from flowengine.kernel.limits.locks import line_up
 
     try:
         line_up(tx, unit, entries.attempt(unit["id"]))
@@ -163,7 +167,6 @@ def _has_claims(tx: Transition, node: Node, unit: Unit) -> bool:
         return False
     if node.action != "task" or BUDGETED.isdisjoint(tx.state):
         return True
-    from flowengine.kernel.limits.shared_budgets import waits
 
     return not waits(tx, unit, entries.attempt(unit["id"]))
 
@@ -173,7 +176,6 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
     assert node.lock is not None
     if node.action in ("wait", "approval") and not node.lock.get("hold"):
         return True
-    from flowengine.kernel.limits.locks import take
 
     try:
         return take(tx, unit, entries.attempt(unit["id"]))
@@ -185,8 +187,6 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
 def limit(tx: Transition, node: Node, unit: Unit) -> None:
     """Set the timer of `timeout`, if declared."""
     if node.timeout is not None:
-        from flowengine.kernel.waiting.waits import duration_of
-
         delay = duration_of(evaluate(Names(tx, tx.act_of(unit), unit), node.timeout), "timeout")
         unit["timer"] = tx.set_timer(delay, "timeout", unit["id"])
 
@@ -200,19 +200,11 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
         tx.note(tx.act_of(unit), "running", unit=unit)
         open_scope(tx, node.child, unit)
     elif action == "flow":
-        from flowengine.kernel.steps.subflows import enter
-
         enter(tx, unit)
     elif action == "wait":
-        from flowengine.kernel.limits.locks import park
-        from flowengine.kernel.waiting.waits import open_wait
-
         open_wait(tx, unit)
         park(tx, unit)
     elif action == "approval":
-        from flowengine.kernel.limits.locks import park
-        from flowengine.kernel.waiting.approvals import open_approval
-
         open_approval(tx, unit)
         park(tx, unit)
     elif action == "fail":
@@ -224,23 +216,16 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
 def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
     """Evaluate the input of a task. Texts that name secrets are stored as references."""
     if node.reads:
-        from flowengine.kernel.flow_state import begin_reading
-
         begin_reading(tx, node, unit)
     unit.pop("fallback", None)
-    if node.meters is not None:
-        from flowengine.kernel.limits.budgets import is_low
-
-        if is_low(tx, unit):
-            unit["fallback"] = True
+    if node.meters is not None and is_low(tx, unit):
+        unit["fallback"] = True
     if node.fixed and not node.asks:
         if node.input is not None:
             unit["input"] = node.input[1]
         return
     names = Names(tx, tx.state["acts"][unit["act"]], unit)
     if node.args is not None:
-        from flowengine.kernel.waiting.call_questions import arguments
-
         unit["args"] = arguments(tx, unit, names)
         names.extra = {"args": unit["args"]}
     if node.key is not None:
@@ -249,8 +234,6 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
-            from flowengine.kernel.waiting.permissions import with_answers
-
             given = {**given, "environments": with_answers(tx, unit, given["environments"])}
         if node.secret:
             unit["secrets"] = []
@@ -262,8 +245,6 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
 
 def _count(tx: Transition, node: Node, unit: Unit) -> None:
     """Count a call without an approval, now that its arguments are known."""
-    from flowengine.kernel.limits.call_counts import count
-
     given: Any = unit["input"]["input"] if node.environments else unit["input"]
     tool = node.tool
     if tool.endswith(".*"):
@@ -281,18 +262,12 @@ def run(tx: Transition, unit: Unit) -> None:
     node = tx.graph.nodes[act["step"]]
     measures = False
     if node.meters is not None:
-        from flowengine.kernel.limits.meters import has_to_measure
-
         measures = has_to_measure(tx, unit, node)
     if "needs" in unit:
-        from flowengine.kernel.limits.budgets import grant
-
         grant(tx, unit)
     else:
         unit.pop("granted", None)
     if "budget" in tx.state or "frames" in tx.state:
-        from flowengine.kernel.limits.budgets import reserve
-
         reserve(tx, unit["id"], act)
     else:
         tx.state["running"] += 1
@@ -309,18 +284,11 @@ def run(tx: Transition, unit: Unit) -> None:
         around, environments, given = regions(tx, unit), given["environments"], given["input"]
     read = given_by = inputs = None
     if node.reads:
-        from flowengine.kernel.flow_state import values
-
         read = values(tx, node, unit)
     if "answers" in tx.state:
-        from flowengine.kernel.waiting.call_questions import permission
-        from flowengine.kernel.waiting.input_questions import given as inputs_of
-
         given_by, inputs = permission(tx, unit), inputs_of(tx, unit)
     child = None
     if node.background is not None:
-        from flowengine.kernel.limits.background import child_of
-
         child = child_of(tx, unit)
     tx.commands.append(
         Run(
@@ -352,9 +320,6 @@ def measured(tx: Transition, unit: Unit, needs: Mapping[str, Plain]) -> None:
         unit: The unit, in phase `run`. Its attempt has not done any work yet.
         needs: As in the event.
     """
-    from flowengine.kernel.limits.budgets import settle_unit
-    from flowengine.kernel.limits.meters import needs_as_counted
-
     settle_unit(tx, unit, ran=False)
     move(unit, "ready")
     if "timer" in unit:
@@ -414,22 +379,12 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
     Args:
         unit: The unit, in any phase. If its attempt was running, it has ended.
     """
-    from flowengine.kernel.ending.cleanup import clean_first
-    from flowengine.kernel.ending.leftovers import no_longer_wait
-    from flowengine.kernel.limits.locks import unpark, would_keep
-    from flowengine.kernel.waiting import input_questions
-    from flowengine.kernel.waiting.call_questions import forget_question
-
     if unit["phase"] == "run":
-        from flowengine.kernel.limits.budgets import settle_unit
-
         settle_unit(tx, unit)
         move(unit, "ready")
     elif unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     elif unit["phase"] == "asked":
-        from flowengine.kernel.waiting.permissions import ask_anew
-
         ask_anew(tx, unit)
     forget_question(tx, unit)
     input_questions.forget(tx, unit)
@@ -437,8 +392,6 @@ def begin_anew(tx: Transition, unit: Unit) -> None:
     unpark(tx, unit)
     no_longer_wait(tx, unit)
     if not would_keep(tx, unit):
-        from flowengine.kernel.limits.locks import leave_lock
-
         leave_lock(tx, unit)
     unit["tries"] = 0
     if not clean_first(tx, "unit", unit, entries.attempt(unit["id"])):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleanup
 from flowengine.kernel.ending.closing import close_activation, close_units, empty_scope
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries, moves
+from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, has_items
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Unit
 
 
 def cancel(tx: Transition, unit: Unit) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel import flow_state, held_failures, messages
 from flowengine.kernel.ending import cleanup
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, caused, fits
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.specs import HandlerSpec
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.records import Activation
 from flowengine.kernel.steps.attempts import raised
 from flowengine.kernel.tokens import routing
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.specs import HandlerSpec
-    from flowengine.kernel.state.records import Activation
-    from flowengine.kernel.transition import Transition
+from flowengine.kernel.transition import Transition
 
 
 def find(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from flowengine.kernel.errors import StepFailure, may_retry
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
@@ -13,15 +13,11 @@ from flowengine.kernel.held_failures import hold_unbegun
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Unit
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import call_questions, input_questions
 from flowengine.kernel.waiting.waits import duration_of
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Unit
-
 
 # `retry`: another attempt after a failed one (docs/language.md: retry).
 #

@@ -11,16 +11,18 @@ none. `tokens.map_items` has the items and their start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel import flow_state, held_failures
 from flowengine.kernel.ending.closing import close_unit, close_units, end_bounds
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.provenance import known
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.specs import MapSpec
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Broken
+from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps.activation_outcomes import (
     activation_ended,
     activation_failed,
@@ -29,13 +31,7 @@ from flowengine.kernel.steps.activation_outcomes import (
 )
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.map_items import need_now
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.graph.specs import MapSpec
-    from flowengine.kernel.state.entries import Broken
-    from flowengine.kernel.state.records import Activation, Unit
-    from flowengine.kernel.transition import Transition
+from flowengine.kernel.transition import Transition
 
 
 def item_failed(tx: Transition, act: Activation, unit: Unit, error: ErrorData) -> None:

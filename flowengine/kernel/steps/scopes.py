@@ -6,22 +6,21 @@ open ─► tokens ─► none left ─► ended: the unit of the group or subfl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flowengine.kernel.ending.cleanup import begin_hidden, clean_first, end_hidden
 from flowengine.kernel.ending.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
+from flowengine.kernel.events import ErrorData
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.held_failures import hold_scope
+from flowengine.kernel.messages import idle, messages_at_joins, take_kept
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Activation, Scope, Unit
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, has_items
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Scope, Unit
 
 
 def open_scope(
@@ -89,7 +88,6 @@ def start(tx: Transition, scope: Scope, line: list[int]) -> None:
     past = provenance.share(tx.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
     address = scope["path"] + tx.graph.node(body.opens).id
-    from flowengine.kernel.ending.cleanup import begin_hidden
 
     begin_hidden(tx, "opens", True, arrival, address)
 
@@ -106,8 +104,6 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         act: The activation that has opened them.
         error: The error, if they could not be opened. The flow then fails.
     """
-    from flowengine.kernel.ending.cleanup import end_hidden
-
     scope = tx.scope_of(act)
     end_hidden(tx, act, error)
     moves.unqueue(scope)
@@ -118,8 +114,6 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
         return
     _put_tokens(tx, scope, act["line"])
     if not scope["unit"]:
-        from flowengine.kernel.messages import take_kept
-
         take_kept(tx)
 
 
@@ -144,8 +138,6 @@ def end_if_empty(tx: Transition, scope: Scope) -> bool:
     if scope["live"] or scope["phase"] != "open" or "cleaning" in scope:
         return False
     if "triggered" in tx.state:
-        from flowengine.kernel.messages import idle, messages_at_joins
-
         if scope["at_joins"] > messages_at_joins(tx, scope) or idle(tx, scope):
             return False
     elif scope["at_joins"]:
@@ -198,18 +190,13 @@ def succeed_scope(tx: Transition, scope: Scope) -> None:
         tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     then = entries.group_ended(unit["id"], output, past)
-    if "finals" in unit:
-        from flowengine.kernel.ending.cleanup import clean_first
-
-        if clean_first(tx, "unit", unit, then, past=past):
-            return
+    if "finals" in unit and clean_first(tx, "unit", unit, then, past=past):
+        return
     tx.agenda.append(then)
 
 
 def hold_end(tx: Transition, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if requested. It keeps its past."""
-    from flowengine.kernel.held_failures import hold_scope
-
     if not hold_scope(tx, scope, entries.end_anew(scope["id"])):
         return False
     scope["ended"].append([[], past])

@@ -12,8 +12,6 @@ be undone. See `state.records.Frame`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel import flow_state
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
@@ -21,13 +19,12 @@ from flowengine.kernel.expressions.names import Names, evaluate, fill_computed
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import GraphFlow
 from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits.shared_budgets import declare
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state.records import Frame, Unit
 from flowengine.kernel.steps.scopes import open_scope
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import call_questions
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Frame, Unit
 
 
 def enter(tx: Transition, unit: Unit) -> None:
@@ -122,6 +119,4 @@ def _begin_subflow(tx: Transition, number: int, flow: GraphFlow, given: dict[str
         if spec.get("key") is not None:
             frame["keys"][signal] = str(evaluate(names, spec["key"]))
     if flow.shared_budgets:
-        from flowengine.kernel.limits.shared_budgets import declare
-
         declare(tx, names, number)

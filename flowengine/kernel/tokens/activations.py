@@ -5,7 +5,8 @@ arrivals ─► merge pasts ─► limits ─► when ─► deadline ─► map
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
@@ -13,15 +14,13 @@ from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.held_failures import begins_held
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.records import Activation, Arrival, Scope
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.map_items import begin_unit
+from flowengine.kernel.tokens.map_items import OF_MAP, begin_map, begin_unit
 from flowengine.kernel.transition import Transition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.kernel.state.records import Activation, Arrival, Scope
+from flowengine.kernel.waiting.waits import duration_of
 
 
 def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
@@ -47,7 +46,6 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
 
 
 def _begins_held(tx: Transition, act: Activation) -> bool:
-    from flowengine.kernel.held_failures import begins_held
 
     return begins_held(tx, act)
 
@@ -211,8 +209,6 @@ def begin_act(tx: Transition, act: Activation) -> None:
         tx: The transition.
         act: The activation.
     """
-    from flowengine.kernel.tokens.map_items import OF_MAP
-
     scope, step = tx.scope_of(act), act["step"]
     if step in scope["hits"]:  # an operator has intervened, as in a wait
         scope["hits"][step] = 1
@@ -245,13 +241,10 @@ def _begin_step(tx: Transition, node: Node, act: Activation) -> None:
         tx.agenda.append(entries.act_ended(act["id"], "skipped", "skipped", None))
         return
     if node.deadline is not None:
-        from flowengine.kernel.waiting.waits import duration_of
-
         delay = duration_of(evaluate(names, node.deadline), "deadline")
         act["deadline"] = tx.set_timer(delay, "deadline", act["id"])
     if node.map is None:
         begin_unit(tx, act, -1)
         return
-    from flowengine.kernel.tokens.map_items import begin_map
 
     begin_map(tx, node, act, names)

@@ -22,20 +22,16 @@ open round.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import evaluate, of_scope
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError
 from flowengine.kernel.graph.linked import Body, Node
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.state import entries, moves
+from flowengine.kernel.state.records import Arrival, JoinState, Scope
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import number_waiting
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Arrival, JoinState, Scope
 
 _NEVER = float("inf")
 """Greater than any number of waiting tokens: for joins that do not watch their upstream."""

@@ -12,20 +12,19 @@ The end of items and maps is in `steps.maps`.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.held_failures import hold_unbegun
+from flowengine.kernel.limits.locks import unpark
 from flowengine.kernel.notation.times import share
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.records import Activation, Scope, Unit
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting.waits import is_for, listen, watch
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Activation, Scope, Unit
 
 
 def begin_unit(tx: Transition, act: Activation, item: int) -> None:
@@ -41,11 +40,8 @@ def begin_unit(tx: Transition, act: Activation, item: int) -> None:
         learn(unit, act["knows"])
     looping = tx.graph.nodes[act["step"]].loop is not None
     then = (entries.begin_round if looping else entries.attempt)(unit["id"])
-    if item >= 0 and "hold" in tx.state:
-        from flowengine.kernel.held_failures import hold_unbegun
-
-        if hold_unbegun(tx, act, unit, then):
-            return
+    if item >= 0 and "hold" in tx.state and hold_unbegun(tx, act, unit, then):
+        return
     tx.agenda.append(then)
 
 
@@ -70,8 +66,6 @@ def new_unit(tx: Transition, scope: Scope, act: Activation, item: int) -> Unit:
     act["busy"] += 1
     owner = scope["unit"]
     if owner:
-        from flowengine.kernel.limits.locks import unpark
-
         unpark(tx, state["units"][owner])
     return unit
 

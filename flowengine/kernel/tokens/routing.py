@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, holds
 from flowengine.kernel.flow_state import learn
 from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.graph.specs import SplitSpec
 from flowengine.kernel.state import entries
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.graph.specs import SplitSpec
-    from flowengine.kernel.state.records import Activation, Arrival, Scope
-    from flowengine.kernel.transition import Transition
+from flowengine.kernel.state.records import Activation, Arrival, Scope
+from flowengine.kernel.transition import Transition
 
 
 def routes(node: Node, outcome: str) -> bool:

@@ -7,20 +7,18 @@ reminders, escalation, expiry. Events about a closed approval have no effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.commands import Notify
+from flowengine.kernel.events import Decided, Handed
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import counting, edited
 from flowengine.kernel.waiting.waits import duration_of, end_wait, new_wait, show
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, Handed
-    from flowengine.kernel.state.records import Unit, Wait
 
 EVENTS = ("claimed", "released", "delegated")
 """Types of the events that change the ownership of an approval."""

@@ -12,17 +12,13 @@ for a step whose results have an internal form.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flowengine.kernel.events import ErrorData, ProcessData
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.state.records import Cut, Unit, Wait
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import is_for_operator
 from flowengine.kernel.waiting.waits import add_wait, new_wait, show
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData, ProcessData
-    from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.state.records import Cut, Unit, Wait
 
 
 def ask_about_attempt(

@@ -10,9 +10,11 @@ withdrawn at the end of the event.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.specs import BudgetSpec
 from flowengine.kernel.limits import locks, shared_budgets
 from flowengine.kernel.limits.budgets import (
     let_queue_try,
@@ -23,6 +25,9 @@ from flowengine.kernel.limits.locks import resume, suspend
 from flowengine.kernel.limits.meters import counted_as, declared_limits, is_crowded, lacks
 from flowengine.kernel.notation.times import format_duration, parse_duration
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
+from flowengine.kernel.state.records import Budget, Unit, Wait
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import (
     DOLLAR,
     bounding,
@@ -34,13 +39,6 @@ from flowengine.kernel.view import (
 )
 from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
-
-if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.specs import BudgetSpec
-    from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Budget, Unit, Wait
-    from flowengine.kernel.transition import Transition
 
 DURATION = r"^(\d{1,3}w)?(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,8}s)?(\d{1,11}ms)?$"
 """Durations whose parts add up to far less than the maximum duration."""

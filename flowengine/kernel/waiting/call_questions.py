@@ -10,10 +10,11 @@ an operator's retry require a new one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import Asked, Described
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import Plain, digest, masked, telling
 from flowengine.kernel.graph.linked import Node
@@ -21,16 +22,13 @@ from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.limits import call_counts
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import RESPOND, View, call_names, edited
 from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in, notify
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import Asked, Described
-    from flowengine.kernel.state.records import Unit, Wait
 
 About = tuple[int, str]
 """Owner and digest of a topic."""

@@ -11,18 +11,15 @@ questions with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from flowengine.kernel.events import Revoked
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.grants import FLOW, covers
+from flowengine.kernel.state.records import Grant, Wait
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import grant_status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flowengine.kernel.events import Revoked
-    from flowengine.kernel.state.records import Grant, Wait
-    from flowengine.kernel.transition import Transition
 
 
 def give(tx: Transition, wait: Wait, decision: dict[str, Any], args: Plain) -> None:

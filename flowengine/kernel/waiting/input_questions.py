@@ -7,12 +7,14 @@ an approval of the call is no answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.kernel.events import Asked
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.locks import unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.approvals import answer, fill_in, notify
 from flowengine.kernel.waiting.call_questions import (
@@ -24,10 +26,6 @@ from flowengine.kernel.waiting.call_questions import (
     take_back_answer,
 )
 from flowengine.kernel.waiting.waits import start_hits_anew
-
-if TYPE_CHECKING:
-    from flowengine.kernel.events import Asked
-    from flowengine.kernel.state.records import Unit, Wait
 
 _OPEN = "input"
 """Used in place of the digest that other questions have. A unit has one such question at a time."""

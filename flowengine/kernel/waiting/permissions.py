@@ -12,18 +12,20 @@ as its owner exists. After an expiry, the next unit with the same need asks agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.kernel.commands import Consult, Run
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import Asked
 from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import EvaluationError, Plain, SecretText
 from flowengine.kernel.limits import call_counts, locks
 from flowengine.kernel.limits.locks import park, unpark
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import RESPOND, View
 from flowengine.kernel.waiting import call_questions, grants, input_questions
@@ -39,12 +41,6 @@ from flowengine.kernel.waiting.call_questions import (
     new_question,
 )
 from flowengine.kernel.waiting.waits import start_hits_anew
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from flowengine.kernel.events import Asked
-    from flowengine.kernel.state.records import Unit, Wait
 
 LONGEST = 200
 """Maximum length of a configuration text in a question."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, merge
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.errors import StepFailure
@@ -21,12 +21,10 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move, move_wait
+from flowengine.kernel.state.phases import Owner
+from flowengine.kernel.state.records import Unit, Wait
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import budget_of
-
-if TYPE_CHECKING:
-    from flowengine.kernel.state.phases import Owner
-    from flowengine.kernel.state.records import Unit, Wait
 
 SEPARATOR = "\n"
 """Separates a signal from a key. No signal name contains it."""

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
+from flowengine.sdk.python_functions.carried_values import NoPlainForm
 from flowengine.sdk.python_functions.live_signature import (
     field_of,
     given_parameters,
@@ -22,6 +23,7 @@ from flowengine.sdk.python_functions.live_signature import (
     unpacked,
 )
 from flowengine.sdk.python_functions.plain_hints import NotObvious, obvious_conversion
+from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
 from flowengine.sdk.validation_messages import predicate
 
 Convert = Callable[[dict[str, Any]], dict[str, Any]]
@@ -129,9 +131,6 @@ def conversion_to(hint: Any) -> Callable[[Any], Any] | None:
     except NotObvious:
         pass
     from pydantic import ValidationError as Invalid
-
-    from flowengine.sdk.python_functions.carried_values import NoPlainForm
-    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
 
     try:
         values = TypedValues(hint)

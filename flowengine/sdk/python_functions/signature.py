@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flowengine.errors import UsageError
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.python_functions.declared import Declarations
 from flowengine.sdk.python_functions.declared_classes import UNKNOWN, Renamed, synchronous
 from flowengine.sdk.python_functions.live_signature import Signature, read_function
@@ -105,7 +106,6 @@ def derive(function: str, folder: str) -> Signature:
 
 
 def _suggestion(name: str, module: Module) -> str | None:
-    from flowengine.sdk.near_words import did_you_mean
 
     functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
     return did_you_mean(name, functions)

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio
 import mcp_types as types
@@ -20,15 +20,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.kernel.view import DECIDABLE
+from flowengine.server.application import Application
 from flowengine.server.calls import ApiCall
 from flowengine.server.mcp import tools
 from flowengine.server.mcp.tools import QuestionForm, decision_of, question_of
 from flowengine.server.problems import as_json
 from flowengine.server.rights import Principal, Right
 from flowengine.server.routes import find_route
-
-if TYPE_CHECKING:
-    from flowengine.server.application import Application
 
 VIA = "mcp"
 """The channel of starts and decisions, for the audit trail."""

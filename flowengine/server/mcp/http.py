@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import Route as PathRoute
+from starlette.types import Receive, Scope, Send
 
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.user_code import on_thread
-from flowengine.server.application import address_of
+from flowengine.server.application import Application, address_of
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.rights import Principal
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from starlette.types import Receive, Scope, Send
 
-    from flowengine.server.application import Application
     from flowengine.server.mcp.calls import Caller, ToolCalls
-    from flowengine.server.rights import Principal
 
 PATH = "/mcp"
 MOST_SESSIONS = 500

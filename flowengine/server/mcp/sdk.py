@@ -27,13 +27,13 @@ from flowengine.server.mcp.calls import (
     ToolClient,
     read_progress,
 )
+from flowengine.server.places import Places
 from flowengine.server.problems import as_json, problem_of
 
 if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-    from flowengine.server.places import Places
 
 _INSTRUCTIONS = (
     "Each tool runs a flow. A flow can take long, and can wait for the decision of a person. Then "

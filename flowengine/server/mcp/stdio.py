@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable
+from typing import TextIO
 
 import anyio
 from mcp.server.stdio import stdio_server
 
+from flowengine.engines.engine import Engine
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import mcp_server
 from flowengine.server.records import ServerRecords, server_folder
 from flowengine.util.blocking import run_on_new_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flowengine.engines.engine import Engine
 
 
 def serve_stdio(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import mcp_types as types
 
+from flowengine.engines.flows import LoadedFlow
 from flowengine.sdk.json_values import plain
 from flowengine.sdk.visible_text import printable, printable_lines
-from flowengine.server.calls import deployed_flow
+from flowengine.server.calls import ApiCall, deployed_flow
 from flowengine.server.rights import Right
 from flowengine.server.sent_values import names_path
-
-if TYPE_CHECKING:
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.server.calls import ApiCall
-
 
 # Deployed flows as tools: their names, descriptions and schemas.
 

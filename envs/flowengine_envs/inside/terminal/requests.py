@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from flowengine_envs.inside.programs import ProgramStarter
 from flowengine_envs.inside.terminal.command import Gone, TerminalPlan, TypedCommand
-
-if TYPE_CHECKING:
-    from flowengine_envs.inside.terminal.terminal import Terminal
+from flowengine_envs.inside.terminal.terminal import Terminal
 
 Say = Callable[..., None]
 NEEDED = ("tmux", "bash")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     Command,
@@ -19,6 +20,7 @@ from flowengine.sdk.environments import (
     Request,
     Spec,
 )
+from flowengine_envs.kinds.configurations import Programs
 from flowengine_envs.kinds.docker.containers import Containers
 from flowengine_envs.kinds.workspace import StepFiles, add_outputs
 from flowengine_envs.link.call_limits import DISK, OUTPUT, asked
@@ -28,9 +30,6 @@ from flowengine_envs.sandboxes.docker.gate import Gate
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.mounts import check_all
 from flowengine_envs.workspaces.own_folder import make_own
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 class DockerProvider(Provider[Containers]):
@@ -43,8 +42,6 @@ class DockerProvider(Provider[Containers]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`. The container's own fields come from the sandbox."""
-        from flowengine_envs.kinds.configurations import Programs
-
         return Programs
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from flowengine.sdk import (
     Command,
@@ -15,15 +16,13 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Request, Screen, Spec
 from flowengine.sdk.visible_text import printable_lines
+from flowengine_envs.kinds.configurations import ShellConfig
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.kinds.workspace import StepFiles, explain_network, place_for_value, step_value
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 class ShellProvider(SupervisedProvider[Shell]):
@@ -35,8 +34,6 @@ class ShellProvider(SupervisedProvider[Shell]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""
-        from flowengine_envs.kinds.configurations import ShellConfig
-
         return ShellConfig
 
     async def probe(self, spec: Spec) -> None:

@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from pydantic import BaseModel
+
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
@@ -46,7 +48,7 @@ from flowengine_envs.sandboxes.docker.accounts import (
     workdir,
     writable_inside,
 )
-from flowengine_envs.sandboxes.docker.building import built, wanted
+from flowengine_envs.sandboxes.docker.building import Container, built, wanted
 from flowengine_envs.sandboxes.docker.daemon import Attached, ContainerProgram, attached, connect
 from flowengine_envs.sandboxes.docker.image import find_image
 from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
@@ -57,7 +59,6 @@ from flowengine_envs.workspaces.own_folder import OWN
 
 if TYPE_CHECKING:
     from docker import DockerClient
-    from pydantic import BaseModel
 
 _KEEPER = (
     "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
@@ -135,8 +136,6 @@ class Docker(OwnNetwork):
     @classmethod
     def config_model(cls) -> type[BaseModel]:
         """Return the model of the container settings in `config:`."""
-        from flowengine_envs.sandboxes.docker.building import Container
-
         return Container
 
     @classmethod

@@ -1,0 +1,37 @@
+"""Replacing functions of the product, where they are defined and where they are imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PRODUCT = ("flowengine", "flowengine_envs", "flowengine_nodes")
+
+
+def homes(name: str, value: object) -> list[ModuleType]:
+    """Return the modules of the product in which a name means a value."""
+    return [
+        module
+        for key, module in list(sys.modules.items())
+        if key.partition(".")[0] in PRODUCT and vars(module).get(name) is value
+    ]
+
+
+@pytest.fixture(name="monkeypatch")
+def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """Patches of a module's name hold in the modules that have imported it, too."""
+    with pytest.MonkeyPatch.context() as patches:
+        one_place: Any = patches.setattr
+
+        def everywhere(target: Any, name: Any, *value: Any, **options: Any) -> None:
+            if value and isinstance(target, ModuleType) and hasattr(target, name):
+                for home in homes(name, getattr(target, name)):
+                    one_place(home, name, *value, **options)
+            one_place(target, name, *value, **options)
+
+        patches.setattr = everywhere  # type: ignore[method-assign]
+        yield patches
