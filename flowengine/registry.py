@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import Distribution, EntryPoint
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
-from flowengine.sdk import CommandEnvironment, StepContext, StepKind
-from flowengine.sdk.environments import Provider, Sandbox
+from flowengine.sdk.context import CommandEnvironment, StepContext
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.extras import install_command
+from flowengine.sdk.step_kind import StepKind
 from flowengine.util.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from flowengine.sdk.environments import Provider, Sandbox
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"
@@ -262,6 +265,8 @@ def sandbox_names() -> list[str]:
 
 def provider_class(kind: str) -> type[Provider[Any]]:
     """Return the provider class of a kind of environment, with the errors of `kind_class`."""
+    from flowengine.sdk.environments import Provider
+
     return _load(ENVIRONMENTS, kind, Provider)
 
 
@@ -275,6 +280,8 @@ def provider(kind: str) -> Provider[Any]:
 
 def sandbox_class(name: str) -> type[Sandbox]:
     """Return the class of a sandbox, with the errors of `kind_class`."""
+    from flowengine.sdk.environments import Sandbox
+
     return _load(SANDBOXES, name, Sandbox)
 
 

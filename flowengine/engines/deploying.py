@@ -10,7 +10,6 @@ from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.infos import DeployedInfo, StartInfo
 from flowengine.engines.reading import Group
 from flowengine.engines.results import ScheduledStart
-from flowengine.engines.running.backfilling import backfill
 from flowengine.engines.starting.deployed_flows import (
     deploy,
     find,
@@ -212,6 +211,8 @@ class DeployedFlows(Group):
             InputError: The range contains more times.
         """
         times = times_between(self._host, flow, schedule, since, until, limit)
+        from flowengine.engines.running.backfilling import backfill
+
         return await backfill(self._host, self._driving, flow, times, concurrency, tell)
 
     def record_past(

@@ -65,7 +65,6 @@ from flowengine.sdk.argument_checks import (
     milliseconds,
     offered,
 )
-from flowengine.sdk.user_code import on_thread
 from flowengine.settings import Settings, current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
@@ -193,6 +192,8 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
 
         await self._driving.close()
+        from flowengine.sdk.user_code import on_thread
+
         await on_thread(self._host.close_environments)  # blocks until everything is closed
         self.close()
 

@@ -12,7 +12,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.arriving_replies import ReplyFiles
-from flowengine.engines.attempts.lines_at_work import LinesAtWork
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -23,13 +22,12 @@ from flowengine.engines.results import Update, deliver
 from flowengine.errors import Hint, NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED, Loaded, Owner
-from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
 from flowengine.journal.writing import JournalPort
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk import ExecutionContext, File, StepError
-from flowengine.sdk.user_code import Shown
+from flowengine.sdk import StepError
+from flowengine.sdk.context import ExecutionContext, File
 from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
@@ -41,9 +39,11 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
+    from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.execution_environment import NotReleased
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
+    from flowengine.sdk.user_code import Shown
 
 
 _LINGER = 60_000
@@ -341,6 +341,8 @@ class Host:
         """
         lines = self._lines_at_work.get(execution)
         if lines is None and (folder := folder_of(self.store)) is not None:
+            from flowengine.engines.attempts.lines_at_work import LinesAtWork
+
             lines = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
         return lines
 
@@ -372,6 +374,8 @@ def open_store(
         return MemoryStore()
     if isinstance(store, str | os.PathLike):
         folder = _own_folder(store)
+        from flowengine.journal.sqlite.store import SqliteStore
+
         return SqliteStore(os.path.join(folder, DATABASE), durability)
     return store
 

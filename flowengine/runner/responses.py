@@ -26,8 +26,8 @@ from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.serialization import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.flow.source.diagnostics import Loc, Position
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.runner.session_places import SESSIONS, STEP, Place
-from flowengine.sdk import Plain
 from flowengine.sdk.argument_checks import check_kind
 from flowengine.sdk.python_functions.live_signature import Signature
 from flowengine.sdk.python_modules import MAIN, import_function

@@ -15,9 +15,7 @@ from typing import Any, Union
 
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.plain_values import to_plain
-from flowengine.sdk.python_functions.carried_values import NoPlainForm
 from flowengine.sdk.python_functions.plain_hints import DICTS, LISTS, is_written_by_type
-from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType, of_class
 
 Convert = Callable[[Any], Any]
 _Leaf = Callable[[Mapping[str, Any]], Convert | None]
@@ -231,6 +229,9 @@ def writing(hint: Any) -> Callable[[Any], Any] | None:
     if not is_written_by_type(hint):
         return None
 
+    from flowengine.sdk.python_functions.carried_values import NoPlainForm
+    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
+
     try:
         values = TypedValues(hint)
     except UnknownType:
@@ -262,6 +263,9 @@ def unkept_class(hint: Any) -> type | None:
         return next(filter(None, map(unkept_class, parts)), None)
     if not isinstance(hint, type) or origin is not None or _is_kept(hint):
         return None
+
+    from flowengine.sdk.python_functions.carried_values import NoPlainForm
+    from flowengine.sdk.python_functions.typed_values import of_class
 
     try:
         of_class(hint)

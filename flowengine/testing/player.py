@@ -48,7 +48,8 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.view import DECIDABLE
-from flowengine.sdk import ExecutionContext, NeedsInput, StepError
+from flowengine.sdk import NeedsInput, StepError
+from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.validation import shared
 from flowengine.settings import Settings

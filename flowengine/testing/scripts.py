@@ -16,8 +16,8 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import without_repetition
-from flowengine.sdk import StepContext
 from flowengine.sdk.call_answers import value_of
+from flowengine.sdk.context import StepContext
 from flowengine.sdk.json_values import same
 from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.sdk.untrusted import all_unmarked

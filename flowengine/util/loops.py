@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
 from types import CodeType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
 
 T = TypeVar("T")
 

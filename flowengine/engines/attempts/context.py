@@ -20,7 +20,8 @@ from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import idempotency_key
 from flowengine.kernel.view import as_said
-from flowengine.sdk import CommandEnvironment, EnvironmentUnavailable, ExecutionContext, Processes
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.context import CommandEnvironment, ExecutionContext, Processes
 from flowengine.sdk.processes import mark_of
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_log import StepLog

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
-from flowengine.sdk import ExecutionContext, Need
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import StoredValue
+    from flowengine.sdk.context import ExecutionContext
+    from flowengine.sdk.step_kind import Need
 
 ASKING = frozenset({"NeedsApproval", "NeedsInput", "ToolChanged"})
 """Errors of attempts that may be asked about before the call is made again."""

@@ -14,12 +14,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
 from flowengine.engines.attempts.failures import Mask, tail
-from flowengine.engines.attempts.lines_at_work import LogLines
 from flowengine.kernel.events import Evidence
 from flowengine.sdk.context import WRITING
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from flowengine.engines.attempts.lines_at_work import LogLines
     from flowengine.engines.attempts.parts import AttemptParts, Tell
 
 KEPT = 16 * 1024

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, NamedTuple, Protocol
 
-from flowengine.sdk import Artifacts, Completed, ExecutionContext, File, Plain, StepError
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk import StepError
+from flowengine.sdk.context import Artifacts, Completed, ExecutionContext, File
 from flowengine.sdk.processes import MARK, ROUNDS, Family
 from flowengine.sdk.user_code import uncut
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import CompiledFlow
-from flowengine.sdk import ExecutionContext, StepError
+from flowengine.sdk import StepError
 from flowengine.sdk.argument_checks import check_kind
+from flowengine.sdk.context import ExecutionContext
 
 _OBJECT = {
     "spec_id": "",

@@ -18,22 +18,13 @@ from flowengine.engines.environments.environments import EngineEnvironments, Not
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.graph.specs import StepSpec
-from flowengine.sdk import (
-    Artifacts,
-    EnvironmentLost,
-    ExecutionContext,
-    File,
-    LimitExceeded,
-    Need,
-    StepContext,
-    StepError,
-    StepKind,
-    ValidationError,
-)
+from flowengine.sdk import EnvironmentLost, LimitExceeded, StepError, ValidationError
 from flowengine.sdk.argument_schemas import described_arguments
+from flowengine.sdk.context import Artifacts, ExecutionContext, File, StepContext
 from flowengine.sdk.plain_values import place_of_fault
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.sizes import size_text
+from flowengine.sdk.step_kind import Need, StepKind
 from flowengine.sdk.untrusted import quotes
 from flowengine.sdk.validation import Validator, shared
 from flowengine.secrets import Secrets, has_secret

@@ -35,16 +35,13 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import execution_of
 from flowengine.sdk import (
-    Command,
-    CommandEnvironment,
     EnvironmentClosed,
     EnvironmentFailure,
     EnvironmentUnavailable,
-    ExecutionContext,
     SecretMissing,
-    StepContext,
     StepError,
 )
+from flowengine.sdk.context import Command, CommandEnvironment, ExecutionContext, StepContext
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.resources import background

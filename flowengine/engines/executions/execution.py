@@ -66,7 +66,7 @@ from flowengine.kernel.commands import (
 )
 from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.state.records import State
-from flowengine.sdk import ExecutionContext
+from flowengine.sdk.context import ExecutionContext
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:

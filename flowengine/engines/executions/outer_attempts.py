@@ -7,12 +7,11 @@ execution is read and written only on the thread that drives it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.errors import FlowEngineError, UsageError
@@ -24,7 +23,10 @@ from flowengine.kernel.graph.rules import STRICTNESS, Called, Calls, Verdict, st
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.kernel.state.records import State, Unit
 from flowengine.kernel.view import MeterRest, View, left_around, total
-from flowengine.sdk import ExecutionContext
+from flowengine.sdk.context import ExecutionContext
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Found = TypeVar("_Found")
 

@@ -7,11 +7,10 @@ need its result are therefore put back, and applied again once it has returned o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.encoding import pack
 from flowengine.kernel.graph.specs import CompiledFlow
@@ -19,9 +18,11 @@ from flowengine.sdk.errors import raised
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_modules import import_function
-from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
 from flowengine.util.loops import is_interrupt
 from flowengine.util.named_tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 AT_ONCE = 0.02
 """Seconds that an event loop waits for functions before it puts events back."""
@@ -146,6 +147,8 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
 
         try:
             if reductions is None:
+                from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
+
                 return _result(begin(call), FUNCTION_SECONDS)
             end = monotonic() + FUNCTION_SECONDS
             return reductions.result([given, old, new], lambda: begin(call), end)

@@ -12,7 +12,7 @@ from flowengine.engines.executions.linked_flows import Moment, unit_at
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.view import View
-from flowengine.sdk import StepContext
+from flowengine.sdk.context import StepContext
 from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_kind import StepKind
 

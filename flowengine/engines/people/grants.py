@@ -22,7 +22,7 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration
 from flowengine.kernel.view import counting, grant_status
-from flowengine.sdk import File
+from flowengine.sdk.context import File
 from flowengine.sdk.sizes import size_text
 
 # Grants: approvals that also cover later calls. Creating, listing and revoking them.

@@ -13,7 +13,7 @@ tool authority or the handler about environments. The other questions are left t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.execution import Execution
@@ -28,7 +28,9 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import counting, edited, grant_status, only_choice
-from flowengine.sdk.user_code import Shown
+
+if TYPE_CHECKING:
+    from flowengine.sdk.user_code import Shown
 
 
 def record(

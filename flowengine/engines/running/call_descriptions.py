@@ -25,7 +25,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.view import View
 from flowengine.kernel.waiting.permissions import waiting_run
-from flowengine.sdk import StepKind
+from flowengine.sdk.step_kind import StepKind
 from flowengine.sdk.user_code import PreviewContext, Shown, computed
 
 LONGEST = 1 << 20

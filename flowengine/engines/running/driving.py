@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
@@ -21,11 +21,13 @@ from flowengine.engines.host import Host
 from flowengine.engines.messages import deliver
 from flowengine.engines.results import ExecutionResult
 from flowengine.engines.running.driver import Driver
-from flowengine.engines.running.local import Local, drive_alone
 from flowengine.engines.running.recovery import take_hands, taken
 from flowengine.engines.starting.beginning import Starting, begin, exists, record
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
+
+if TYPE_CHECKING:
+    from flowengine.engines.running.local import Local
 
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before messages of other processes are
@@ -247,6 +249,8 @@ class Driving:
 
     def _here(self) -> Local:
         """Return what drives on the running event loop."""
+        from flowengine.engines.running.local import Local
+
         local = self._local  # another thread may replace it at any time
         if local is None or not local.is_here():
             local = self._local = Local(self._host)
@@ -296,6 +300,8 @@ class Driving:
             driver.release(execution)
             raise
         if execution.error is None and driver.executions:
+            from flowengine.engines.running.local import drive_alone
+
             drive_alone(self._host, execution, driver.left)
         if execution.error is not None:
             raise execution.error

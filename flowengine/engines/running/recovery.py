@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.lines_at_work import Attempt
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.host import Host
@@ -27,6 +26,7 @@ from flowengine.kernel.waiting.approvals import EVENTS
 from flowengine.sdk.processes import end_marked, is_dead, is_program, is_stopped
 
 if TYPE_CHECKING:
+    from flowengine.engines.attempts.lines_at_work import Attempt
     from flowengine.execution_environment import NotReleased
 
 

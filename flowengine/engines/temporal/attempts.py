@@ -73,7 +73,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
 from flowengine.registry import UnknownKind
-from flowengine.sdk import ExecutionContext
+from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost

@@ -100,7 +100,7 @@ from flowengine.kernel.events import Offered, ProcessData
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.state.records import State
-from flowengine.sdk import ExecutionContext
+from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.sizes import size_text
 
 T = TypeVar("T")

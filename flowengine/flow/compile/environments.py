@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.environment_configurations import report_faults
 from flowengine.flow.compile.expressions import TypedValue, constant, together
 from flowengine.flow.compile.questions import asked_first
 from flowengine.flow.compile.scopes import DeclarationScope
@@ -35,11 +32,13 @@ from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.environments import Provider, Sandbox
-from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.validation import SchemaError, Validator
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flowengine.sdk.environments import Provider, Sandbox
 
 HOST = "host"
 NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"
@@ -416,6 +415,9 @@ class EnvironmentDeclarations:
             at: The place of the configuration.
             default: The sandbox that is used if none is named. None if it needs none.
         """
+        from flowengine.flow.compile.environment_configurations import report_faults
+        from flowengine.sdk.models import ResourceLimits
+
         computed = {key: typed for key, typed in config.items() if not typed.constant}
         data = {
             key: model.config[key] if key in computed else typed.value[1]
@@ -517,6 +519,8 @@ def _of_provider(
 
 def _chooses(provider: Provider[Any]) -> bool:
     """Return whether the sandbox of a kind depends on the configuration."""
+    from flowengine.sdk.environments import Provider
+
     return type(provider).default_sandbox is not Provider.default_sandbox
 
 
@@ -543,6 +547,8 @@ def _config_model(
 
 @lru_cache  # building a model takes milliseconds
 def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
+
+    from flowengine.sdk.sandboxes import with_sandboxes
 
     return with_sandboxes(provider.config_model(), sandboxes)
 
