@@ -24,22 +24,21 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.errors import NotFound, UsageError
 from flowengine.sdk.argument_checks import known_words
 from flowengine.sdk.near_words import nearest
+from flowengine.server_settings import (
+    AccessEntry,
+    DeployRules,
+    HookEntry,
+    SignIn,
+    UploadRules,
+    read,
+)
 from flowengine.util.files import user_folder
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.server_settings import (
-        AccessEntry,
-        DeployRules,
-        HookEntry,
-        SignIn,
-        UploadRules,
-    )
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
@@ -240,7 +239,6 @@ def _of_server(path: str, data: dict[str, Any]) -> dict[str, Any]:
     given = [key for key, act in _OF_SERVER.items() if _is_set(path, data.get(key), act)]
     if not given:
         return {}
-    from flowengine.server_settings import read
 
     return {key: read(key, path, data[key]) for key in given}
 

@@ -41,6 +41,7 @@ from flowengine.cli.terminal.output import (
     results,
     results_apart,
 )
+from flowengine.client.requests import not_ours
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.sdk.near_words import nearest
 from flowengine.util.files import check_path
@@ -143,8 +144,6 @@ def _run_there(command: Command, arguments: Namespace) -> int:
         raise
     except Exception as error:
         import logging
-
-        from flowengine.client.requests import not_ours
 
         logging.getLogger("flowengine.client").debug("an answer of the server", exc_info=True)
         raise not_ours("", error) from error

@@ -15,6 +15,7 @@ from flowengine.engines.notifications import notify
 from flowengine.engines.results import Sent, Update
 from flowengine.engines.starting.beginning import begun_by
 from flowengine.engines.starting.deployed_flows import deploy
+from flowengine.engines.starting.same_start import differing
 from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import ENDED as ENDED_STATUSES
@@ -206,8 +207,6 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
     Raises:
         Conflict: The data differ.
     """
-    from flowengine.engines.starting.same_start import differing
-
     before = unpack_event(sent.event, f"a message to execution {sent.execution}")
     message = before["message"] if before["type"] == "started" else before
     if "data" not in message:

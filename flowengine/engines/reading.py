@@ -13,9 +13,11 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import forms, read, walk
 from flowengine.engines.executions.views import entry_view, result_of
 from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host
 from flowengine.engines.infos import Difference, ExecutionInfo, Reason, Status
 from flowengine.engines.inspection.unattended import left, listed_view, page
+from flowengine.engines.interventions.fork_points import form_then, past_of
 from flowengine.engines.results import (
     EventFilter,
     ExecutionPage,
@@ -43,7 +45,6 @@ LONGEST_SEARCH = 200
 _PART = 1 << 20
 
 if TYPE_CHECKING:
-    from flowengine.engines.folds import Folds
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
 
@@ -226,8 +227,6 @@ class StoredExecutions(Group):
         id = self.find(execution)
         hash = self.store.execution(id).hash
         if step is not None:
-            from flowengine.engines.interventions.fork_points import form_then, past_of
-
             with _sound(id):
                 journal = read(self.store, id)
                 if forms(journal):  # it was upgraded

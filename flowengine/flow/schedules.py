@@ -15,6 +15,7 @@ import hashlib
 import re
 from itertools import islice
 
+from flowengine.flow.expressions.clock import zone_of
 from flowengine.flow.expressions.paths import NoValue
 
 _FIELDS = "minute, hour, day of month, month, day of week"
@@ -64,8 +65,6 @@ class Schedule:
 
     def __init__(self, expression: str, timezone: str) -> None:
         from cronsim import CronSim, CronSimError
-
-        from flowengine.flow.expressions.clock import zone_of
 
         self._expression = _plain_fields(expression)
         self._at = CronSim

@@ -14,6 +14,7 @@ from typing import Any
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.json_values import SAME_KEYS, in_order
+from flowengine.sdk.python_functions.plain_hints import is_written_by_type, known_hints
 from flowengine.sdk.received import DEEPEST
 
 _DEEPER = f"it is nested more than {DEEPEST} levels deep, or contains itself"
@@ -178,8 +179,6 @@ def _simpler(value: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _is_written_by_type(dataclass: type) -> bool:
     """Return whether the plain form of a dataclass depends on the types of its fields."""
-    from flowengine.sdk.python_functions.plain_hints import is_written_by_type, known_hints
-
     return any(map(is_written_by_type, known_hints(dataclass).values()))
 
 

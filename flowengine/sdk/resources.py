@@ -9,13 +9,11 @@ from asyncio import Task
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
+from flowengine.sdk.sandboxes import Request
 from flowengine.util.loops import new_event_loop
-
-if TYPE_CHECKING:
-    from flowengine.sdk.sandboxes import Request
 
 # The background thread that does the input and output of a process's live environments.
 #

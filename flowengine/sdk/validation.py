@@ -24,6 +24,7 @@ from flowengine.kernel.notation.times import (
     parse_duration,
     parse_microseconds,
 )
+from flowengine.sdk.declared_forms import base64_texts, integers
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.plain_values import place_of_fault, to_plain
@@ -252,8 +253,6 @@ class Validator:
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
         if self._full is None:
             import jsonschema_rs
-
-            from flowengine.sdk.declared_forms import base64_texts, integers
 
             try:
                 schema = _with_roots(self._schema, count())

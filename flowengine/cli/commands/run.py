@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from flowengine.cli.driving.drive import drive, tell_host_steps
+from flowengine.cli.driving.resuming import leave_recorded
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many, one_of
 from flowengine.cli.session import CliSession
@@ -70,7 +71,6 @@ def run_command(arguments: Namespace) -> int:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
             if arguments.detach:
                 return detach(session, flow, execution)
-            from flowengine.cli.driving.resuming import leave_recorded
 
             leave_recorded(session, [execution])
             return _report_id(session, execution)

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
 
+from flowengine import __version__
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
+from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
+from flowengine.engines.host import SystemClock
+from flowengine.engines.results import ScheduledStart
+from flowengine.engines.temporal.opening import without_objects
+from flowengine.engines.temporal.opening import work as work_for
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.extras import install_command
+from flowengine.server.running import Ready
 from flowengine.store_folder import remote_store
-
-if TYPE_CHECKING:
-    import asyncio
-    from concurrent.futures import Future
-
-    from flowengine.engines.results import ScheduledStart
-    from flowengine.server.running import Ready
-    from flowengine.telemetry.worker_log import WorkerLog
-    from flowengine.worker.health import Measure
-    from flowengine.worker.loop import TakenExecution
-
+from flowengine.telemetry.worker_log import WorkerLog
+from flowengine.util.blocking import run_on_new_loop
+from flowengine.worker.backlog import CONCURRENCY
+from flowengine.worker.health import Measure, measured
+from flowengine.worker.loop import TakenExecution, Worker
+from flowengine.worker.service import STOP, until_stopped
 
 PORT = 8383
 RATE = 3000
@@ -213,8 +216,6 @@ def worker_command(arguments: Namespace) -> int:
     Raises:
         UsageError: An option does not apply to a store in Temporal.
     """
-    from flowengine.worker.service import until_stopped
-
     return _run_worker(arguments, until_stopped)
 
 
@@ -225,11 +226,6 @@ def _run_worker(arguments: Namespace, until: _Until) -> int:
         arguments: Those of `flowengine worker`.
         until: Runs it until something stops it.
     """
-    from flowengine.cli.terminal.logs import taking_records
-    from flowengine.engines.host import SystemClock
-    from flowengine.telemetry.worker_log import WorkerLog
-    from flowengine.util.blocking import run_on_new_loop
-
     if arguments.quiet:
         log = WorkerLog(arguments.log_format, SystemClock().now, lambda line: None)
     else:
@@ -267,8 +263,6 @@ def _worker_beside(arguments: Namespace) -> Iterator[Future[int]]:
     from concurrent.futures import ThreadPoolExecutor
     from threading import Event
 
-    from flowengine.worker.service import STOP
-
     parser = ArgumentParser()
     worker_command.add_arguments(parser)
     own = parser.parse_args([], Namespace(**vars(arguments)))
@@ -297,9 +291,6 @@ def _worker_beside(arguments: Namespace) -> Iterator[Future[int]]:
 
 async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
     """Take the work of a store in a directory."""
-    from flowengine.worker.backlog import CONCURRENCY
-    from flowengine.worker.loop import Worker
-
     if arguments.heartbeat is not None:
         raise UsageError(
             "--heartbeat applies to stores in Temporal",
@@ -336,7 +327,6 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
 
         def measures() -> list[Measure]:
-            from flowengine.worker.health import measured
 
             return measured(worker, session.engine)
 
@@ -375,10 +365,6 @@ def _offers(arguments: Namespace) -> str | None:
 
 async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Until) -> None:
     """Take the work of a store in Temporal."""
-    from flowengine import __version__
-    from flowengine.engines.temporal.opening import without_objects
-    from flowengine.engines.temporal.opening import work as work_for
-
     if arguments.per_flow is not None or not (arguments.concurrency is None or arguments.offers):
         raise UsageError(
             "--per-flow, and --concurrency without --offers, apply to stores in a directory",

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from flowengine.cli.parsing.declared import Added, arg, flag, many, together
 from flowengine.cli.parsing.python_objects import object_of
+from flowengine.engines.typed_text import by_type
 from flowengine.errors import FlowFileError, InputError, NotFound, UsageError
+from flowengine.flow.source.diagnostics import render
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk.json_values import read_json
 from flowengine.sdk.received import received_text
@@ -200,7 +202,6 @@ def assigned(
     for name, text in given:
         if name in values:
             raise UsageError(f"{noun} '{name}' is given twice")
-        from flowengine.engines.typed_text import by_type
 
         values[name] = by_type(schemas.get(name, {}), text, f"{noun} '{name}'", name)
     return values
@@ -293,7 +294,6 @@ def yaml_file(path: str) -> Any:
     Raises:
         FlowFileError: It is not valid.
     """
-    from flowengine.flow.source.diagnostics import render
     from flowengine.flow.source.yaml_source import read_text
 
     source = read_text(read_file(path), path)

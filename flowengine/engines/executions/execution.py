@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.printed import Printed
+from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists, Read
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, unpacked, walk
 from flowengine.engines.executions.outer_attempts import OuterAttempt
@@ -68,9 +69,6 @@ from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.state.records import State
 from flowengine.sdk.context import ExecutionContext
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.engines.attempts.serialization import StoredValue
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
 """Types of events about attempts."""

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.attempts.serialization import copy
 from flowengine.journal.encoding import pack
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk.errors import raised
@@ -136,7 +137,6 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
     Args:
         given: `python`: `module:name`. `folder`: the directory to search first for modules.
     """
-    from flowengine.engines.attempts.serialization import copy
 
     def reduce(old: Any, new: Any) -> Any:
 

@@ -20,6 +20,7 @@ from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import KeptFiles
 from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
+from flowengine.engines.people.edits import fitting
 from flowengine.engines.people.grants import checked_grant, checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
 from flowengine.engines.running.answers import record, to_keep
@@ -419,6 +420,5 @@ def _outline(schema: Mapping[str, Any]) -> str:
 def _edits(wait: Mapping[str, Any], given: DecisionGiven) -> dict[str, Any] | None:
     if not (edits := given.get("edit")):
         return None
-    from flowengine.engines.people.edits import fitting
 
     return fitting(wait, edits)

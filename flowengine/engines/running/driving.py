@@ -23,6 +23,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import take_hands, taken
 from flowengine.engines.starting.beginning import Starting, begin, exists, record
+from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
 
@@ -74,8 +75,6 @@ class Driving:
             outer.check_depth()
             starting = starting._replace(outer=outer)
         if starting.id is not None and exists(self._host, starting.id):
-            from flowengine.engines.starting.same_start import check_same_start
-
             flow = as_loaded(starting.flow)
             check_same_start(self._host, starting.id, flow, starting.inputs)
             return self.loaded(starting.id, starting.resources)

@@ -16,6 +16,7 @@ from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.answers import consult
+from flowengine.engines.running.call_descriptions import previewed
 from flowengine.engines.running.carrying import with_warning
 from flowengine.engines.running.commands import Left, failed_or_asked
 from flowengine.engines.running.recovery import taken
@@ -208,8 +209,6 @@ class Work:
 
     async def _add_preview(self, execution: Execution, command: Consult | Preview) -> Shown:
         """Add the tool's preview of a call to its open question, and return it."""
-        from flowengine.engines.running.call_descriptions import previewed
-
         shown = await previewed(self._host, execution, command.wait, command.step)
         texts = {key: text for key, text in shown._asdict().items() if text is not None}
         record = execution.waits.get(command.wait)

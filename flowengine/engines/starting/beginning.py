@@ -16,6 +16,7 @@ from flowengine.engines.executions.parts import claim_of
 from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import check_inputs, recognized_by
+from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
@@ -92,8 +93,6 @@ def record(host: Host, starting: Starting) -> str:
     Raises:
         Conflict: The execution with that id runs another flow, or has other inputs.
     """
-    from flowengine.engines.starting.same_start import check_same_start
-
     flow = as_loaded(starting.flow)
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)

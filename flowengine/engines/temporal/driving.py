@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.views import result_of
@@ -17,6 +17,7 @@ from flowengine.engines.running.carrying import report, report_notice
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import Starting, record
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import NoWorker, StoreError
 from flowengine.journal.encoding import pack, unpack
@@ -32,9 +33,6 @@ from flowengine.util.blocking import (
     pause,
     refuse_on_loop,
 )
-
-if TYPE_CHECKING:
-    from flowengine.engines.temporal.store import TemporalStore
 
 
 class ExecutionFollower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowengine.flow.expressions.clock import plain_time
 from flowengine.flow.expressions.paths import TooExpensive
 from flowengine.flow.expressions.scope import is_time
 from flowengine.kernel.graph.compiled import Plain
@@ -82,6 +83,5 @@ def _untimed(value: Plain) -> Plain:
         return {key: _untimed(part) for key, part in value.items()}
     if not is_time(value):
         return value
-    from flowengine.flow.expressions.clock import plain_time
 
     return plain_time(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from flowengine.flow.expressions import program
 from flowengine.flow.expressions.bounds import finished
+from flowengine.flow.expressions.functions import number_text
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.flow.expressions.scope import Run
 from flowengine.kernel.graph.compiled import EvaluationError, Plain, ReadableNames, Value
@@ -64,8 +65,6 @@ class CelEvaluator:
         if isinstance(value, str):
             return value
         if isinstance(value, (bool, int, float)):
-            from flowengine.flow.expressions.functions import number_text
-
             try:
                 return number_text(value)
             except NoValue as error:

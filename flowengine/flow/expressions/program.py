@@ -29,8 +29,18 @@ from typing import Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.bounds import within
+from flowengine.flow.expressions.functions import (
+    FUNCTIONS,
+    KINDS,
+    EvaluationBudget,
+    converted,
+    items_converted,
+    leave,
+)
+from flowengine.flow.expressions.operators import OPERATIONS, STANDARD_FUNCTIONS, WrongTypes
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import LoopNames, Run, Tree
+from flowengine.flow.expressions.texts import TEXT_FUNCTIONS
 from flowengine.kernel.graph.compiled import Plain, ReadableNames
 
 
@@ -205,7 +215,6 @@ def _map(entries: list[list[Any]]) -> Run:
 
 
 def _call(name: str, arguments: list[Tree]) -> Run:
-    from flowengine.flow.expressions.functions import FUNCTIONS
 
     function = FUNCTIONS[name]
     runs = [build(node) for node in arguments]
@@ -240,8 +249,6 @@ def _inner_list(node: Tree) -> Run:
 
 def _operation(name: str, nodes: list[Tree]) -> Run:
     """Return an operator or a standard function of CEL."""
-    from flowengine.flow.expressions.operators import OPERATIONS, WrongTypes
-
     function = OPERATIONS[name] if name in OPERATIONS else _standard_function(name)
     runs = _operands(nodes)
 
@@ -287,11 +294,8 @@ def _charged(
 
 def _standard_function(name: str) -> Callable[..., Plain]:
     """Return a standard function, which most processes do not need."""
-    from flowengine.flow.expressions.operators import STANDARD_FUNCTIONS
-
     if name in STANDARD_FUNCTIONS:
         return STANDARD_FUNCTIONS[name]
-    from flowengine.flow.expressions.texts import TEXT_FUNCTIONS
 
     return TEXT_FUNCTIONS[name]
 
@@ -318,7 +322,6 @@ def _leaving(name: str, nodes: list[Tree]) -> Run:
     run = _operation(name, nodes)
     if name in _TESTS:
         return run
-    from flowengine.flow.expressions.functions import leave
 
     def leaving(names: ReadableNames) -> Plain:
         value = run(names)
@@ -329,8 +332,6 @@ def _leaving(name: str, nodes: list[Tree]) -> Run:
 
 def _as(node: Tree, kind: str, items: str | None = None) -> Run:
     """Return an operand whose type is declared."""
-    from flowengine.flow.expressions.functions import KINDS, converted, items_converted
-
     run, wanted = build(node), KINDS[kind]
 
     def get(names: ReadableNames) -> Plain:
@@ -346,7 +347,6 @@ def _budget(names: ReadableNames) -> Any:
     """Return the budget of an evaluation: a loop's, or a new one."""
     if isinstance(names, LoopNames):
         return names.budget
-    from flowengine.flow.expressions.functions import EvaluationBudget
 
     return EvaluationBudget()
 

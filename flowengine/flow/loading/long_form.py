@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
+from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.agent import IsSchema
 from flowengine.flow.models.base import not_yet, refused_keys
@@ -264,8 +265,6 @@ class Expander:
             value: The configuration, in long or short form.
             loc: Its place.
         """
-        from flowengine.flow.loading.kind_configurations import config_problems
-
         try:
             schema = configuration(key)
         except FlowEngineError as error:

@@ -13,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import Application, address_of
+from flowengine.server.mcp.calls import Caller, ToolCalls
+from flowengine.server.mcp.sdk import UserSessions, mcp_server
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.rights import Principal
@@ -20,7 +22,6 @@ from flowengine.server.rights import Principal
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from flowengine.server.mcp.calls import Caller, ToolCalls
 
 PATH = "/mcp"
 MOST_SESSIONS = 500
@@ -129,8 +130,6 @@ class _Door:
 
 
 def _manager(application: Application, calls: ToolCalls | None) -> StreamableHTTPSessionManager:
-    from flowengine.server.mcp.calls import ToolCalls
-    from flowengine.server.mcp.sdk import UserSessions, mcp_server
 
     return UserSessions(
         SESSIONS,
@@ -150,7 +149,6 @@ def _user(principal: Principal) -> Any:
 
 
 def _caller(request: Request, principal: Principal) -> Caller:
-    from flowengine.server.mcp.calls import Caller
 
     base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
     return Caller(
