@@ -10,11 +10,15 @@ The classes belong to the built-in environments and are loaded on first use.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.util.lazy_names import exports
-from flowengine_envs.kinds.configurations import Programs
-from flowengine_envs.kinds.results import CommandResult
-from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
-from flowengine_envs.kinds.workspace import StepFiles
+
+if TYPE_CHECKING:
+    from flowengine_envs.kinds.configurations import Programs
+    from flowengine_envs.kinds.results import CommandResult
+    from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+    from flowengine_envs.kinds.workspace import StepFiles
 
 __all__ = ["CommandResult", "Programs", "StepFiles", "Supervised", "SupervisedProvider"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.agent import Agent
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.from_file import adopt
@@ -15,6 +14,9 @@ from flowengine.flow.compile.expressions import is_constant
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.source.yaml_source import read
 from flowengine.sdk.near_words import did_you_mean
+
+if TYPE_CHECKING:
+    from flowengine.agents.agent import Agent
 
 STEP = "chat"
 KEPT = (
