@@ -25,13 +25,9 @@ The packages, from the bottom up. Each imports only from those above it in this 
 | `ending/` | withdrawal of running work, cleanup after it, and compensation |
 | `steps/` | running steps: scopes, attempts, retries, loops, maps, and the effects of their end |
 | `flows`, `recovery`, `moving/` | whole flows, crash recovery, retries, upgrades |
-| `usual_entries`, `usual_events` | events processed while steps succeed |
-| `agenda` | all processed events |
+| `agenda` | the entries of the agenda and how they are processed |
 | `event_effects` | the effects of all events, of decisions about waits, and of timers |
 | `advance` | the order of processing |
-
-Most executions need a fraction of this. A package that only some flows or failures need is imported
-by the functions that use it, so that a process starts without it.
 
 Code outside the kernel imports `advance`, `new_state`, `pending` (open waits and set timers) and
 `running` (running attempts) from here. It may also import the interface's vocabulary, the compiled

@@ -35,8 +35,6 @@ from flowengine.kernel.steps import scopes
 from flowengine.kernel.steps.maps import counted
 from flowengine.kernel.tokens.joins import settle_joins, settle_stuck
 from flowengine.kernel.transition import Blame, Transition, added
-from flowengine.kernel.usual_entries import USUAL as USUAL_ENTRIES
-from flowengine.kernel.usual_events import USUAL as USUAL_EVENTS
 from flowengine.kernel.waiting.budget_questions import withdraw_idle
 from flowengine.kernel.waiting.waits import look_at_state, next_watcher, wake
 
@@ -88,10 +86,7 @@ def advance(
     if event["type"] == "upgraded":
         _upgraded(tx, graph, event)
     else:
-        effect = USUAL_EVENTS.get(event["type"])
-        if effect is None:
-            effect = EVENTS[event["type"]]
-        effect(tx, event)
+        EVENTS[event["type"]](tx, event)
     if tx.agenda or tx.moved or tx.changed or tx.watchers or tx.calm or tx.freed_places:
         _work(tx)
     if tx.reduced:
@@ -102,10 +97,6 @@ def advance(
     if tx.state["status"] not in ENDED:
         tx.state["status"] = "running" if tx.state["running"] else _status(tx)
     return tx.commands
-
-
-def load_all() -> None:
-    """Import what any event may need, for callers that must not wait for it within an event."""
 
 
 def pending(state: State) -> list[Command]:
@@ -148,10 +139,7 @@ def _work(tx: Transition) -> None:
     while True:
         while agenda:
             entry = agenda.popleft()
-            row = USUAL_ENTRIES.get(entry[0])
-            if row is None:
-                row = AGENDA[entry[0]]
-            table, do = row
+            table, do = AGENDA[entry[0]]
             if table is None:
                 do(tx, *entry[1:])
             elif (named := tables[table].get(entry[1])) is not None:

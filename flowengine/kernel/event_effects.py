@@ -27,6 +27,7 @@ from flowengine.kernel.events import (
     Offered,
     RetryAsked,
     StateSet,
+    Succeeded,
     TimerFired,
     Unoffered,
     Used,
@@ -46,7 +47,6 @@ from flowengine.kernel.steps import (
 )
 from flowengine.kernel.steps import loops as retries
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.usual_events import USUAL
 from flowengine.kernel.view import DECIDABLE, STOPPABLE
 from flowengine.kernel.waiting import (
     approvals,
@@ -227,7 +227,29 @@ TIMERS: dict[Why, Callable[[Transition, int, int], None]] = {
 """Reason for a timer → its effect when it fires. `phases.TIMERS` describes the effects."""
 
 
-# The events and their effects. `usual_events` has those of executions whose steps succeed.
+# The events and their effects.
+
+
+def _succeeded(tx: Transition, event: Succeeded) -> None:
+    """Apply the result of an attempt, of a unit or of a cut-off attempt that is being settled."""
+    unit = tx.state["units"].get(event["unit"])
+    if unit is None or unit["phase"] != "run" or unit["attempt"] != event["attempt"]:
+        _late(tx, unit, event)
+        return
+    if attempts.BUDGETED.isdisjoint(tx.state):
+        tx.state["running"] -= 1
+    else:
+        budgets.settle_result(tx, unit, event["value"])
+    attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
+
+
+def _late(tx: Transition, unit: Unit | None, event: Succeeded) -> None:
+    """Apply the result of an attempt that counts as interrupted, or is over."""
+    if unit is None or not interrupted.is_asked(tx, unit, event):
+        cut_attempts.apply_result(tx, event)
+        return
+    interrupted.answer(tx, unit)
+    attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 
 def _failed(tx: Transition, unit: Unit, event: Failed) -> None:
@@ -346,7 +368,8 @@ def _warned(tx: Transition, event: Warned) -> None:
 
 
 EVENTS: dict[str, Callable[[Transition, Any], None]] = {
-    **USUAL,
+    "started": flows.begin_execution,
+    "succeeded": _succeeded,
     **dict.fromkeys(ATTEMPTS, _attempt),
     "described": _described,
     "offered": _offered,

@@ -139,6 +139,7 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
     """
 
     def reduce(old: Any, new: Any) -> Any:
+        from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
 
         values, reductions = (copy(old), copy(new)), _REDUCTIONS.get()
 
@@ -147,8 +148,6 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
 
         try:
             if reductions is None:
-                from flowengine.sdk.user_code import FUNCTION_SECONDS, begin
-
                 return _result(begin(call), FUNCTION_SECONDS)
             end = monotonic() + FUNCTION_SECONDS
             return reductions.result([given, old, new], lambda: begin(call), end)

@@ -49,7 +49,6 @@ from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
-from flowengine.kernel.advance import load_all
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
@@ -394,7 +393,6 @@ def runner_of_workflows(
         client: Reads histories, on the running loop. None: no workflow is queried while it runs.
         versioned: Whether the worker belongs to a deployment version.
     """
-    load_all()  # the time of a workflow task is limited
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
     runner = _VersionedRunner if versioned else _Runner
     return runner(
