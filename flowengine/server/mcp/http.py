@@ -14,6 +14,7 @@ from flowengine.sdk.user_code import on_thread
 from flowengine.server.application import address_of
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
+from flowengine.server.rights import CHECKED_EVERY
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -77,7 +78,15 @@ class _Door:
         scope["user"] = _user(principal)  # to whom the SDK binds the session
         scope[_CALLER] = _caller(request, principal)
         if request.method != "POST":  # streams of sessions, which end with the manager
-            await manager.handle_request(scope, receive, send)
+            stream = asyncio.ensure_future(manager.handle_request(scope, receive, send))
+            try:
+                while not (await asyncio.wait({stream}, timeout=CHECKED_EVERY))[0]:
+                    await on_thread(principal.check)
+                await stream
+            except RequestRefused:
+                return
+            finally:
+                stream.cancel()
             return
         self._open_calls += 1
         try:
