@@ -222,7 +222,7 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
             ":param b: so\n:param {'x'} c: so\n:param str d: so\n:type e: str\n:type f: 1 to 5",
             "",
             {
-                "a": "(one of 'x', 'y') How.",
+                "a": "How. (one of 'x', 'y')",
                 "b": "so",
                 "c": "({'x'}) so",
                 "d": "so",

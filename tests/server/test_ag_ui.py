@@ -21,7 +21,7 @@ from flowengine.engines.stream_parts import ModelReplied
 from flowengine.errors import NotAllowed
 from flowengine.server import ag_ui, rights
 from flowengine.server.ag_ui import ReplyEvents
-from flowengine.server.talks import ArrivingPart
+from flowengine.server.talks import ArrivingPart, Talk
 from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
 from tests.server.api import HOST, LOCAL, OWNER, Api
 from tests.server.mcp import drive
@@ -207,15 +207,15 @@ def test_a_run_that_takes_long_ends_and_the_next_one_continues(
 
 
 def test_a_run_ends_with_its_token(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    token, read = api.token(OWNER), ag_ui.Talk.read
+    token, read = api.token(OWNER), Talk.read
 
-    async def revoked(talk: ag_ui.Talk) -> Any:
+    async def revoked(talk: Talk) -> Any:
         parts = await read(talk)
         monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
         api.records.revoke_token(api.records.tokens()[-1].name, 1)
         return parts
 
-    monkeypatch.setattr(ag_ui.Talk, "read", revoked)
+    monkeypatch.setattr(Talk, "read", revoked)
     events = run(api, "What is 1 + 2?", token)
     assert kinds(events) == ["RUN_STARTED", "RUN_ERROR"]
     assert "revoked" in events[-1].message

@@ -104,7 +104,7 @@ class Loader(yaml.Loader):
     def scan_block_scalar_indicators(self, start_mark: Any) -> Any:
         match = _HEADER.match(self.buffer, self.pointer)
         if match is None:
-            return super().scan_block_scalar_indicators(start_mark)  # type: ignore[no-untyped-call]
+            return super().scan_block_scalar_indicators(start_mark)
         self.forward(len(match[0]))
         indent = match[1].strip("-+")
         return None if match[1] == indent else "+" in match[1], int(indent) if indent else None

@@ -29,9 +29,8 @@ _NAMES_A_TYPE = rf"`*(?:{_TYPES}|[A-Z]\w*|:\w+:`[^`]*)`*"
 _IN_PARENTHESES = re.compile(rf"\((?:{_NAMES_A_TYPE}(?:{_OR}{_NAMES_A_TYPE})*)?\)")
 """A type where only a type can be. Words there, such as `one of 'a', 'b'`, describe values."""
 _FIELD = re.compile(
-    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:([^:]*)\s)?\*{0,2}(\w+):(.*)"
+    r":(param|parameter|arg|argument|key|keyword|type)\s+(?:([^:]*)\s)?\*{0,2}(\w+):(.*)"
 )
-_TYPE = re.compile(r":type\s+\*{0,2}(\w+):(.*)")
 
 
 def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
@@ -62,12 +61,10 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
             rest += [*lines[:2], *left] if left else []
         elif match := _FIELD.match(line):
             end = _end(lines, 1, lambda line: not line or not line[0].isspace())
-            typed, name, text = match.groups("")
-            fields.setdefault(name, []).extend([f"({typed})", text, *lines[1:end]])
-        elif match := _TYPE.match(line):
-            end = _end(lines, 1, lambda line: not line or not line[0].isspace())
-            typed = _joined([match[2], *lines[1:end]])
-            fields.setdefault(match[1], []).insert(0, f"({typed})")
+            field, typed, name, first = match.groups("")
+            text = _joined([first, *lines[1:end]])
+            parts = [f"({text})"] if field == "type" else [f"({typed})", text]
+            fields.setdefault(name, []).extend(parts)
         else:
             rest.append(line)
             end = 1

@@ -79,14 +79,13 @@ class _Door:
         scope[_CALLER] = _caller(request, principal)
         if request.method != "POST":  # streams of sessions, which end with the manager
             stream = asyncio.ensure_future(manager.handle_request(scope, receive, send))
-            try:
-                while not (await asyncio.wait({stream}, timeout=CHECKED_EVERY))[0]:
-                    await on_thread(principal.check)
-                await stream
-            except RequestRefused:
-                return
-            finally:
-                stream.cancel()
+            with suppress(RequestRefused):
+                try:
+                    while not (await asyncio.wait({stream}, timeout=CHECKED_EVERY))[0]:
+                        await on_thread(principal.check)
+                    await stream
+                finally:
+                    stream.cancel()
             return
         self._open_calls += 1
         try:
