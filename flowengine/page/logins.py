@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from flowengine import Engine
 from flowengine.sdk import StepError
+from flowengine.sdk.user_code import on_thread
 from flowengine.server.problems import RequestRefused
 from flowengine.server.rights import Principal
 
@@ -131,12 +132,14 @@ class PendingLogins:
             The login, whose tokens are stored.
 
         Raises:
-            RequestRefused: This browser did not begin it, or it failed.
+            RequestRefused: This browser did not begin it, its user has other rights now, or it
+                failed.
         """
         begun = self._begun.get(given.get("state", ""))
         if begun is None or not compare_digest(begun.browser.encode(), browser.encode()):
             raise RequestRefused(401, _UNKNOWN, hint=_AGAIN)
         del self._begun[given["state"]]
+        await on_thread(lambda: begun.principal.check(anew=True))
         begun.page.answer(given)
         await _result(begun.task)
         return begun

@@ -489,7 +489,8 @@ class Application:
         path = await self.received(call.principal, request.stream())
         try:
             async with self._place(route, call.principal):
-                result = await on_thread(lambda: route.answer(call._replace(body=path)))
+                checked = call._replace(body=path)
+                result = await on_thread(lambda: route.answer(_checked(route, checked)))
         finally:
             await on_thread(path.unlink)
         return _json(route.status, as_json(result))

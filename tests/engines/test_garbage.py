@@ -95,7 +95,7 @@ def test_views_are_read_without_a_search(tmp_path: Path) -> None:
     path.write_text("flowengine: 1\nid: f\nsteps: [{id: each, map: 300, output: {a: {b: [1]}}}]\n")
     with Engine(tmp_path / "store") as engine:
         one, other = (engine.run(path).execution for _ in range(2))
-        engine.executions.diff(one, other)  # what is imported first
+        _ = engine.executions.show(other), engine.executions.diff(one, other)  # imports first
         before = gc.get_threshold()
         gc.callbacks.append(lambda phase, _: searches.append(phase))
         gc.set_threshold(100)

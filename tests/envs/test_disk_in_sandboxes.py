@@ -191,6 +191,21 @@ def test_paths_that_are_too_long_to_send_delay_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("code", [BOMB, LONG_PATHS])
+@pytest.mark.parametrize("kind", [BashProvider, DockerProvider])
+def test_nor_do_they_in_containers(kind: type[BashProvider], code: str, tmp_path: Path) -> None:
+    skip_without_docker()
+    try:
+        with opened(kind(), Docker, tmp_path) as it:
+            assert it.run(["python3", "-c", code], timeout=20).exit_code == 0
+            assert it.run(["echo", "a"], timeout=20).stdout == "a\n"
+    finally:
+        for folder in tmp_path.iterdir():
+            remove_tree(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
 def is_left_alone(folder: Path) -> bool:
     """Return whether a folder is short of space, and nothing writes into it."""
     before = left(folder)

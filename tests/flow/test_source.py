@@ -73,6 +73,11 @@ def test_a_scalar_means_what_the_core_schema_says(written: str, meant: Any) -> N
         ("a: [&q? x, *q?]", {"a": ["x", "x"]}),
         ('{"a"\n: 1, b\n  c: 2}', {"a": 1, "b c": 2}),
         ("a: |\n \tb\nc:\td\te", {"a": "\tb\n", "c": "d\te"}),
+        ("a: |-2\t\n   b\nc: >+\t# c\n  d\n\ne: [?f]", {"a": " b", "c": "d\n\n", "e": ["?f"]}),
+        ("- ? |\n   a\n  : >\n   b\n-\n |\n c", [{"a\n": "b\n"}, "c\n"]),
+        ("a: &b\n|\n  c", "2:1 this line is not indented enough"),
+        ("a:\n- b:\n  >\n    c", "3:1 this line is not indented enough"),
+        ("a: [?b]\nc: |--\n  d", "2:6 unexpected text after a value"),
         ("-\ta\n-\t{b:\t1}", ["a", {"b": 1}]),
         ("a: 1\n\t\nb: 2", {"a": 1, "b": 2}),
         ("a:\n- [b,\n c]", {"a": [["b", "c"]]}),
@@ -232,6 +237,29 @@ def test_the_places_of_many_mistakes_in_one_line_take_time_in_proportion_to_it()
     began = time.process_time()
     assert len(read_text("a: {" + "b: c, " * 60_000 + "}").problems) == 59_999
     assert time.process_time() - began < 15  # it was minutes
+
+
+@each_row(
+    ("before", "after", "message"),
+    [
+        ("a: [", "?x]", "1:80005 in a file of this size, such a text must be in quotes"),
+        ("a: [", "'x]", "1:80005 this quote is never closed"),
+        ("b: [?x]\na: [", "x]\nb: @x", "1:5 in a file of this size, such a text must be in quotes"),
+    ],
+)
+def test_a_large_file_is_read_again_only_if_that_is_cheap(
+    before: str, after: str, message: str
+) -> None:
+    began = time.process_time()
+    assert messages(read_text(before + "1," * 40_000 + after)) == [message]
+    assert time.process_time() - began < 2  # it was 3 s, and a minute with more mistakes
+
+
+def test_fewer_mistakes_of_a_large_file_are_mended() -> None:
+    mistakes = "\n- @x" * 30
+
+    assert len(read_text("- b" + mistakes).problems) == 21
+    assert len(read_text("- " + "b" * 500_000 + mistakes).problems) == 4
 
 
 @each_row("text", ["", "\n", "# nothing\n"])

@@ -212,6 +212,28 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
             "",
             {"to": "Who.", "n": "How many."},
         ),
+        (
+            "Args:\n    a (one of 'x', 'y'): How.\n    b (Foo | None): so\n    c (int, min 5): so",
+            "",
+            {"a": "(one of 'x', 'y') How.", "b": "so", "c": "(int, min 5) so"},
+        ),
+        (
+            ":param a: How.\n:type a: one of 'x',\n  'y'\n:type b: :class:`B` or None\n"
+            ":param b: so\n:param {'x'} c: so\n:param str d: so\n:type e: str\n:type f: 1 to 5",
+            "",
+            {
+                "a": "How. (one of 'x', 'y')",
+                "b": "so",
+                "c": "({'x'}) so",
+                "d": "so",
+                "f": "(1 to 5)",
+            },
+        ),
+        (
+            "Parameters\n----------\na : {'x', 'y'}, optional\n    How.\nb : Foo\n    so",
+            "",
+            {"a": "({'x', 'y'}, optional) How.", "b": "so"},
+        ),
         ("Send.\n\nArgs:\n    **to** (str, optional): who", "Send.", {"to": "who"}),
         ("Args:\n    to: who gets\n    it\n    to: or not", "", {"to": "who gets it or not"}),
         (

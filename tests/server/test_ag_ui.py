@@ -19,11 +19,11 @@ from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.engines.stream_parts import ModelReplied
 from flowengine.errors import NotAllowed
-from flowengine.server import ag_ui
+from flowengine.server import ag_ui, rights
 from flowengine.server.ag_ui import ReplyEvents
-from flowengine.server.talks import ArrivingPart
+from flowengine.server.talks import ArrivingPart, Talk
 from tests.agents.flows import BEGIN, HEAD, NAME, TOOLS, call, flow
-from tests.server.api import HOST, LOCAL, Api
+from tests.server.api import HOST, LOCAL, OWNER, Api
 from tests.server.mcp import drive
 
 ASKING = HEAD.replace('{python: "tools:add"}', '{python: "tools:add", approval: ask}')
@@ -204,6 +204,21 @@ def test_a_run_that_takes_long_ends_and_the_next_one_continues(
 ) -> None:
     monkeypatch.setattr(ag_ui, "LONGEST_SECONDS", 0.0)
     assert run(api, "What is 1 + 2?")[-1].code == "Late"
+
+
+def test_a_run_ends_with_its_token(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, read = api.token(OWNER), Talk.read
+
+    async def revoked(talk: Talk) -> Any:
+        parts = await read(talk)
+        monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+        api.records.revoke_token(api.records.tokens()[-1].name, 1)
+        return parts
+
+    monkeypatch.setattr(Talk, "read", revoked)
+    events = run(api, "What is 1 + 2?", token)
+    assert kinds(events) == ["RUN_STARTED", "RUN_ERROR"]
+    assert "revoked" in events[-1].message
 
 
 def test_text_that_has_arrived_is_not_sent_twice() -> None:

@@ -15,9 +15,11 @@ import httpx2
 import pytest
 
 from flowengine import Engine
+from flowengine.server import rights
+from flowengine.server.mcp import http
 from flowengine.server.mcp.tools import STATUS
 from tests.command_line import PROGRAM
-from tests.server.api import LOCAL
+from tests.server.api import LOCAL, OWNER
 from tests.server.mcp import MODES
 from tests.server.served import Served, status, until
 from tests.server.test_mcp import ASKING
@@ -101,6 +103,39 @@ def test_a_server_that_stops_ends_the_calls_that_wait(served: Served, mode: str)
             return (await call).structured_content
 
     assert asyncio.run(talk())["status"] == "recorded"
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_waits_ends_with_its_token(
+    served: Served, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def talk() -> str:
+        async with client_of(served, mode, served.api.token(OWNER)) as client:
+            await client.list_tools()
+            call = asyncio.create_task(client.call_tool("expense", {"amount": 1}))
+            await asyncio.to_thread(until, served.api.engine.due)
+            monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+            served.api.records.revoke_token(served.api.records.tokens()[-1].name, 2)
+            return str(await call)
+
+    assert "expired or revoked" in asyncio.run(talk())
+
+
+@pytest.mark.endurance
+def test_a_session_stream_ends_with_its_token(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {**HEADERS, "authorization": f"Bearer {served.api.token(OWNER)}"}
+    begun = httpx2.post(f"{served.url}/mcp", json=INITIALIZE, headers=headers, timeout=60)
+    headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+    monkeypatch.setattr(http, "CHECKED_EVERY", 0.1)
+    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+    with httpx2.stream("GET", f"{served.url}/mcp", headers=headers, timeout=20) as stream:
+        assert stream.status_code == 200
+        served.api.records.revoke_token(served.api.records.tokens()[-1].name, 2)
+        with pytest.raises(httpx2.RemoteProtocolError, match="peer closed"):
+            stream.read()
 
 
 @pytest.mark.endurance

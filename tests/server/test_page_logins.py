@@ -121,6 +121,16 @@ def test_another_browser_cannot_finish_a_login(
     assert ada.get(back).status_code == 401
 
 
+def test_a_login_is_not_finished_after_its_token_was_revoked(
+    served: Served, server: NotesServer, ada: Visitor
+) -> None:
+    wait = waiting(served, server)
+    back, issued = redirect(server, begin(ada, f"/approvals/{wait}")), server.counts()["issued"]
+    served.api.records.revoke_token(served.api.records.tokens()[-1].name, 1)
+    assert ada.get(back).status_code == 401
+    assert server.counts()["issued"] == issued
+
+
 def test_an_approval_without_a_login_is_refused(
     served: Served, server: NotesServer, ada: Visitor
 ) -> None:

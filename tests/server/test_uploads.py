@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import httpx2
 import pytest
 
 from flowengine import AsyncClient, Client, InputError, NotAllowed, NotFound, UsageError
-from flowengine.server import records, sent_values
+from flowengine.server import records, rights, sent_values
 from tests.server.api import HOST, LOCAL, Api
 from tests.server.conftest import SETTINGS
 from tests.server.test_client import URL
@@ -120,6 +121,26 @@ def test_a_digest_or_a_path_of_others_gives_no_access(api: Api) -> None:
         path = f"/v1/approvals/{wait['id']}/decision"
         body = {"choice": "approve", "attach": attach}
         assert api("POST", path, body, token=api.token("user:ben"))["status"] == 404
+
+
+def test_an_upload_whose_token_is_revoked_on_the_way_is_not_kept(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = api.token("user:otto")
+    monkeypatch.setattr(rights, "CHECKED_EVERY", 0.0)
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield PDF
+        api.records.revoke_token(api.records.tokens()[-1].name, 1)
+
+    async def upload() -> int:
+        transport = httpx2.ASGITransport(app=api.application.asgi)
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as one:
+            path = "/v1/artifacts?name=scan.pdf"
+            return (await one.post(path, content=parts(), headers=headers)).status_code
+
+    assert asyncio.run(upload()) == 401
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from flowengine.journal.records import Outgoing
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Claim, GiveBack, Notify, SetTimer
 from flowengine.kernel.events import Event
-from flowengine.kernel.notation.addresses import acting_user, wait_id
+from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import is_shared
@@ -229,6 +229,7 @@ RECEIVER = "notify"
 """The receiver of an outgoing notification."""
 LARGEST = 64 * 1024
 """Maximum size of the content of a question, or of outputs, in bytes of msgpack."""
+_INHERITED = ("labels", "workdir", "started_by", "forked_by")
 _SHOWN = ("title", "body", "subject", "tool", "environment", "batch", "assignees", "choices")
 
 
@@ -264,8 +265,7 @@ def outgoing(
             "parent": {
                 "id": execution,
                 "identity": parent["identity"],
-                **{key: parent[key] for key in ("labels", "workdir")},
-                "started_by": acting_user(parent),
+                **{key: parent[key] for key in _INHERITED if key in parent},
             },
             **about,
         }

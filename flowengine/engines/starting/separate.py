@@ -66,7 +66,8 @@ def begin_separate(
         linked: The flow of the execution that starts it.
         number: Number of the flow to run.
         id: The id that is derived from its cause.
-        parent: `id`, `labels`, `started_by` and `workdir` of the execution that starts it.
+        parent: `id`, `labels`, `started_by`, `forked_by` and `workdir` of the execution that starts
+            it. A fork changes no user's part in what the fork starts, either.
         inputs: Its inputs.
         background: If it belongs to a running flow of the other execution: its record there, and
             the `tool` that started it.
@@ -82,6 +83,7 @@ def begin_separate(
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
+    data |= {key: parent[key] for key in ("forked_by",) if key in parent}
     if background is not None:
         kept = {key: background[key] for key in ("step", "tool", "shared") if key in background}
         data |= {"background": kept, "room": background["room"]}

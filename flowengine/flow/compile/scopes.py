@@ -136,7 +136,7 @@ def base_of(model: Definition) -> dict[str, Schema]:
 def state_of(model: Definition) -> Schema:
     """Return the schema of a flow's state."""
     state = {
-        name: {k: v for k, v in schema.items() if k not in {"reducer", "signal"}}
+        name: {k: v for k, v in schema.items() if k not in {"reducer", "signal", "default"}}
         for name, schema in model.state.items()
     }
     return _declared(model, "state", state)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from flowengine.flow.source.diagnostics import Diagnostic, Position
-from flowengine.flow.source.scanner import MAX_DEPTH, TooDeep
+from flowengine.flow.source.scanner import ANCHOR, MAX_DEPTH, TooDeep
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.sizes import size_text
@@ -152,6 +152,8 @@ class Composer:
         """Column of the innermost list or map without brackets."""
         self._brackets = 0
         """Number of open brackets."""
+        self.different: list[int] = []
+        """Indexes of texts that YAML 1.1, by which libyaml parses, cuts in two."""
 
     def document(self) -> SourceNode | None:
         """Return the tree of the file's single document, or None if there is none."""
@@ -178,6 +180,12 @@ class Composer:
     def _advance(self) -> None:
         self._event = next(self._events)
         start, end = self._event.start_mark.index, self._event.end_mark.index
+        name = ANCHOR.match(self.text, start) if getattr(self._event, "anchor", None) else None
+        opens = getattr(self._event, "flow_style", None) is True
+        if (name and name[1] != self._event.anchor) or QUESTION.match(
+            self.text, self._at, start + opens
+        ):
+            self.different.append(start)
         if start > self._at and (match := NO_COMMENT.match(self.text, self._at, start)):
             at = match.end() - 1
             self._refuse(at, at + 1, BLANK_MISSING, "add it, or use quotes")
@@ -217,16 +225,19 @@ class Composer:
             is_list = isinstance(event, yaml.SequenceStartEvent)
             node = self._sequence(start, depth) if is_list else self._mapping(start, depth)
         self._indent, self._brackets = around, brackets
-        if not brackets and (node.style in {"", "'", '"'} or getattr(event, "flow_style", False)):
+        if not brackets and (node.style is not None or getattr(event, "flow_style", False)):
             self._check_lines(node, around)
         if event.anchor:
             self._anchors[event.anchor] = node
         return node
 
     def _check_lines(self, node: SourceNode, indent: int) -> None:
-        """Refuse lines of a value, but a block text, that do not belong to the block around it."""
-        for match in LINE.finditer(self.text, node.start, node.end):
-            if len(match[1]) <= indent:
+        """Refuse lines of a value, of a block text the first, outside of the block around it."""
+        start, end = node.start, node.end
+        if node.style in {"|", ">"}:
+            start, end = max(self.text.rfind("\n", 0, start), 0), start + 1
+        for match in LINE.finditer(self.text, start, end):
+            if len(match[1]) <= indent and match.end() >= node.start:
                 what = (
                     "a tab in the indentation" if match[2] else "this line is not indented enough"
                 )
@@ -343,6 +354,8 @@ NO_TAGS = "tags are not part of a flow file"
 HEADER = re.compile(r"[|>][-+0-9]*#")
 """The first line of a block text, with a comment that has no blank before it."""
 BLANK_MISSING = "a comment needs a blank before '#'"
+QUESTION = re.compile(r"(?:[^#?]|#[^\n]*+|\?(?=\s))*+\?")
+"""Text between two values, up to a question mark that YAML 1.2 reads as part of the value."""
 NO_COMMENT = re.compile(r"(?:[^#]|(?<!\S)#[^\n]*+)*+#")
 """Text between two values, up to a number sign that begins no comment."""
 LINE = re.compile(r"\r?\n( *)(\t?)[ \t]*(?=[^\s#])")

@@ -14,12 +14,12 @@ from yaml.tokens import FlowMappingStartToken, ScalarToken
 
 MAX_DEPTH = 100
 """Maximum depth of nested lists and maps. A deeper file is an attack or a bug of a generator."""
-DIFFERENT = re.compile(r"(?<![^\s\[{,])(?:\?[^\s]|[&*][\w-]+[^\w\s,\[\]{}-])")
-"""Text that libyaml may read otherwise without an error. It refuses everything else."""
 _BLANKS = " \t\r\n"
 _FLOW = ",[]{}"
 _SPACE = re.compile(r"[ \t]*")
-_ANCHOR = re.compile(r"[^\s,\[\]{}\0]+")
+ANCHOR = re.compile(r"[&*]([^\s,\[\]{}\0]+)")
+"""An anchor or an alias, with its name."""
+_HEADER = re.compile(r"([1-9]?[-+]?|[-+][1-9])(?!\S)[ \t]*")
 _PLAIN = re.compile(r"(?:[^\s\0:]|:(?![\s\0]))+")
 _PLAIN_IN_FLOW = re.compile(r"(?:[^\s\0:,\[\]{}]|:(?![\s\0,\[\]{}]))+")
 
@@ -95,11 +95,19 @@ class Loader(yaml.Loader):
 
     def scan_anchor(self, TokenClass: Any) -> Any:
         start = self.get_mark()
-        match = _ANCHOR.match(self.buffer, self.pointer + 1)
+        match = ANCHOR.match(self.buffer, self.pointer)
         if match is None:
             raise ScannerError("while scanning an anchor", start, "no name", self.get_mark())
-        self.forward(1 + len(match[0]))
-        return TokenClass(match[0], start, self.get_mark())
+        self.forward(len(match[0]))
+        return TokenClass(match[1], start, self.get_mark())
+
+    def scan_block_scalar_indicators(self, start_mark: Any) -> Any:
+        match = _HEADER.match(self.buffer, self.pointer)
+        if match is None:
+            return super().scan_block_scalar_indicators(start_mark)
+        self.forward(len(match[0]))
+        indent = match[1].strip("-+")
+        return None if match[1] == indent else "+" in match[1], int(indent) if indent else None
 
     def scan_flow_scalar_non_spaces(self, double: bool, start_mark: Any) -> list[str]:
         try:

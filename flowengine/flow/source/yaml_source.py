@@ -19,7 +19,7 @@ import yaml
 from flowengine.errors import NotFound
 from flowengine.flow.source.composer import PAIR, Composer, SourceNode, for_parser, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
-from flowengine.flow.source.scanner import DIFFERENT, Loader
+from flowengine.flow.source.scanner import Loader
 from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
@@ -28,6 +28,10 @@ from flowengine.util.files import check_no_pipe
 MAX_BYTES = 1 << 20
 """Maximum size of a file in bytes. Handwritten files stay far below, and generators of larger ones
 should pass data."""
+MAX_PARSED = 1 << 21
+"""Characters that all readings of a file together may have. A larger file has fewer repairs."""
+SCANNED = 30
+"""How often `Loader` counts each character."""
 MAX_SLIPS = 20
 """Maximum number of repairs before the rest of the file is left unread."""
 
@@ -275,21 +279,30 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
     source = Source(name, text)
     mended = for_parser(_without_foreign(source)) + ("" if text.endswith("\n") else "\n")
     slips: dict[int, Slip] = {}
-    different = DIFFERENT.search(mended) is not None
+    room = MAX_PARSED
     while True:
         composer = Composer(mended, text, slips, source.span, yaml.CLoader)
         error = _compose(source, composer)
-        if different or (error is not None and not slips):
-            again = Composer(mended, text, slips, source.span, Loader)
-            second = _compose(source, again)
+        cost, different = len(mended), composer.different
+        room -= cost
+        again = different or (error is not None and not slips)
+        if again and room >= SCANNED * cost:
+            room -= SCANNED * cost
+            scanned = Composer(mended, text, slips, source.span, Loader)
+            second = _compose(source, scanned)
             if second is None:
-                composer, error = again, None
+                composer, error = scanned, None
             error = error or second
+        elif different:
+            message = "in a file of this size, such a text must be in quotes"
+            source.refuse(different[0], different[0] + 1, message, "put it in quotes")
+            return source
         if error is not None:
             source.root = None
             slip = find_slip(mended, error, composer.last)
             source.refuse(slip.start if slip.at is None else slip.at, slip.end, *slip[2:4])
-            if slip.patch is not None and slip.start not in slips and len(slips) < MAX_SLIPS:
+            is_new = slip.start not in slips and len(slips) < MAX_SLIPS
+            if slip.patch is not None and is_new and room >= cost * (1 + SCANNED * bool(different)):
                 slips[slip.start] = slip
                 mended = mended[: slip.start] + slip.patch + mended[slip.end :]
                 continue

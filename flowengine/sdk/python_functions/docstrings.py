@@ -16,18 +16,21 @@ _UNDERLINE = re.compile(r"-{3,}\s*")
 _BEFORE, _AFTER = r"(?:[-*+•]\s+)?[*`]*", r"[*`]*"
 """Around a name: it can be an item of a list, and code or bold."""
 _ENTRY = re.compile(
-    rf"([ \t]+){_BEFORE}(\w+){_AFTER}\s*(?:\((?:[^()]|\([^()]*\))*\)\s*)?(?::(?:\s+(.*)|$)|$)"
+    rf"([ \t]+){_BEFORE}(\w+){_AFTER}\s*(\((?:[^()]|\([^()]*\))*\)\s*)?(?::(?:\s+(.*)|$)|$)"
 )
 _NAMES = re.compile(rf"{_BEFORE}(\w+{_AFTER}(?:\s*,\s*{_BEFORE}\w+{_AFTER})*)\s*(?::(.*))?")
 _TYPES = (
-    "str|int|float|bool|bytes|list|dict|tuple|set|string|integer|number|boolean|array|object|date"
-    r"|datetime|Any|None|Path|Decimal|UUID|optional|[\w.]+\[.*\]|[a-z]\w*\.\w+"
+    "(?:str|int|float|bool|bytes|list|dict|tuple|set|string|integer|number|boolean|array|object|date"
+    r"|datetime|Any|None|Path|Decimal|UUID|optional|[\w.]+\[.*\]|[a-z]\w*\.\w+)"
 )
-_ONLY_A_TYPE = re.compile(rf"\(?(?:{_TYPES})(?:(?:\s*[|,]\s*|\s+or\s+)(?:{_TYPES}))*\)?")
+_OR = r"(?:\s*[|,]\s*|\s+or\s+)"
+_ONLY_A_TYPE = re.compile(rf"{_TYPES}(?:{_OR}{_TYPES})*")
+_NAMES_A_TYPE = rf"`*(?:{_TYPES}|[A-Z]\w*|:\w+:`[^`]*)`*"
+_IN_PARENTHESES = re.compile(rf"\((?:{_NAMES_A_TYPE}(?:{_OR}{_NAMES_A_TYPE})*)?\)")
+"""A type where only a type can be. Words there, such as `one of 'a', 'b'`, describe values."""
 _FIELD = re.compile(
-    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+):(.*)"
+    r":(param|parameter|arg|argument|key|keyword|type)\s+(?:([^:]*)\s)?\*{0,2}(\w+):(.*)"
 )
-_TYPE = re.compile(r":type\s+\w+:")
 
 
 def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
@@ -42,6 +45,7 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
     """
     rest: list[str] = []
     descriptions: dict[str, str] = {}
+    fields: dict[str, list[str]] = {}
     lines = _cleaned(docstring or "")
     while lines:
         line, following = lines[0], lines[1] if len(lines) > 1 else ""
@@ -57,13 +61,15 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
             rest += [*lines[:2], *left] if left else []
         elif match := _FIELD.match(line):
             end = _end(lines, 1, lambda line: not line or not line[0].isspace())
-            descriptions[match[1]] = _joined([match[2], *lines[1:end]])
-        elif _TYPE.match(line):
-            end = _end(lines, 1, lambda line: not line or not line[0].isspace())
+            field, typed, name, first = match.groups("")
+            text = _joined([first, *lines[1:end]])
+            parts = [f"({text})"] if field == "type" else [f"({typed})", text]
+            fields.setdefault(name, []).extend(parts)
         else:
             rest.append(line)
             end = 1
         lines = lines[end:]
+    descriptions |= {name: _without_type(of) for name, of in fields.items()}
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
     return text, {name: description for name, description in descriptions.items() if description}
 
@@ -102,7 +108,7 @@ def _google(lines: list[str]) -> tuple[dict[str, str], list[str]]:
             entry = None  # a word of the text before
         if entry and (not indent or len(entry[1]) <= len(indent)):
             indent, name = entry[1], entry[2]
-            sections.setdefault(name, []).append(entry[3] or "")
+            sections.setdefault(name, []).extend(entry.groups("")[2:])
         elif name:
             sections[name].append(line)
         elif line:
@@ -111,8 +117,8 @@ def _google(lines: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _without_type(lines: list[str]) -> str:
-    """Return a description in one line, without a type on its own line before it."""
-    lines = [line for line in lines if line.strip()]
+    """Return a description in one line, without types in parentheses or in a line before it."""
+    lines = [line for line in lines if line.strip() and not _IN_PARENTHESES.fullmatch(line.strip())]
     return _joined(lines[len(lines) > 1 and _ONLY_A_TYPE.fullmatch(lines[0].strip()) is not None :])
 
 
@@ -130,8 +136,10 @@ def _numpy(lines: list[str]) -> tuple[dict[str, str], list[str]]:
             left.append(line)
         for name in names if not entry else ():
             sections[name].append(line)
-    described = {name: _without_type(of[1:]) or _joined(of[:1]) for name, of in sections.items()}
-    return described, left
+    for name, of in sections.items():
+        if text := _without_type(of[1:]):
+            sections[name] = [f"({_joined(of[:1])})", text]
+    return {name: _without_type(of) for name, of in sections.items()}, left
 
 
 def _joined(lines: list[str]) -> str:

@@ -17,7 +17,7 @@ from flowengine.server.mcp.calls import Caller, ToolCalls
 from flowengine.server.mcp.sdk import UserSessions, mcp_server
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
-from flowengine.server.rights import Principal
+from flowengine.server.rights import CHECKED_EVERY, Principal
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -77,7 +77,14 @@ class _Door:
         scope["user"] = _user(principal)  # to whom the SDK binds the session
         scope[_CALLER] = _caller(request, principal)
         if request.method != "POST":  # streams of sessions, which end with the manager
-            await manager.handle_request(scope, receive, send)
+            stream = asyncio.ensure_future(manager.handle_request(scope, receive, send))
+            with suppress(RequestRefused):
+                try:
+                    while not (await asyncio.wait({stream}, timeout=CHECKED_EVERY))[0]:
+                        await on_thread(principal.check)
+                    await stream
+                finally:
+                    stream.cancel()
             return
         self._open_calls += 1
         try:
