@@ -25,6 +25,7 @@ import json
 import linecache
 import os
 import random
+import select
 import selectors
 import signal
 import socket
@@ -36,7 +37,6 @@ import traceback
 import types
 import uuid
 import warnings
-from collections.abc import Sequence
 from ctypes import py_object, pythonapi
 from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
@@ -48,6 +48,11 @@ _PRINTED = 40_000
 _TICK = 1e-6
 """Seconds that a look at a clock takes, so that no measured time is zero."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_LARGEST = 1 << 20
+"""Maximum bytes of a message of a program."""
+_MOST = 1_000_000
+"""Maximum bytes of the calls of one message, and of a result."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 _COROUTINE, _ASYNCHRONOUS = 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
 
@@ -69,6 +74,7 @@ class _Call:
     def __init__(self, name: str, args: str) -> None:
         self.name = name
         self.args = args
+        self.size = len(json.dumps({"name": name, "args": args})) + 2
         self.loop = asyncio.get_running_loop()
         self.answer = self.loop.create_future()
 
@@ -177,15 +183,15 @@ class _Program:
         self._pid = os.getpid()
         self._thread = threading.get_native_id()  # not that of a fork
         self._exchange = threading.Lock()
-        self._output = _Output()
         self._code = str(given["code"])
         module = types.ModuleType("__main__")
         self.names = module.__dict__
         self.names["ToolError"] = ToolError
         self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
-        output: Any = self._output
-        sys.stdout = sys.stderr = io.TextIOWrapper(
-            output, "utf-8", "backslashreplace", write_through=True
+        outputs = [io.FileIO(fd, "w", closefd=False) for fd in (1, 2)]
+        sys.stdout, sys.stderr = (
+            io.TextIOWrapper(one, "utf-8", "backslashreplace", write_through=True)
+            for one in outputs
         )
         sys.modules["__main__"] = module
         lines = [f"{line}\n" for line in self._code.split("\n")]  # as Python counts them
@@ -236,12 +242,15 @@ class _Program:
         outcome = {"value": "null"}
         try:
             self._receive()
-            outcome["value"] = _as_json(self._value())
+            value = _as_json(self._value())
+            if len(json.dumps(value)) > _MOST:
+                raise ValueError(f"the result of the program has more than {_MOST:,} bytes")
+            outcome["value"] = value
         except BaseException as error:
             if not isinstance(error, SystemExit) or error.code:
                 told = traceback.TracebackException(type(error), error, error.__traceback__)
                 _keep_frames_of_program(told)
-                outcome = {"error": "".join(told.format())}
+                outcome = {"error": "".join(told.format())[: _MOST // 12]}  # a sign may take 12
         if os.getpid() == self._pid:
             threading._shutdown()  # type: ignore[attr-defined] # waits as any Python does
             atexit._run_exitfuncs()
@@ -290,6 +299,8 @@ class _Program:
         if os.getpid() != self._pid:
             raise ToolError(f"{name} was not called: a forked process can call no tools")
         call = _Call(name, text)
+        if call.size + sum(one.size for one in self.calls) > _MOST:
+            raise ToolError(f"{name} was not called: calls at once have at most {_MOST:,} bytes")
         self.calls.append(call)
         try:
             return await call.answer
@@ -313,10 +324,9 @@ class _Program:
 
     def _receive(self) -> None:
         """Wait for the next round."""
-        given = self._host.receive(streams=2)
+        given = self._host.receive()
         self._now = float(given["now"])
         self.recorded += given["answers"]
-        self._output.again()
 
     def _deliver(self) -> None:
         """Give recorded answers to the calls that are open, in the order of the first run."""
@@ -349,35 +359,6 @@ class _Program:
 
 
 _TOP = (_FILE, _MODULE)
-
-
-class _Output(io.BufferedIOBase):
-    """Writes output, and keeps its beginning for the next round."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 1
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        shown = piece[: max(0, _PRINTED - len(self._kept))]
-        self._kept += shown
-        self._write(shown)
-        return len(piece)
-
-    def again(self) -> None:
-        """Write what earlier rounds have written."""
-        self._write(bytes(self._kept))
-
-    def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the program may have closed it
-            while data:
-                data = data[os.write(1, data) :]
 
 
 # The program as code
@@ -636,28 +617,32 @@ class _Link:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
 
-    def send(self, message: dict[str, Any], streams: Sequence[int] = ()) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
-        socket.send_fds(self.end, [len(data).to_bytes(8, "big")], streams)
-        self.end.sendall(data)
+        self.end.sendall(len(data).to_bytes(8, "big") + data)
 
-    def receive(self, *, streams: int = 0) -> Any:
-        """Wait for a message. Its streams become those of this process.
+    def receive(self, largest: int = sys.maxsize) -> Any:
+        """Wait for a message.
+
+        Args:
+            largest: Maximum number of its bytes, of which none is read beyond it.
 
         Raises:
-            EOFError: The other process has ended.
+            EOFError: The other process has ended, or its message is too large.
         """
-        head, fds, _, _ = socket.recv_fds(self.end, 8, streams)
-        for fd, target in zip(fds, (1, 2)):  # noqa: B905 - Python 3.9
-            os.dup2(fd, target)
-            os.close(fd)
-        size, data, part = int.from_bytes(head, "big"), bytearray(), head
-        while part and len(data) < size:
-            part = self.end.recv(min(size - len(data), 1 << 20))
-            data += part
-        if not part:
+        size = int.from_bytes(self._read(8), "big")
+        if size > largest:
             raise EOFError
-        return json.loads(data)
+        return json.loads(self._read(size))
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            part = self.end.recv(min(size - len(data), 1 << 20))
+            if not part:
+                raise EOFError
+            data += part
+        return data
 
 
 _LINK = 200
@@ -687,6 +672,9 @@ class _Process:
 
     def __init__(self, given: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
+        self._output, output = os.pipe()
+        self._printed = bytearray()
+        """The beginning of what it and its children have written."""
         self.answers: list[Any] = []
         """Answers that it has not yet received."""
         self.known = 0
@@ -696,37 +684,64 @@ class _Process:
             self._pid = os.fork()
         if not self._pid:
             try:
+                os.dup2(output, 1)
+                os.dup2(output, 2)
                 _begin(given, _Link(_alone_with(theirs)))
             finally:
                 os._exit(0)
         theirs.close()
+        os.close(output)
 
     def round(self, now: float) -> Any:
         """Return its next calls or its outcome. None: it ended between rounds."""
         try:
-            self._link.send({"answers": self.answers, "now": now}, (1, 2))
+            self._link.send({"answers": self.answers, "now": now})
         except OSError:
             return None
         self.answers = []
+        _write(self._printed)
         try:
-            return self._link.receive()
-        except (EOFError, OSError):
+            self._copy_output()
+            return self._link.receive(_LARGEST)
+        except (EOFError, OSError, ValueError):
             code = self.end()
         how = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
         raise Crashed(f"the process of the program {how}")
 
+    def _copy_output(self) -> None:
+        """Write what is printed until a message arrives, and keep its beginning for later rounds.
+
+        A read takes all that its pipe can hold, hence all that was printed before the message.
+        """
+        poll, ready = select.poll(), {0}
+        for fd in (self._link.end.fileno(), self._output):
+            poll.register(fd, select.POLLIN)
+        while self._link.end.fileno() not in ready:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._output in ready:
+                piece = os.read(self._output, 1 << 16)[: _PRINTED - len(self._printed)]
+                self._printed += piece
+                _write(piece)
+
     def end(self) -> int:
         """End it. Return its exit code, or the negative number of a signal."""
         with contextlib.suppress(OSError):
             self._link.end.close()
-            os.kill(self._pid, signal.SIGKILL)
+            os.close(self._output)
+            os.kill(self._pid, signal.SIGTERM)
             return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return 0
 
 
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
 def _begin(given: dict[str, Any], host: _Link) -> None:
+    _guarded()
     os.register_at_fork(after_in_child=host.end.close)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit._clear()
@@ -734,6 +749,41 @@ def _begin(given: dict[str, Any], host: _Link) -> None:
     for fix in (_fix_loops, _fix_clocks, _fix_dates, _fix_chance):
         fix(program)
     program.run()
+
+
+def _guarded() -> None:
+    """Return in a new process, and end all that it has started when it ends or SIGTERM arrives."""
+    pythonapi.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    program = os.fork()
+
+    def end(*_: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(program, signal.SIGKILL)
+
+    if program:
+        signal.signal(signal.SIGTERM, end)
+    else:
+        pythonapi.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if not program:
+        return
+    os.close(_LINK)
+    code, children = None, f"/proc/self/task/{os.getpid()}/children"
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            ended, status = os.waitpid(-1, 0)
+            if ended == program:
+                code = os.waitstatus_to_exitcode(status)
+            with open(children) as file:
+                for child in file.read().split() if code is not None else ():
+                    os.kill(int(child), signal.SIGKILL)
+    if code is not None and code < 0:
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code or 0)
 
 
 _processes: dict[str, _Process] = {}

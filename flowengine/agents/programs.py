@@ -250,7 +250,7 @@ class ProgramRound:
         try:
             return self._ended("", printed, json.loads(value if isinstance(value, str) else ""))
         except (ValueError, RecursionError):
-            return self._ended("its calls or its result are too large", printed)
+            return self._ended("its process sent no valid result", printed)
 
     async def _made(self) -> Any:
         """Return the result of the last request of this round to the sandbox."""
