@@ -6,8 +6,8 @@ rounds it waits where it is, in whatever function. If its process is gone, it ru
 start with the recorded answers.
 
 Whatever may lead a program to its next call is the same in each run: chance, the order of its
-tasks, and the time, which passes only while it sleeps. Calls take no time on the clock of its
-timers. The calendar is that of the host at the beginning of each round.
+tasks, and what it has seen on clocks, which its calls record. Calls take no time on its clock. The
+calendar is that of the host at the beginning of each round.
 
 The host trusts nothing that this returns. The sandbox may have Python 3.9.
 """
@@ -47,6 +47,8 @@ _PRINTED = 40_000
 """Maximum bytes kept of a program's output."""
 _TICK = 1e-6
 """Seconds that a look at a clock takes, so that no measured time is zero."""
+_STEP = 2e-3
+"""Seconds that must have passed for a clock to show them, times the number of such looks."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LARGEST = 1 << 20
 """Maximum bytes of a message of a program."""
@@ -110,10 +112,11 @@ class _Selector(selectors.DefaultSelector):
         if timeout is not None and alone and program.repeats:
             program.elapsed += timeout
             return []
-        began = _monotonic()
         ready = super().select(timeout)
-        passed = _monotonic() - began
-        program.elapsed += passed if timeout is None or ready else timeout
+        if timeout is None or ready:
+            program.look()
+        else:
+            program.elapsed += timeout
         return ready
 
 
@@ -171,6 +174,10 @@ class _Program:
         """Seconds on the clock of its timers."""
         self.epoch = float(given["began"])
         """What the calendar adds to them."""
+        self._looks = 0
+        self._steps: list[tuple[int, float]] = []
+        """Steps of the clock in this round, with the number of the look that showed each."""
+        self._recorded_steps: list[tuple[int, float]] = []
         self.chance = random.Random(given["seed"])
         self.recorded: list[dict[str, Any]] = []
         """Answers that are not yet those of calls."""
@@ -202,10 +209,22 @@ class _Program:
         """Whether its main thread asks."""
         return threading.get_native_id() == self._thread
 
-    def looked_at(self, caller: types.FrameType) -> None:
-        """Let a moment pass if the program itself looks at a clock."""
-        if caller.f_globals is self.names:
-            self.elapsed += _TICK
+    def look(self, step: float = _STEP) -> float:
+        """Return the time on its clock, as the first run has seen it.
+
+        Args:
+            step: Minimum seconds by which it follows that of the sandbox, times their number.
+        """
+        self._looks += 1
+        self.elapsed += _TICK
+        passed = round(_monotonic() - self._zero - self.elapsed, 6)
+        if self.repeats:
+            while self._recorded_steps and self._recorded_steps[0][0] <= self._looks:
+                self.elapsed += self._recorded_steps.pop(0)[1]
+        elif passed > step * (len(self._steps) + 1):
+            self.elapsed += passed
+            self._steps.append((self._looks, passed))
+        return self.elapsed
 
     @property
     def alone(self) -> bool:
@@ -227,7 +246,7 @@ class _Program:
 
     def now(self) -> float:
         """Return the time of the calendar, in seconds since 1970."""
-        return self.epoch + self.elapsed
+        return self.epoch + self.look()
 
     def is_synchronous(self, frame: Any) -> bool:
         """Return whether code of the module calls, with no coroutine in between."""
@@ -315,8 +334,10 @@ class _Program:
         with self._exchange:
             if all(call.loop is not loop for call in self.calls):
                 return False
+            self.look(0)
             if not self.repeats:
                 asks = [{"name": call.name, "args": call.args} for call in self.calls]
+                asks[0]["clock"] = json.dumps(self._steps)
                 self._host.send({"asks": asks})
                 self._receive()
             self._deliver()
@@ -327,6 +348,11 @@ class _Program:
         given = self._host.receive()
         self._now = float(given["now"])
         self.recorded += given["answers"]
+        self._steps = []
+        self._recorded_steps = [
+            step for one in self.recorded for step in json.loads(one["clock"] or "[]")
+        ]
+        self._zero = _monotonic() - self.elapsed
 
     def _deliver(self) -> None:
         """Give recorded answers to the calls that are open, in the order of the first run."""
@@ -347,6 +373,7 @@ class _Program:
         self.recorded = left
         then = float(left[0]["at"]) if left else self._now
         self.epoch = max(self.epoch, then - self.elapsed)
+        self._zero = _monotonic() - self.elapsed
 
     def _differs(self, how: str) -> None:
         """End it, since its calls differ from those that are recorded."""
@@ -486,7 +513,6 @@ def _fix(program: _Program, place: Any, name: str, of: Callable[..., Any]) -> No
     original = getattr(place, name)
 
     def fixed(*values: Any, **named: Any) -> Any:
-        program.looked_at(sys._getframe(1))
         return of(program, original, *values, **named)
 
     fixed.__name__ = fixed.__qualname__ = name
@@ -540,10 +566,10 @@ def _fix_clocks(program: _Program) -> None:
         return program.now()
 
     def timers(program: _Program, *_: Any) -> float:
-        return program.elapsed
+        return program.look()
 
     def of(program: _Program, _: Any, id: int) -> float:
-        return program.now() if id == time.CLOCK_REALTIME else program.elapsed
+        return program.now() if id == time.CLOCK_REALTIME else program.look()
 
     clocks = {"time": calendar, "clock_gettime": of}
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
@@ -557,19 +583,12 @@ def _fix_clocks(program: _Program) -> None:
     _fix(program, time, "asctime", lambda p, o, at=None: o(local(p.now()) if at is None else at))
     _fix(program, time, "strftime", lambda p, o, form, at=None: o(form, at or local(p.now())))
     _fix(program, time, "sleep", _slept)
-    _fix(program, threading.Condition, "wait", _waited)
-    _fix(program, selectors.PollSelector, "select", _waited)
 
 
 def _slept(program: _Program, original: Callable[[float], None], seconds: float) -> None:
-    original(0 if program.repeats and seconds > 0 and program.alone else seconds)
-    program.elapsed += seconds
-
-
-def _waited(program: _Program, original: Any, place: Any, timeout: Any = None) -> Any:
-    made = original(place, timeout)
-    program.elapsed += 0 if made else max(_TICK, timeout or 0)
-    return made
+    alone = program.alone
+    original(0 if alone and program.repeats and seconds > 0 else seconds)
+    program.elapsed += seconds if alone else 0
 
 
 def _fix_dates(program: _Program) -> None:
@@ -577,7 +596,6 @@ def _fix_dates(program: _Program) -> None:
     [names] = (one for one in gc.get_referents(datetime.datetime.__dict__) if type(one) is dict)
 
     def now(cls: Any, tz: Any = None) -> Any:
-        program.looked_at(sys._getframe(1))
         return cls.fromtimestamp(program.now(), tz)
 
     def utcnow(cls: Any) -> Any:
@@ -699,7 +717,7 @@ class _Process:
         except OSError:
             return None
         self.answers = []
-        _write(self._printed)
+        _write(bytes(self._printed))
         try:
             self._copy_output()
             return self._link.receive(_LARGEST)

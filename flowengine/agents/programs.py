@@ -210,6 +210,7 @@ class ProgramRound:
                 "name": call["function"],
                 "args": call.get("given") or json.dumps(call["args"]),
                 "at": call["at"],
+                "clock": call["clock"],
                 **self._seen(answer),
             }
             for call, answer in made
@@ -297,6 +298,7 @@ class ProgramRound:
             "id": f"{self.call['id']}.{len(self.answers) + number}",
             "function": function,
             "at": self.now,
+            "clock": as_text(str(made.get("clock", ""))),
         }
         try:
             arguments = json.loads(given)

@@ -43,7 +43,7 @@ def run(key, code, restarts):
         if "asks" not in made:
             return {**made, "printed": os.pread(1, 10**6, 0).decode()}
         before = len(answers)
-        answers += [{**one, "at": now, "error": None,
+        answers += [{"clock": "", **one, "at": now, "error": None,
                      "result": answer(one["name"], json.loads(one["args"]))}
                     for one in made["asks"]]
         now, begin = now + 3600, restarts
