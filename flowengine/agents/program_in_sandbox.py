@@ -55,7 +55,7 @@ _LARGEST = 1 << 20
 _MOST = 1_000_000
 """Maximum bytes of the calls of one message, and of a result."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-_COROUTINE, _ASYNCHRONOUS = 0x80, 0x380
+_OWN_NAMES, _COROUTINE, _ASYNCHRONOUS = 0x3, 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
@@ -394,24 +394,16 @@ _TOP = (_FILE, _MODULE)
 def _parts(code: str) -> list[types.CodeType]:
     """Return the code of a module whose last part is its last expression.
 
-    A program with a `return` outside of functions is a function whose names are those of a module.
+    A program with a `return` outside of functions has that of a function, without names of its own.
     """
     tree = ast.parse(code, _FILE)
     reader = _Reader()
     body = [reader.visit(one) for one in tree.body]
-    last: Any = None
-    if not reader.returns:
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        parts = [_compiled(ast.Module(body, []), "exec")]
-        return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
-    head, function = _as_function(body)
-    last = ast.Call(ast.Name(_MODULE, ast.Load()), [], [])
-    try:
-        parts = [_compiled(ast.Module([*head, ast.FunctionDef(**vars(function))], []), "exec")]
-    except SyntaxError:  # it awaits
-        parts = [_compiled(ast.Module([*head, function], []), "exec")]
-        last = ast.Await(last)
-    return [*parts, _compiled(ast.Expression(last), "eval")]
+    if reader.returns:
+        return _as_function(body)
+    last: Any = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    parts = [_compiled(ast.Module(body, []), "exec")]
+    return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
 
 
 def _compiled(tree: Any, mode: str) -> types.CodeType:
@@ -446,34 +438,52 @@ class _Reader(ast.NodeTransformer):
 class _Plain(_Reader):
     """Writes what only a module may contain in a way that a function may."""
 
+    def __init__(self, head: list[Any]) -> None:
+        self.futures = {one.name for node in head for one in getattr(node, "names", ())}
+        self.begins = head
+
     def visit_AnnAssign(self, node: Any) -> Any:
-        if not isinstance(node.target, ast.Name):
+        if not node.simple:
             return node
-        made = ast.Assign([node.target], node.value) if node.value else ast.Pass()
-        return ast.copy_location(made, node)
+        self.begins = [*self.begins, *ast.parse("__annotations__ = {}").body]
+        shown = node.annotation
+        if "annotations" in self.futures:
+            shown = ast.Constant(ast.unparse(shown))
+        place = ast.Name("__annotations__", ast.Load())
+        item = ast.Subscript(place, ast.Constant(node.target.id), ast.Store())
+        made = [ast.Assign([node.target], node.value)] if node.value else []
+        return [ast.copy_location(one, node) for one in (*made, ast.Assign([item], shown))]
 
     def visit_ImportFrom(self, node: Any) -> Any:
         if node.names[0].name != "*":
             return node
         call = ast.parse(f"exec({ast.unparse(node)!r}, globals())").body[0]
-        return ast.copy_location(call, node)
+        return ast.increment_lineno(call, node.lineno - 1)
 
 
-def _as_function(body: list[Any]) -> tuple[list[Any], Any]:
-    """Return what must begin a module, and the rest as a function."""
+def _as_function(body: list[Any]) -> list[types.CodeType]:
+    """Return the code of what must begin a module, and of the rest."""
     begin = 0
     while getattr(body[begin], "module", "") == "__future__" or _is_text(body[begin]):
         begin += 1
-    head, body = body[:begin], [_Plain().visit(one) for one in body[begin:]]
-    if isinstance(body[-1], ast.Expr):
-        body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+    head = body[:begin]
+    plain = _Plain(head)
     function: Any = ast.parse("async def program(): pass").body[0]
-    function.body = body
+    function.body = plain.visit(ast.Module(body[begin:], [])).body
+    if isinstance(function.body[-1], ast.Expr):
+        last = function.body[-1]
+        function.body[-1] = ast.copy_location(ast.Return(last.value), last)
     [table] = symtable.symtable(ast.unparse(function), _FILE, "exec").get_children()
     names = [symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()]
     function.name = _MODULE
-    body[:0] = [ast.Global([*names, _MODULE]), ast.Delete([ast.Name(_MODULE, ast.Del())])]
-    return head, function
+    function.body[:0] = [ast.Global(names)] if names else []
+    try:
+        whole = _compiled(ast.Module([*head, ast.FunctionDef(**vars(function))], []), "exec")
+    except SyntaxError:  # it awaits
+        whole = _compiled(ast.Module([*head, function], []), "exec")
+    [code] = (one for one in whole.co_consts if isinstance(one, types.CodeType))
+    code = code.replace(co_flags=code.co_flags & ~_OWN_NAMES)
+    return [_compiled(ast.Module(plain.begins, []), "exec"), code]
 
 
 def _is_text(node: Any) -> bool:
