@@ -108,15 +108,15 @@ class _Selector(selectors.DefaultSelector):
             return []
         if not program.in_main_thread:
             return super().select(timeout)
+        before = program.elapsed
         alone = len(self.get_map()) <= 1 and program.alone
-        if timeout is not None and alone and program.repeats:
-            program.elapsed += timeout
-            return []
-        ready = super().select(timeout)
+        if timeout is None or not (alone and program.repeats):
+            ready = super().select(timeout)
         if timeout is None or ready:
             program.look()
         else:
             program.elapsed += timeout
+        program.timers += program.elapsed - before
         return ready
 
 
@@ -133,7 +133,7 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        return self.program.elapsed if self.program.in_main_thread else _monotonic()
+        return self.program.timers if self.program.in_main_thread else _monotonic()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
@@ -171,7 +171,9 @@ class _Program:
 
     def __init__(self, given: dict[str, Any], host: _Link) -> None:
         self.elapsed = 0.0
-        """Seconds on the clock of its timers."""
+        """Seconds on its clock."""
+        self.timers = 0.0
+        """Seconds that its loops count: what it slept and they waited, so that no call is late."""
         self.epoch = float(given["began"])
         """What the calendar adds to them."""
         self._looks = 0
@@ -330,17 +332,22 @@ class _Program:
             raise
 
     def answered(self, loop: _Loop) -> bool:
-        """Get the answers of open calls, if a loop has any. Return whether there were some."""
+        """Get the answers of open calls, if a loop has any. Return whether there were some.
+
+        Signals wait meanwhile, so that an exception of their handlers leaves no answer behind.
+        """
         with self._exchange:
             if all(call.loop is not loop for call in self.calls):
                 return False
             self.look(0)
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             if not self.repeats:
                 asks = [{"name": call.name, "args": call.args} for call in self.calls]
                 asks[0]["clock"] = json.dumps(self._steps)
                 self._host.send({"asks": asks})
                 self._receive()
             self._deliver()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return True
 
     def _receive(self) -> None:
@@ -599,6 +606,7 @@ def _slept(program: _Program, original: Callable[[float], None], seconds: float)
     alone = program.alone
     original(0 if alone and program.repeats and seconds > 0 else seconds)
     program.elapsed += seconds if alone else 0
+    program.timers += seconds if program.in_main_thread else 0
 
 
 def _fix_dates(program: _Program) -> None:

@@ -19,7 +19,7 @@ from flowengine.agents.text_calls.marked_form import ToolOffer
 PROGRAMS = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
 DRIVER = Path(program_in_sandbox.__file__).read_text()
 HOST = """
-import json, os, sys, tempfile, types
+import json, os, sys, tempfile, time, types
 given = json.load(sys.stdin)
 driver = sys.modules["driver"] = types.ModuleType("driver")
 exec(given["driver"], driver.__dict__)
@@ -28,6 +28,7 @@ TOOLS = {"order": {"number": "number"}, "echo": {"value": "value"},
 
 def answer(name, args):
     assert args.get("value") != "never"
+    time.sleep(0.3 * (args.get("value") == "slow"))
     return {"order": {"number": args.get("number")}, "echo": args.get("value"),
             "renamed": sorted(args)}[name]
 
