@@ -19,6 +19,7 @@ import asyncio
 import atexit
 import contextlib
 import datetime
+import functools
 import gc
 import io
 import json
@@ -38,6 +39,7 @@ import types
 import uuid
 import warnings
 from ctypes import py_object, pythonapi
+from itertools import takewhile
 from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
 _FILE = "<program>"
@@ -50,10 +52,8 @@ _TICK = 1e-6
 _STEP = 2e-3
 """Seconds that must have passed for a clock to show them, times the number of such looks."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-_LARGEST = 1 << 20
-"""Maximum bytes of a message of a program."""
-_MOST = 1_000_000
-"""Maximum bytes of the calls of one message, and of a result."""
+_LARGEST, _MOST = 1 << 20, 1_000_000
+"""Maximum bytes of a message of a program, and of its calls or its result."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 _OWN_NAMES, _COROUTINE, _ASYNCHRONOUS = 0x3, 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
@@ -86,11 +86,9 @@ class _Call:
             self.loop.call_soon_threadsafe(self._settle, result, error)
 
     def _settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
-        if self.answer.done():
-            return
-        if error is None:
+        if not self.answer.done() and error is None:
             self.answer.set_result(result)
-        else:
+        elif not self.answer.done():
             self.answer.set_exception(ToolError(error))
 
 
@@ -176,7 +174,7 @@ class _Program:
         """Seconds that its loops count: what it slept and they waited, so that no call is late."""
         self.epoch = float(given["began"])
         """What the calendar adds to them."""
-        self._looks = 0
+        self._zero, self._looks = _monotonic(), 0
         self._steps: list[tuple[int, float]] = []
         """Steps of the clock in this round, with the number of the look that showed each."""
         self._recorded_steps: list[tuple[int, float]] = []
@@ -197,11 +195,10 @@ class _Program:
         self.names = module.__dict__
         self.names["ToolError"] = ToolError
         self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
-        outputs = [io.FileIO(fd, "w", closefd=False) for fd in (1, 2)]
-        sys.stdout, sys.stderr = (
-            io.TextIOWrapper(one, "utf-8", "backslashreplace", write_through=True)
-            for one in outputs
-        )
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            raw: Any = io.FileIO(fd, "w", closefd=False)
+            text = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+            setattr(sys, name, text)
         sys.modules["__main__"] = module
         lines = [f"{line}\n" for line in self._code.split("\n")]  # as Python counts them
         linecache.cache[_FILE] = (len(self._code), None, lines, _FILE)
@@ -231,15 +228,8 @@ class _Program:
     @property
     def alone(self) -> bool:
         """Whether nothing but this thread works for it, so that it may skip what it sleeps."""
-        if threading.active_count() > 1 or not self.in_main_thread:
-            return False
-        if any(signal.getitimer(signal.ITIMER_REAL)):
-            return False
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return False
+        others = threading.active_count() > 1 or any(signal.getitimer(signal.ITIMER_REAL))
+        return self.in_main_thread and not others and not _children()
 
     @property
     def repeats(self) -> bool:
@@ -283,6 +273,7 @@ class _Program:
 
     def _value(self) -> Any:
         parts = _parts(self._code)
+        self.names.setdefault("__annotations__", {})
         if any(part.co_flags & _COROUTINE for part in parts):
             return asyncio.run(self._awaited(parts))
         return [eval(part, self.names) for part in parts][-1]
@@ -355,11 +346,9 @@ class _Program:
         given = self._host.receive()
         self._now = float(given["now"])
         self.recorded += given["answers"]
-        self._steps = []
         self._recorded_steps = [
             step for one in self.recorded for step in json.loads(one["clock"] or "[]")
         ]
-        self._zero = _monotonic() - self.elapsed
 
     def _deliver(self) -> None:
         """Give recorded answers to the calls that are open, in the order of the first run."""
@@ -380,7 +369,7 @@ class _Program:
         self.recorded = left
         then = float(left[0]["at"]) if left else self._now
         self.epoch = max(self.epoch, then - self.elapsed)
-        self._zero = _monotonic() - self.elapsed
+        self._zero, self._steps = _monotonic() - self.elapsed, []
 
     def _differs(self, how: str) -> None:
         """End it, since its calls differ from those that are recorded."""
@@ -401,21 +390,21 @@ _TOP = (_FILE, _MODULE)
 def _parts(code: str) -> list[types.CodeType]:
     """Return the code of a module whose last part is its last expression.
 
-    A program with a `return` outside of functions has that of a function, without names of its own.
+    From the first `return` outside of functions on, it is that of a function without own names.
     """
-    tree = ast.parse(code, _FILE)
-    reader = _Reader()
-    body = [reader.visit(one) for one in tree.body]
-    if reader.returns:
-        return _as_function(body)
-    last: Any = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-    parts = [_compiled(ast.Module(body, []), "exec")]
+    body, reader = ast.parse(code, _FILE).body, _Reader()
+    head = [*takewhile(lambda one: reader.visit(one) and not reader.returns, body)]
+    rest = body[len(head) :]
+    last: Any = head.pop() if head and not rest and isinstance(head[-1], ast.Expr) else None
+    parts = [_compiled(ast.Module(head, []), "exec")]
+    if rest:
+        parts.append(_as_function(rest, parts[0].co_flags & annotations.compiler_flag))
     return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
 
 
-def _compiled(tree: Any, mode: str) -> types.CodeType:
+def _compiled(tree: Any, mode: str, future: int = 0) -> types.CodeType:
     code: types.CodeType = compile(
-        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT, dont_inherit=True
+        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT | future, dont_inherit=True
     )
     return code
 
@@ -445,17 +434,13 @@ class _Reader(ast.NodeTransformer):
 class _Plain(_Reader):
     """Writes what only a module may contain in a way that a function may."""
 
-    def __init__(self, head: list[Any]) -> None:
-        self.futures = {one.name for node in head for one in getattr(node, "names", ())}
-        self.begins = head
+    def __init__(self, future: int) -> None:
+        self.future = future
 
     def visit_AnnAssign(self, node: Any) -> Any:
         if not node.simple:
             return node
-        self.begins = [*self.begins, *ast.parse("__annotations__ = {}").body]
-        shown = node.annotation
-        if "annotations" in self.futures:
-            shown = ast.Constant(ast.unparse(shown))
+        shown = ast.Constant(ast.unparse(node.annotation)) if self.future else node.annotation
         place = ast.Name("__annotations__", ast.Load())
         item = ast.Subscript(place, ast.Constant(node.target.id), ast.Store())
         made = [ast.Assign([node.target], node.value)] if node.value else []
@@ -468,15 +453,10 @@ class _Plain(_Reader):
         return ast.increment_lineno(call, node.lineno - 1)
 
 
-def _as_function(body: list[Any]) -> list[types.CodeType]:
-    """Return the code of what must begin a module, and of the rest."""
-    begin = 0
-    while getattr(body[begin], "module", "") == "__future__" or _is_text(body[begin]):
-        begin += 1
-    head = body[:begin]
-    plain = _Plain(head)
+def _as_function(body: list[Any], future: int) -> types.CodeType:
+    """Return the code of a function that runs as that of a module."""
     function: Any = ast.parse("async def program(): pass").body[0]
-    function.body = plain.visit(ast.Module(body[begin:], [])).body
+    function.body = _Plain(future).visit(ast.Module(body, [])).body
     if isinstance(function.body[-1], ast.Expr):
         last = function.body[-1]
         function.body[-1] = ast.copy_location(ast.Return(last.value), last)
@@ -485,16 +465,11 @@ def _as_function(body: list[Any]) -> list[types.CodeType]:
     function.name = _MODULE
     function.body[:0] = [ast.Global(names)] if names else []
     try:
-        whole = _compiled(ast.Module([*head, ast.FunctionDef(**vars(function))], []), "exec")
+        whole = _compiled(ast.Module([ast.FunctionDef(**vars(function))], []), "exec", future)
     except SyntaxError:  # it awaits
-        whole = _compiled(ast.Module([*head, function], []), "exec")
+        whole = _compiled(ast.Module([function], []), "exec", future)
     [code] = (one for one in whole.co_consts if isinstance(one, types.CodeType))
-    code = code.replace(co_flags=code.co_flags & ~_OWN_NAMES)
-    return [_compiled(ast.Module(plain.begins, []), "exec"), code]
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return code.replace(co_flags=code.co_flags & ~_OWN_NAMES)
 
 
 def _keep_frames_of_program(told: Any) -> None:
@@ -532,9 +507,7 @@ def _fix(program: _Program, place: Any, name: str, of: Callable[..., Any]) -> No
     def fixed(*values: Any, **named: Any) -> Any:
         return of(program, original, *values, **named)
 
-    fixed.__name__ = fixed.__qualname__ = name
-    fixed.__doc__ = original.__doc__
-    setattr(place, name, fixed)
+    setattr(place, name, functools.wraps(original)(fixed))
 
 
 def _fix_loops(program: _Program) -> None:
@@ -578,19 +551,12 @@ def _run_beside(program: _Program, original: Any, *values: Any, **named: Any) ->
 
 def _fix_clocks(program: _Program) -> None:
     local = time.localtime
-
-    def calendar(program: _Program, *_: Any) -> float:
-        return program.now()
-
-    def timers(program: _Program, *_: Any) -> float:
-        return program.look()
-
-    def of(program: _Program, _: Any, id: int) -> float:
-        return program.now() if id == time.CLOCK_REALTIME else program.look()
-
-    clocks = {"time": calendar, "clock_gettime": of}
+    clocks: dict[str, Callable[..., float]] = {
+        "time": lambda program, *_: program.now(),
+        "clock_gettime": lambda p, _, id: p.now() if id == time.CLOCK_REALTIME else p.look(),
+    }
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
-        clocks[name] = timers
+        clocks[name] = lambda program, *_: program.look()
     for name, clock in clocks.items():
         _fix(program, time, name, clock)
         ns = lambda *given, clock=clock: round(clock(*given) * 1e9)  # noqa: E731
@@ -652,6 +618,7 @@ class _Link:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
+        self._reader = io.BufferedReader(io.FileIO(end.fileno(), closefd=False))
 
     def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
@@ -664,21 +631,10 @@ class _Link:
             largest: Maximum number of its bytes, of which none is read beyond it.
 
         Raises:
-            EOFError: The other process has ended, or its message is too large.
+            ValueError: The other process has ended, or its message is too large.
         """
-        size = int.from_bytes(self._read(8), "big")
-        if size > largest:
-            raise EOFError
-        return json.loads(self._read(size))
-
-    def _read(self, size: int) -> bytearray:
-        data = bytearray()
-        while len(data) < size:
-            part = self.end.recv(min(size - len(data), 1 << 20))
-            if not part:
-                raise EOFError
-            data += part
-        return data
+        size = int.from_bytes(self._reader.read(8), "big")
+        return json.loads(self._reader.read(size) if size <= largest else b"")
 
 
 _LINK = 200
@@ -735,31 +691,24 @@ class _Process:
         except OSError:
             return None
         self.answers = []
-        _write(bytes(self._printed))
+        os.write(1, self._printed)
+        poll, link, ready = select.poll(), self._link.end.fileno(), {0}
+        for fd in (link, self._output):
+            poll.register(fd, select.POLLIN)
+        while link not in ready:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._output in ready:  # all that the pipe can hold, so all before the message
+                piece = os.read(self._output, 1 << 16)[: _PRINTED - len(self._printed)]
+                self._printed += piece
+                os.write(1, piece)
         try:
-            self._copy_output()
             return self._link.receive(_LARGEST)
-        except (EOFError, OSError, ValueError):
+        except (OSError, ValueError):
             code = self.end()
         how = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
         raise Crashed(f"the process of the program {how}")
-
-    def _copy_output(self) -> None:
-        """Write what is printed until a message arrives, and keep its beginning for later rounds.
-
-        A read takes all that its pipe can hold, hence all that was printed before the message.
-        """
-        poll, ready = select.poll(), {0}
-        for fd in (self._link.end.fileno(), self._output):
-            poll.register(fd, select.POLLIN)
-        while self._link.end.fileno() not in ready:
-            ready = {fd for fd, _ in poll.poll()}
-            if self._output in ready:
-                piece = os.read(self._output, 1 << 16)[: _PRINTED - len(self._printed)]
-                self._printed += piece
-                _write(piece)
 
     def end(self) -> int:
         """End it. Return its exit code, or the negative number of a signal."""
@@ -769,11 +718,6 @@ class _Process:
             os.kill(self._pid, signal.SIGTERM)
             return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return 0
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
 
 
 def _begin(given: dict[str, Any], host: _Link) -> None:
@@ -791,35 +735,34 @@ def _guarded() -> None:
     """Return in a new process, and end all that it has started when it ends or SIGTERM arrives."""
     pythonapi.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    program = os.fork()
-
-    def end(*_: Any) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(program, signal.SIGKILL)
-
+    program, ended = os.fork(), 0
     if program:
-        signal.signal(signal.SIGTERM, end)
-    else:
-        pythonapi.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.setsid()
+        signal.signal(signal.SIGTERM, lambda *_: pythonapi.kill(program, signal.SIGKILL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if not program:
+        pythonapi.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
         return
     os.close(_LINK)
-    code, children = None, f"/proc/self/task/{os.getpid()}/children"
+    while ended != program:
+        ended, status = os.waitpid(-1, 0)
     with contextlib.suppress(ChildProcessError):  # none is left
         while True:
-            ended, status = os.waitpid(-1, 0)
-            if ended == program:
-                code = os.waitstatus_to_exitcode(status)
-            with open(children) as file:
-                for child in file.read().split() if code is not None else ():
-                    os.kill(int(child), signal.SIGKILL)
-    if code is not None and code < 0:
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(-1, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
         with contextlib.suppress(OSError):
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(code or 0)
+    os._exit(code)
+
+
+def _children() -> list[int]:
+    """Return the children of this process that its main thread has begun or adopted."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [*map(int, file.read().split())]
 
 
 _processes: dict[str, _Process] = {}

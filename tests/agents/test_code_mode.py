@@ -41,8 +41,8 @@ def case(
 ) -> Case:
     """Return an agent whose model runs a program, and perhaps another one."""
     folder.mkdir(exist_ok=True)
-    second = [{"calls": [run(then, "p2")]}] if then else []
-    script = [{"calls": [run(code), *more]}, *second, {"text": "done"}]
+    programs = [[run(code), *more], *([[run(then, "p2")]] if then else [])]
+    script = [*({"calls": one} for one in programs), {"text": "done"}]
     return Case(folder, flow(agent, head=head), script, by_turn=True)
 
 

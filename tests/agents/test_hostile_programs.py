@@ -67,8 +67,7 @@ FIND = """
         (
             "large calls at once",
             "import asyncio\nmade = await asyncio.gather(*(boom('\\\\' * 10**5) for _ in range(9)),"
-            " return_exceptions=True)\n[type(one).__name__ + str(one)[:8] for one in made].count("
-            "'ToolErrorboom was')",
+            " return_exceptions=True)\n['calls at once' in str(one) for one in made].count(True)",
             "7",
         ),
         (
@@ -124,23 +123,13 @@ def test_a_hostile_program_is_told_what_stopped_it(
 
 
 STARTS = """
-import os, subprocess, time
+import os, subprocess
 subprocess.Popen(['sleep', '876'], start_new_session=True)
-if not os.fork():
-    subprocess.Popen(['sh', '-c', 'sleep 876; true'])
-    os._exit(0)
+if not os.fork(): os.execvp('sh', ['sh', '-c', 'sleep 876 & sleep 0'])
 await add(1, 2)
 subprocess.Popen(['sleep', '876'])
 """
-LEFT = """
-import os
-def command(pid):
-    try:
-        return open(f'/proc/{pid}/cmdline').read()
-    except OSError:
-        return ''
-[one for one in map(command, filter(str.isdecimal, os.listdir('/proc'))) if '876' in one]
-"""
+LEFT = "import glob\n['876' for one in glob.glob('/proc/*/cmdline') if '876' in open(one).read()]"
 
 
 @pytest.mark.skipif(which("bwrap") is None, reason="no bubblewrap: apt-get install bubblewrap")
