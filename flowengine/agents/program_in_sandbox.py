@@ -6,8 +6,8 @@ rounds it waits where it is, in whatever function. If its process is gone, it ru
 start with the recorded answers.
 
 Whatever may lead a program to its next call is the same in each run: chance, the order of its
-tasks, and the time, which passes only while it sleeps. Calls take no time on the clock of its
-timers. The calendar is that of the host at the beginning of each round.
+tasks, and what it has seen on clocks, which its calls record. Calls take no time on its clock. The
+calendar is that of the host at the beginning of each round.
 
 The host trusts nothing that this returns. The sandbox may have Python 3.9.
 """
@@ -19,12 +19,14 @@ import asyncio
 import atexit
 import contextlib
 import datetime
+import functools
 import gc
 import io
 import json
 import linecache
 import os
 import random
+import select
 import selectors
 import signal
 import socket
@@ -36,8 +38,8 @@ import traceback
 import types
 import uuid
 import warnings
-from collections.abc import Sequence
 from ctypes import py_object, pythonapi
+from itertools import takewhile
 from typing import Any, Callable, Optional  # noqa: UP035 - Python 3.9
 
 _FILE = "<program>"
@@ -47,8 +49,13 @@ _PRINTED = 40_000
 """Maximum bytes kept of a program's output."""
 _TICK = 1e-6
 """Seconds that a look at a clock takes, so that no measured time is zero."""
+_STEP = 2e-3
+"""Seconds that must have passed for a clock to show them, times the number of such looks."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-_COROUTINE, _ASYNCHRONOUS = 0x80, 0x380
+_LARGEST, _MOST = 1 << 20, 1_000_000
+"""Maximum bytes of a message of a program, and of its calls or its result."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_OWN_NAMES, _COROUTINE, _ASYNCHRONOUS = 0x3, 0x80, 0x380
 _sleep, _monotonic = time.sleep, time.monotonic
 
 
@@ -69,6 +76,7 @@ class _Call:
     def __init__(self, name: str, args: str) -> None:
         self.name = name
         self.args = args
+        self.size = len(json.dumps({"name": name, "args": args})) + 2
         self.loop = asyncio.get_running_loop()
         self.answer = self.loop.create_future()
 
@@ -78,11 +86,9 @@ class _Call:
             self.loop.call_soon_threadsafe(self._settle, result, error)
 
     def _settle(self, result: Any, error: Optional[str]) -> None:  # noqa: UP045 - Python 3.9
-        if self.answer.done():
-            return
-        if error is None:
+        if not self.answer.done() and error is None:
             self.answer.set_result(result)
-        else:
+        elif not self.answer.done():
             self.answer.set_exception(ToolError(error))
 
 
@@ -100,14 +106,15 @@ class _Selector(selectors.DefaultSelector):
             return []
         if not program.in_main_thread:
             return super().select(timeout)
+        before = program.elapsed
         alone = len(self.get_map()) <= 1 and program.alone
-        if timeout is not None and alone and program.repeats:
+        if timeout is None or not (alone and program.repeats):
+            ready = super().select(timeout)
+        if timeout is None or ready:
+            program.look()
+        else:
             program.elapsed += timeout
-            return []
-        began = _monotonic()
-        ready = super().select(timeout)
-        passed = _monotonic() - began
-        program.elapsed += passed if timeout is None or ready else timeout
+        program.timers += program.elapsed - before
         return ready
 
 
@@ -124,7 +131,7 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        return self.program.elapsed if self.program.in_main_thread else _monotonic()
+        return self.program.timers if self.program.in_main_thread else _monotonic()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
@@ -162,9 +169,15 @@ class _Program:
 
     def __init__(self, given: dict[str, Any], host: _Link) -> None:
         self.elapsed = 0.0
-        """Seconds on the clock of its timers."""
+        """Seconds on its clock."""
+        self.timers = 0.0
+        """Seconds that its loops count: what it slept and they waited, so that no call is late."""
         self.epoch = float(given["began"])
         """What the calendar adds to them."""
+        self._zero, self._looks = _monotonic(), 0
+        self._steps: list[tuple[int, float]] = []
+        """Steps of the clock in this round, with the number of the look that showed each."""
+        self._recorded_steps: list[tuple[int, float]] = []
         self.chance = random.Random(given["seed"])
         self.recorded: list[dict[str, Any]] = []
         """Answers that are not yet those of calls."""
@@ -177,16 +190,15 @@ class _Program:
         self._pid = os.getpid()
         self._thread = threading.get_native_id()  # not that of a fork
         self._exchange = threading.Lock()
-        self._output = _Output()
         self._code = str(given["code"])
         module = types.ModuleType("__main__")
         self.names = module.__dict__
         self.names["ToolError"] = ToolError
         self.names.update({name: self._tool(name, takes) for name, takes in given["tools"].items()})
-        output: Any = self._output
-        sys.stdout = sys.stderr = io.TextIOWrapper(
-            output, "utf-8", "backslashreplace", write_through=True
-        )
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            raw: Any = io.FileIO(fd, "w", closefd=False)
+            text = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+            setattr(sys, name, text)
         sys.modules["__main__"] = module
         lines = [f"{line}\n" for line in self._code.split("\n")]  # as Python counts them
         linecache.cache[_FILE] = (len(self._code), None, lines, _FILE)
@@ -196,23 +208,28 @@ class _Program:
         """Whether its main thread asks."""
         return threading.get_native_id() == self._thread
 
-    def looked_at(self, caller: types.FrameType) -> None:
-        """Let a moment pass if the program itself looks at a clock."""
-        if caller.f_globals is self.names:
-            self.elapsed += _TICK
+    def look(self, step: float = _STEP) -> float:
+        """Return the time on its clock, as the first run has seen it.
+
+        Args:
+            step: Minimum seconds by which it follows that of the sandbox, times their number.
+        """
+        self._looks += 1
+        self.elapsed += _TICK
+        passed = round(_monotonic() - self._zero - self.elapsed, 6)
+        if self.repeats:
+            while self._recorded_steps and self._recorded_steps[0][0] <= self._looks:
+                self.elapsed += self._recorded_steps.pop(0)[1]
+        elif passed > step * (len(self._steps) + 1):
+            self.elapsed += passed
+            self._steps.append((self._looks, passed))
+        return self.elapsed
 
     @property
     def alone(self) -> bool:
         """Whether nothing but this thread works for it, so that it may skip what it sleeps."""
-        if threading.active_count() > 1 or not self.in_main_thread:
-            return False
-        if any(signal.getitimer(signal.ITIMER_REAL)):
-            return False
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return False
+        others = threading.active_count() > 1 or any(signal.getitimer(signal.ITIMER_REAL))
+        return self.in_main_thread and not others and not _children()
 
     @property
     def repeats(self) -> bool:
@@ -221,7 +238,7 @@ class _Program:
 
     def now(self) -> float:
         """Return the time of the calendar, in seconds since 1970."""
-        return self.epoch + self.elapsed
+        return self.epoch + self.look()
 
     def is_synchronous(self, frame: Any) -> bool:
         """Return whether code of the module calls, with no coroutine in between."""
@@ -236,12 +253,15 @@ class _Program:
         outcome = {"value": "null"}
         try:
             self._receive()
-            outcome["value"] = _as_json(self._value())
+            value = _as_json(self._value())
+            if len(json.dumps(value)) > _MOST:
+                raise ValueError(f"the result of the program has more than {_MOST:,} bytes")
+            outcome["value"] = value
         except BaseException as error:
             if not isinstance(error, SystemExit) or error.code:
                 told = traceback.TracebackException(type(error), error, error.__traceback__)
                 _keep_frames_of_program(told)
-                outcome = {"error": "".join(told.format())}
+                outcome = {"error": "".join(told.format())[: _MOST // 12]}  # a sign may take 12
         if os.getpid() == self._pid:
             threading._shutdown()  # type: ignore[attr-defined] # waits as any Python does
             atexit._run_exitfuncs()
@@ -253,6 +273,7 @@ class _Program:
 
     def _value(self) -> Any:
         parts = _parts(self._code)
+        self.names.setdefault("__annotations__", {})
         if any(part.co_flags & _COROUTINE for part in parts):
             return asyncio.run(self._awaited(parts))
         return [eval(part, self.names) for part in parts][-1]
@@ -290,6 +311,8 @@ class _Program:
         if os.getpid() != self._pid:
             raise ToolError(f"{name} was not called: a forked process can call no tools")
         call = _Call(name, text)
+        if call.size + sum(one.size for one in self.calls) > _MOST:
+            raise ToolError(f"{name} was not called: calls at once have at most {_MOST:,} bytes")
         self.calls.append(call)
         try:
             return await call.answer
@@ -300,23 +323,32 @@ class _Program:
             raise
 
     def answered(self, loop: _Loop) -> bool:
-        """Get the answers of open calls, if a loop has any. Return whether there were some."""
+        """Get the answers of open calls, if a loop has any. Return whether there were some.
+
+        Signals wait meanwhile, so that an exception of their handlers leaves no answer behind.
+        """
         with self._exchange:
             if all(call.loop is not loop for call in self.calls):
                 return False
+            self.look(0)
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             if not self.repeats:
                 asks = [{"name": call.name, "args": call.args} for call in self.calls]
+                asks[0]["clock"] = json.dumps(self._steps)
                 self._host.send({"asks": asks})
                 self._receive()
             self._deliver()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return True
 
     def _receive(self) -> None:
         """Wait for the next round."""
-        given = self._host.receive(streams=2)
+        given = self._host.receive()
         self._now = float(given["now"])
         self.recorded += given["answers"]
-        self._output.again()
+        self._recorded_steps = [
+            step for one in self.recorded for step in json.loads(one["clock"] or "[]")
+        ]
 
     def _deliver(self) -> None:
         """Give recorded answers to the calls that are open, in the order of the first run."""
@@ -337,6 +369,7 @@ class _Program:
         self.recorded = left
         then = float(left[0]["at"]) if left else self._now
         self.epoch = max(self.epoch, then - self.elapsed)
+        self._zero, self._steps = _monotonic() - self.elapsed, []
 
     def _differs(self, how: str) -> None:
         """End it, since its calls differ from those that are recorded."""
@@ -351,64 +384,27 @@ class _Program:
 _TOP = (_FILE, _MODULE)
 
 
-class _Output(io.BufferedIOBase):
-    """Writes output, and keeps its beginning for the next round."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 1
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        shown = piece[: max(0, _PRINTED - len(self._kept))]
-        self._kept += shown
-        self._write(shown)
-        return len(piece)
-
-    def again(self) -> None:
-        """Write what earlier rounds have written."""
-        self._write(bytes(self._kept))
-
-    def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the program may have closed it
-            while data:
-                data = data[os.write(1, data) :]
-
-
 # The program as code
 
 
 def _parts(code: str) -> list[types.CodeType]:
     """Return the code of a module whose last part is its last expression.
 
-    A program with a `return` outside of functions is a function whose names are those of a module.
+    From the first `return` outside of functions on, it is that of a function without own names.
     """
-    tree = ast.parse(code, _FILE)
-    reader = _Reader()
-    body = [reader.visit(one) for one in tree.body]
-    last: Any = None
-    if not reader.returns:
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        parts = [_compiled(ast.Module(body, []), "exec")]
-        return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
-    head, function = _as_function(body)
-    last = ast.Call(ast.Name(_MODULE, ast.Load()), [], [])
-    try:
-        parts = [_compiled(ast.Module([*head, ast.FunctionDef(**vars(function))], []), "exec")]
-    except SyntaxError:  # it awaits
-        parts = [_compiled(ast.Module([*head, function], []), "exec")]
-        last = ast.Await(last)
-    return [*parts, _compiled(ast.Expression(last), "eval")]
+    body, reader = ast.parse(code, _FILE).body, _Reader()
+    head = [*takewhile(lambda one: reader.visit(one) and not reader.returns, body)]
+    rest = body[len(head) :]
+    last: Any = head.pop() if head and not rest and isinstance(head[-1], ast.Expr) else None
+    parts = [_compiled(ast.Module(head, []), "exec")]
+    if rest:
+        parts.append(_as_function(rest, parts[0].co_flags & annotations.compiler_flag))
+    return [*parts, _compiled(ast.Expression(last.value), "eval")] if last else parts
 
 
-def _compiled(tree: Any, mode: str) -> types.CodeType:
+def _compiled(tree: Any, mode: str, future: int = 0) -> types.CodeType:
     code: types.CodeType = compile(
-        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT, dont_inherit=True
+        ast.fix_missing_locations(tree), _FILE, mode, _AWAIT | future, dont_inherit=True
     )
     return code
 
@@ -438,38 +434,42 @@ class _Reader(ast.NodeTransformer):
 class _Plain(_Reader):
     """Writes what only a module may contain in a way that a function may."""
 
+    def __init__(self, future: int) -> None:
+        self.future = future
+
     def visit_AnnAssign(self, node: Any) -> Any:
-        if not isinstance(node.target, ast.Name):
+        if not node.simple:
             return node
-        made = ast.Assign([node.target], node.value) if node.value else ast.Pass()
-        return ast.copy_location(made, node)
+        shown = ast.Constant(ast.unparse(node.annotation)) if self.future else node.annotation
+        place = ast.Name("__annotations__", ast.Load())
+        item = ast.Subscript(place, ast.Constant(node.target.id), ast.Store())
+        made = [ast.Assign([node.target], node.value)] if node.value else []
+        return [ast.copy_location(one, node) for one in (*made, ast.Assign([item], shown))]
 
     def visit_ImportFrom(self, node: Any) -> Any:
         if node.names[0].name != "*":
             return node
         call = ast.parse(f"exec({ast.unparse(node)!r}, globals())").body[0]
-        return ast.copy_location(call, node)
+        return ast.increment_lineno(call, node.lineno - 1)
 
 
-def _as_function(body: list[Any]) -> tuple[list[Any], Any]:
-    """Return what must begin a module, and the rest as a function."""
-    begin = 0
-    while getattr(body[begin], "module", "") == "__future__" or _is_text(body[begin]):
-        begin += 1
-    head, body = body[:begin], [_Plain().visit(one) for one in body[begin:]]
-    if isinstance(body[-1], ast.Expr):
-        body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+def _as_function(body: list[Any], future: int) -> types.CodeType:
+    """Return the code of a function that runs as that of a module."""
     function: Any = ast.parse("async def program(): pass").body[0]
-    function.body = body
+    function.body = _Plain(future).visit(ast.Module(body, [])).body
+    if isinstance(function.body[-1], ast.Expr):
+        last = function.body[-1]
+        function.body[-1] = ast.copy_location(ast.Return(last.value), last)
     [table] = symtable.symtable(ast.unparse(function), _FILE, "exec").get_children()
     names = [symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()]
     function.name = _MODULE
-    body[:0] = [ast.Global([*names, _MODULE]), ast.Delete([ast.Name(_MODULE, ast.Del())])]
-    return head, function
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    function.body[:0] = [ast.Global(names)] if names else []
+    try:
+        whole = _compiled(ast.Module([ast.FunctionDef(**vars(function))], []), "exec", future)
+    except SyntaxError:  # it awaits
+        whole = _compiled(ast.Module([function], []), "exec", future)
+    [code] = (one for one in whole.co_consts if isinstance(one, types.CodeType))
+    return code.replace(co_flags=code.co_flags & ~_OWN_NAMES)
 
 
 def _keep_frames_of_program(told: Any) -> None:
@@ -505,12 +505,9 @@ def _fix(program: _Program, place: Any, name: str, of: Callable[..., Any]) -> No
     original = getattr(place, name)
 
     def fixed(*values: Any, **named: Any) -> Any:
-        program.looked_at(sys._getframe(1))
         return of(program, original, *values, **named)
 
-    fixed.__name__ = fixed.__qualname__ = name
-    fixed.__doc__ = original.__doc__
-    setattr(place, name, fixed)
+    setattr(place, name, functools.wraps(original)(fixed))
 
 
 def _fix_loops(program: _Program) -> None:
@@ -554,19 +551,12 @@ def _run_beside(program: _Program, original: Any, *values: Any, **named: Any) ->
 
 def _fix_clocks(program: _Program) -> None:
     local = time.localtime
-
-    def calendar(program: _Program, *_: Any) -> float:
-        return program.now()
-
-    def timers(program: _Program, *_: Any) -> float:
-        return program.elapsed
-
-    def of(program: _Program, _: Any, id: int) -> float:
-        return program.now() if id == time.CLOCK_REALTIME else program.elapsed
-
-    clocks = {"time": calendar, "clock_gettime": of}
+    clocks: dict[str, Callable[..., float]] = {
+        "time": lambda program, *_: program.now(),
+        "clock_gettime": lambda p, _, id: p.now() if id == time.CLOCK_REALTIME else p.look(),
+    }
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
-        clocks[name] = timers
+        clocks[name] = lambda program, *_: program.look()
     for name, clock in clocks.items():
         _fix(program, time, name, clock)
         ns = lambda *given, clock=clock: round(clock(*given) * 1e9)  # noqa: E731
@@ -576,19 +566,13 @@ def _fix_clocks(program: _Program) -> None:
     _fix(program, time, "asctime", lambda p, o, at=None: o(local(p.now()) if at is None else at))
     _fix(program, time, "strftime", lambda p, o, form, at=None: o(form, at or local(p.now())))
     _fix(program, time, "sleep", _slept)
-    _fix(program, threading.Condition, "wait", _waited)
-    _fix(program, selectors.PollSelector, "select", _waited)
 
 
 def _slept(program: _Program, original: Callable[[float], None], seconds: float) -> None:
-    original(0 if program.repeats and seconds > 0 and program.alone else seconds)
-    program.elapsed += seconds
-
-
-def _waited(program: _Program, original: Any, place: Any, timeout: Any = None) -> Any:
-    made = original(place, timeout)
-    program.elapsed += 0 if made else max(_TICK, timeout or 0)
-    return made
+    alone = program.alone
+    original(0 if alone and program.repeats and seconds > 0 else seconds)
+    program.elapsed += seconds if alone else 0
+    program.timers += seconds if program.in_main_thread else 0
 
 
 def _fix_dates(program: _Program) -> None:
@@ -596,7 +580,6 @@ def _fix_dates(program: _Program) -> None:
     [names] = (one for one in gc.get_referents(datetime.datetime.__dict__) if type(one) is dict)
 
     def now(cls: Any, tz: Any = None) -> Any:
-        program.looked_at(sys._getframe(1))
         return cls.fromtimestamp(program.now(), tz)
 
     def utcnow(cls: Any) -> Any:
@@ -635,29 +618,23 @@ class _Link:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
+        self._reader = io.BufferedReader(io.FileIO(end.fileno(), closefd=False))
 
-    def send(self, message: dict[str, Any], streams: Sequence[int] = ()) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
-        socket.send_fds(self.end, [len(data).to_bytes(8, "big")], streams)
-        self.end.sendall(data)
+        self.end.sendall(len(data).to_bytes(8, "big") + data)
 
-    def receive(self, *, streams: int = 0) -> Any:
-        """Wait for a message. Its streams become those of this process.
+    def receive(self, largest: int = sys.maxsize) -> Any:
+        """Wait for a message.
+
+        Args:
+            largest: Maximum number of its bytes, of which none is read beyond it.
 
         Raises:
-            EOFError: The other process has ended.
+            ValueError: The other process has ended, or its message is too large.
         """
-        head, fds, _, _ = socket.recv_fds(self.end, 8, streams)
-        for fd, target in zip(fds, (1, 2)):  # noqa: B905 - Python 3.9
-            os.dup2(fd, target)
-            os.close(fd)
-        size, data, part = int.from_bytes(head, "big"), bytearray(), head
-        while part and len(data) < size:
-            part = self.end.recv(min(size - len(data), 1 << 20))
-            data += part
-        if not part:
-            raise EOFError
-        return json.loads(data)
+        size = int.from_bytes(self._reader.read(8), "big")
+        return json.loads(self._reader.read(size) if size <= largest else b"")
 
 
 _LINK = 200
@@ -687,6 +664,9 @@ class _Process:
 
     def __init__(self, given: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
+        self._output, output = os.pipe()
+        self._printed = bytearray()
+        """The beginning of what it and its children have written."""
         self.answers: list[Any] = []
         """Answers that it has not yet received."""
         self.known = 0
@@ -696,21 +676,34 @@ class _Process:
             self._pid = os.fork()
         if not self._pid:
             try:
+                os.dup2(output, 1)
+                os.dup2(output, 2)
                 _begin(given, _Link(_alone_with(theirs)))
             finally:
                 os._exit(0)
         theirs.close()
+        os.close(output)
 
     def round(self, now: float) -> Any:
         """Return its next calls or its outcome. None: it ended between rounds."""
         try:
-            self._link.send({"answers": self.answers, "now": now}, (1, 2))
+            self._link.send({"answers": self.answers, "now": now})
         except OSError:
             return None
         self.answers = []
+        os.write(1, self._printed)
+        poll, link, ready = select.poll(), self._link.end.fileno(), {0}
+        for fd in (link, self._output):
+            poll.register(fd, select.POLLIN)
+        while link not in ready:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._output in ready:  # all that the pipe can hold, so all before the message
+                piece = os.read(self._output, 1 << 16)[: _PRINTED - len(self._printed)]
+                self._printed += piece
+                os.write(1, piece)
         try:
-            return self._link.receive()
-        except (EOFError, OSError):
+            return self._link.receive(_LARGEST)
+        except (OSError, ValueError):
             code = self.end()
         how = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -721,12 +714,14 @@ class _Process:
         """End it. Return its exit code, or the negative number of a signal."""
         with contextlib.suppress(OSError):
             self._link.end.close()
-            os.kill(self._pid, signal.SIGKILL)
+            os.close(self._output)
+            os.kill(self._pid, signal.SIGTERM)
             return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return 0
 
 
 def _begin(given: dict[str, Any], host: _Link) -> None:
+    _guarded()
     os.register_at_fork(after_in_child=host.end.close)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit._clear()
@@ -734,6 +729,40 @@ def _begin(given: dict[str, Any], host: _Link) -> None:
     for fix in (_fix_loops, _fix_clocks, _fix_dates, _fix_chance):
         fix(program)
     program.run()
+
+
+def _guarded() -> None:
+    """Return in a new process, and end all that it has started when it ends or SIGTERM arrives."""
+    pythonapi.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    program, ended = os.fork(), 0
+    if program:
+        signal.signal(signal.SIGTERM, lambda *_: pythonapi.kill(program, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if not program:
+        pythonapi.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
+        return
+    os.close(_LINK)
+    while ended != program:
+        ended, status = os.waitpid(-1, 0)
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(-1, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _children() -> list[int]:
+    """Return the children of this process that its main thread has begun or adopted."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [*map(int, file.read().split())]
 
 
 _processes: dict[str, _Process] = {}

@@ -211,6 +211,7 @@ class ProgramRound:
                 "name": call["function"],
                 "args": call.get("given") or json.dumps(call["args"]),
                 "at": call["at"],
+                "clock": call["clock"],
                 **self._seen(answer),
             }
             for call, answer in made
@@ -251,7 +252,7 @@ class ProgramRound:
         try:
             return self._ended("", printed, json.loads(value if isinstance(value, str) else ""))
         except (ValueError, RecursionError):
-            return self._ended("its calls or its result are too large", printed)
+            return self._ended("its process sent no valid result", printed)
 
     async def _made(self) -> Any:
         """Return the result of the last request of this round to the sandbox."""
@@ -298,6 +299,7 @@ class ProgramRound:
             "id": f"{self.call['id']}.{len(self.answers) + number}",
             "function": function,
             "at": self.now,
+            "clock": as_text(str(made.get("clock", ""))),
         }
         try:
             arguments = json.loads(given)

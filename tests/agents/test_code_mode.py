@@ -32,10 +32,17 @@ def run(code: str, id: str = "p1") -> dict[str, Any]:
 
 
 def case(
-    folder: Path, code: str, agent: str = AGENT, head: str = BOXED, more: tuple[Any, ...] = ()
+    folder: Path,
+    code: str,
+    agent: str = AGENT,
+    head: str = BOXED,
+    more: tuple[Any, ...] = (),
+    then: str = "",
 ) -> Case:
+    """Return an agent whose model runs a program, and perhaps another one."""
     folder.mkdir(exist_ok=True)
-    script = [{"calls": [run(code), *more]}, {"text": "done"}]
+    programs = [[run(code), *more], *([[run(then, "p2")]] if then else [])]
+    script = [*({"calls": one} for one in programs), {"text": "done"}]
     return Case(folder, flow(agent, head=head), script, by_turn=True)
 
 

@@ -19,7 +19,7 @@ from flowengine.agents.text_calls.marked_form import ToolOffer
 PROGRAMS = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
 DRIVER = Path(program_in_sandbox.__file__).read_text()
 HOST = """
-import json, os, sys, types
+import json, os, sys, tempfile, time, types
 given = json.load(sys.stdin)
 driver = sys.modules["driver"] = types.ModuleType("driver")
 exec(given["driver"], driver.__dict__)
@@ -28,6 +28,7 @@ TOOLS = {"order": {"number": "number"}, "echo": {"value": "value"},
 
 def answer(name, args):
     assert args.get("value") != "never"
+    time.sleep(0.3 * (args.get("value") == "slow"))
     return {"order": {"number": args.get("number")}, "echo": args.get("value"),
             "renamed": sorted(args)}[name]
 
@@ -38,17 +39,19 @@ def run(key, code, restarts):
                 "more": False}
         if begin:
             sent.update(code=code, tools=TOOLS, seed="s", began=1e9, before=0, answers=answers)
+        os.ftruncate(1, os.lseek(1, 0, 0))
         made = driver.program_round(sent)
         if "asks" not in made:
-            return made
+            return {**made, "printed": os.pread(1, 10**6, 0).decode()}
         before = len(answers)
-        answers += [{**one, "at": now, "error": None,
+        answers += [{"clock": "", **one, "at": now, "error": None,
                      "result": answer(one["name"], json.loads(one["args"]))}
                     for one in made["asks"]]
         now, begin = now + 3600, restarts
 
 stdout = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+printed = tempfile.TemporaryFile()
+os.dup2(printed.fileno(), 1)
 made = {name: [run(name, code, restarts) for restarts in (False, True)]
         for name, code in given["programs"].items()}
 json.dump(made, stdout)
@@ -83,6 +86,7 @@ def test_a_program_runs_as_a_module(name: str, ends: dict[str, list[dict[str, An
             assert wanted["error"] in made["error"]
         else:
             assert json.loads(made.get("value", json.dumps(made))) == wanted["value"]
+        assert made["printed"] == wanted.get("printed", made["printed"])
 
 
 def test_heads_are_python_whatever_a_server_names_its_tools_and_parameters() -> None:
