@@ -15,7 +15,7 @@ from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
     from flowengine.engines.people.tool_authority import CallAnswer
@@ -191,23 +191,6 @@ class Approvals(Group):
 
     respond_async = on_loop(respond)
 
-    @blocking
-    async def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Answer an approval in the format that approval handlers use.
-
-        Args:
-            wait: Id of the wait, or an unambiguous prefix of it. A handler passes the id of its
-                question.
-            answer: `{"approved": True}` or `{"approved": False}`, optionally with a `reason`.
-
-        Returns:
-            The decision that counts. See `approve` and `reject`.
-        """
-        choice, details = self._read_answer(wait, answer)
-        return await self._decided(wait, choice, details)
-
-    continue_with_async = on_loop(continue_with)
-
     @contextmanager
     def consulting(
         self,
@@ -321,11 +304,6 @@ class Approvals(Group):
         from flowengine.engines.people.answering import choice_of
 
         return choice_of(self._host, wait, counts_as)
-
-    def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
-        from flowengine.engines.people.answering import read_answer
-
-        return read_answer(self._host, wait, answer)
 
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
         from flowengine.engines.people.answering import hand_over

@@ -26,7 +26,6 @@ PREFIX = "execution_environment."
 
 Name = Literal[
     "declared",
-    "approval_required",
     "ensuring",
     "ready",
     "changed",

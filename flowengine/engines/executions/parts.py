@@ -233,7 +233,17 @@ RECEIVER = "notify"
 """The receiver of an outgoing notification."""
 LARGEST = 64 * 1024
 """Maximum size of the content of a question, or of outputs, in bytes of msgpack."""
-_SHOWN = ("title", "body", "subject", "tool", "environment", "batch", "assignees", "choices")
+_SHOWN = (
+    "title",
+    "body",
+    "subject",
+    "tool",
+    "environment",
+    "opens",
+    "batch",
+    "assignees",
+    "choices",
+)
 
 
 def outgoing(

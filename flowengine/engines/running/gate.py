@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BY_HOST = "policy"
 """The approver of a call that a rule of the host allows."""
-_WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form"})
+_WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form", "opens"})
 """Parts of a question that a rule which allows the call does not cover."""
 
 _TWICE = (

@@ -249,9 +249,9 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
-            from flowengine.kernel.waiting.permissions import with_answers
+            from flowengine.kernel.waiting.permissions import without_approvals
 
-            given = {**given, "environments": with_answers(tx, unit, given["environments"])}
+            given = {**given, "environments": without_approvals(given["environments"])}
         if node.secret:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])
