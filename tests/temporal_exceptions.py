@@ -87,11 +87,6 @@ TESTS: Mapping[str, Mapping[str, Sequence[str]]] = {
                 "nts_are_asked_anew"
             ),
         ),
-        "engines/test_asking_policies": (
-            "test_a_handler_that_answers_after_the_expiry_is_too_late",
-            "test_on_an_event_loop_it_is_the_same",
-            "test_subscribers_of_the_manager_are_told_that_somebody_is_asked",
-        ),
         "engines/test_diff": ("test_attempts_that_were_cut_off_are_no_difference",),
         "engines/test_environments": (
             "test_an_engine_has_one_manager_whichever_thread_asks_first",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.engines.actors import is_assignee
 from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
-from flowengine.engines.people.answering import choice_of, hand_over, read_answer, record_decision
+from flowengine.engines.people.answering import choice_of, hand_over, record_decision
 from flowengine.engines.people.grants import grants_of, revoke
 from flowengine.engines.people.waits import page_of_waits, wait_of
 from flowengine.engines.reading import Group
@@ -186,23 +186,6 @@ class Approvals(Group):
 
     respond_async = on_loop(respond)
 
-    @blocking
-    async def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Answer an approval in the format that approval handlers use.
-
-        Args:
-            wait: Id of the wait, or an unambiguous prefix of it. A handler passes the id of its
-                question.
-            answer: `{"approved": True}` or `{"approved": False}`, optionally with a `reason`.
-
-        Returns:
-            The decision that counts. See `approve` and `reject`.
-        """
-        choice, details = self._read_answer(wait, answer)
-        return await self._decided(wait, choice, details)
-
-    continue_with_async = on_loop(continue_with)
-
     @contextmanager
     def consulting(
         self,
@@ -310,10 +293,6 @@ class Approvals(Group):
     def _choice_of(self, wait: str, counts_as: str) -> str:
 
         return choice_of(self._host, wait, counts_as)
-
-    def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
-
-        return read_answer(self._host, wait, answer)
 
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
 

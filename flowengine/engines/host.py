@@ -174,15 +174,6 @@ class Host:
             return False
         return not self.policies.there()
 
-    def may_consult(self) -> bool:
-        """Return whether this process reacts to a question, or may answer it."""
-        from flowengine.execution_environment.policy_approval import configured
-
-        environments = self._environments
-        if self.consultant is not None:
-            return True
-        return (environments is not None and environments.is_used) or configured() is not None
-
     def _make_environments(self) -> EngineEnvironments:
         from flowengine.engines.environments.environments import EngineEnvironments
 

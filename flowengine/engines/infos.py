@@ -109,6 +109,8 @@ class WaitInfo(TypedDict, total=False):
     """JSON Schema of a result supplied with the choice `respond`."""
     environment: str
     """Name of an environment that waits for approval."""
+    opens: list[str]
+    """Names of the environments that a call opens. They are approved with it, see `body`."""
     form: dict[str, Any]
     choices: list[dict[str, Any]]
     """`{id, label, counts_as, comment}` each."""

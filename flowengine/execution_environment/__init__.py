@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         release_on_termination,
     )
     from flowengine.execution_environment.errors import (
-        ApprovalPending,
         Fault,
         SpecInvalid,
         UnknownEnvironment,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "ApprovalPending": ".errors",
     "TimeBounds": ".resources.opening",
     "Capacity": ".bookkeeping.books",
     "TimerClock": ".clock",
@@ -64,7 +62,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "ApprovalPending",
     "Capacity",
     "EnvironmentManager",
     "Event",

@@ -30,7 +30,6 @@ from flowengine.execution_environment.bookkeeping.instances import (
     describe_spec,
 )
 from flowengine.execution_environment.clock import SystemTimerClock, TimerClock
-from flowengine.execution_environment.lifecycle import opening_tasks as approval
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.scope_release import (
     Acquisition,
@@ -39,7 +38,6 @@ from flowengine.execution_environment.lifecycle.scope_release import (
     report_of,
 )
 from flowengine.execution_environment.observation import Subscriber, measure
-from flowengine.execution_environment.policy_approval import PolicyAnswer
 from flowengine.execution_environment.reaper import examine
 from flowengine.execution_environment.registry.entries import Registry, describe_entry, one_entry
 from flowengine.execution_environment.registry.screens import ScreenAnswer, look
@@ -125,42 +123,6 @@ class EnvironmentManager:
         """
         return self._books.record(spec).spec.data()
 
-    def answer(self, question: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question that a handler postponed.
-
-        Args:
-            question: Id of the question (`ApprovalPending.question`), or of the spec.
-            answer: `{"approved": True}`, like the answer of a handler.
-
-        Raises:
-            UnknownEnvironment: The spec was not declared here.
-            Conflict: It has already been answered. The first answer counts.
-            Rejected: The answer is invalid.
-        """
-        record = self._books.record(question.removeprefix("ask_"))
-        approval.take_answer(record, answer, self._books)
-
-    async def async_consult(
-        self, spec: Given, question: str, reason: str | None = None, required: bool = False
-    ) -> tuple[str, PolicyAnswer] | None:
-        """Return an immediate decision about opening a spec, if available, without opening it.
-
-        The decision is an earlier answer for the spec, or comes from the configured handler. The
-        default handler, which prompts on the terminal, is not used.
-
-        Args:
-            spec: A spec or its id.
-            question: Id with which the question can be answered later.
-            reason: Why it is needed.
-            required: Whether a handler can only reject. Its approval is then ignored.
-
-        Returns:
-            The source of the answer, and the answer. None if it is not answered yet.
-        """
-        record = self._books.record(spec)
-        asking = approval.consult(record, self._books, question, reason, required)
-        return await background().wait(asking)
-
     # Acquisition
 
     def ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
@@ -177,7 +139,6 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread. Await `async_ensure` instead.
             EnvironmentFailure: It cannot be opened, for the reason given by the error's type.
-            Rejected: The approval was denied.
             Refused: A policy denies it.
         """
         refuse_in_loop(None, "await async_ensure()")
@@ -289,7 +250,7 @@ class EnvironmentManager:
     def release_scope(self, scope: Scope, owner_id: str = "") -> ReleaseReport:
         """Release all environments of an owner in a scope, regardless of holders, newest first.
 
-        The specs and the answers about them are discarded, and the workspaces are removed.
+        The specs are discarded, and the workspaces are removed.
 
         Args:
             scope: `execution`, `session`, ...

@@ -54,21 +54,3 @@ class UnknownEnvironment(EnvironmentFailure):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UnknownEnvironment, (self.message,)
-
-
-class ApprovalPending(EnvironmentFailure):
-    """The decision is postponed. `manager.answer` answers `question`.
-
-    Args:
-        message: The question.
-        question: Id of the question.
-    """
-
-    type = "ApprovalPending"
-
-    def __init__(self, message: str, question: str = "") -> None:
-        super().__init__(message, data={"question": question}, retryable=False)
-        self.question = question
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ApprovalPending, (self.message, self.question)

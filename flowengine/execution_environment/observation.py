@@ -24,7 +24,6 @@ PREFIX = "execution_environment."
 
 Name = Literal[
     "declared",
-    "approval_required",
     "ensuring",
     "ready",
     "changed",

@@ -210,7 +210,7 @@ async def _probed(kind: str, name: str, around: ManagerServices) -> dict[str, An
         given: dict[str, Any] = {"kind": kind, "scope": "global", "config": dict(provider.sample)}
         if provider.sandbox is not None:
             given["provider"] = name
-        choice = await choose(check_spec(given), around, None)
+        choice = await choose(check_spec(given), around)
     except (FlowEngineError, StepError) as error:
         missing = _WHICH.sub("", error.message)
         hint = getattr(error, "hint", None)

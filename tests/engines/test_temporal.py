@@ -38,11 +38,6 @@ from flowengine.engines.temporal.shared import Shared
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_started, check_supported
 from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
-from flowengine.execution_environment.policy_approval import (
-    configure_policy_approval,
-    register_handler,
-    unregister_handler,
-)
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import ENDED, FlowGrant, WaitFilter
 from flowengine.journal.store import ExecutionCopy
@@ -1005,16 +1000,6 @@ def consulted(store: Any) -> None:
         pass
 
 
-def check_handled(store: Any) -> None:
-    """Check a step with an environment that needs an approval, which a handler may give."""
-    register_handler("own", lambda question: {"approved": True})
-    try:
-        configure_policy_approval("own")
-        check_supported(flow_with(kind="std", asks=True))
-    finally:
-        unregister_handler("own")
-
-
 REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
     "environments that are given to a single execution": [
         lambda store: check_started({"execution": {"environments": {"box": {}}}}),
@@ -1024,7 +1009,6 @@ REFUSED: Mapping[str, Sequence[Callable[[Any], object]]] = {
         lambda store: Engine(store.location, tool_authority=CallbackAuthority()),
         consulted,
     ],
-    "handlers that decide about environments": [check_handled],
     "steps with more than 4 labels": [
         lambda store: check_supported(flow_with(needs=["a", "b", "c", "d", "e"])),
     ],

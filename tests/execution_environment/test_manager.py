@@ -36,7 +36,6 @@ def test_declaring_checks_and_records_and_starts_nothing(
     assert declared["id"].startswith("env_")
     assert declared["resource_key"] == "toy"
     assert declared["scope"] == "execution"
-    assert declared["approval"] == "none"
     assert declared["on_wait"] == "release"
     assert declared["provider"] == "toy"
     assert manager.declare({"kind": "toy"}) == declared
@@ -383,7 +382,6 @@ def test_owners_never_share(manager: EnvironmentManager, toy: Toy) -> None:
         {"config": {"token": "secret:OTHER"}},
         {"secrets": {"TOKEN": {"env": "OTHER"}}},
         {"args": {"python": "3.13"}},
-        {"approval": "required"},
     ],
     ids=str,
 )

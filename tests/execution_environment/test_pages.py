@@ -78,11 +78,8 @@ outputs: {total: "${{ steps.more.output }}"}
 
 PROGRAM = """
 from flowengine.execution_environment import manager
-from flowengine.execution_environment import policy_approval
 
-policy_approval.register_handler("on-call", lambda question: {"approved": True})
-policy_approval.configure_policy_approval(handler="on-call")
-with manager().use({"kind": "calculator", "approval": "required"}) as calculator:
+with manager().use({"kind": "calculator"}) as calculator:
     print(calculator.add(20, 3))
 """
 

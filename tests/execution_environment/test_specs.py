@@ -48,7 +48,7 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
             "policy": {"netwrk": "none", "allow": "ls"},
             "limits": {"memory": -1, "cpus": float("nan"), "time": "0s", "mem": 1, "disk": "lots"},
             "requires": {"isolation": "conainer", "netwrk": True, "memory": 1},
-            "approval": "requird",
+            "approval": "required",
             "on_wait": "kep",
             "keep_for": "soon",
         },
@@ -72,7 +72,9 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         "requires.isolation": "is none, process, namespace, container; did you mean 'container'?",
         "requires.netwrk": "is unknown; did you mean 'network'?",
         "requires.memory": "must be true",
-        "approval": "is 'requird'; did you mean 'required'?",
+        "approval": "is only for environments of a flow file, whose calls wait for an approver. "
+        "Declare it there, or leave 'approval' out, since a program that opens an environment "
+        "consents to it",
         "on_wait": "is 'kep'; did you mean 'keep'?",
         "keep_for": "is not a valid duration: write for example 90s, 15m or 1h30m",
     }
@@ -88,7 +90,6 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         ([], "", "must be a mapping such as {'kind': 'python'}"),
         ({"kind": "toy", "config": 3}, "config", "must be a mapping"),
         ({"kind": "toy", "resource_key": ""}, "resource_key", "must be text of at least 1"),
-        ({"kind": "toy", "approval": {"handlr": "x"}}, "approval.handlr", "did you mean 'handler'"),
         ({"kind": "toy", "provider": []}, "provider", "must be a list of at least 1"),
         ({"kind": "toy", "limits": {"processes": True}}, "limits.processes", "must be a number"),
         ({"kind": "toy", "policy": {"network": ["*x"]}}, "policy.network.0", "is not a pattern"),

@@ -26,7 +26,7 @@ DRIVING = {
     *("decode_payloads", "encode_payloads", "carry_traces", "trace_of", "guarded"),
     "sessions",  # over HTTP they are executions of the flow `sessions`
     # in groups
-    *("folds", "feed_all", "consulting", "continue_with", "prune", "past_updates"),
+    *("folds", "feed_all", "consulting", "prune", "past_updates"),
     *(
         "newest",
         "flow_of",

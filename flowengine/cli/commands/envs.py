@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
@@ -18,8 +17,7 @@ from flowengine.cli.views.environments import NAME, details, rows
 from flowengine.engines.declared_environments import DeclaredEnvironments
 from flowengine.engines.infos import ScreenInfo
 from flowengine.engines.inspection.open_environments import failures
-from flowengine.errors import NotAllowed, UsageError
-from flowengine.sdk import Refused, Rejected
+from flowengine.errors import UsageError
 from flowengine.sdk.visible_text import printable
 
 
@@ -146,13 +144,13 @@ printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box""",
 def envs_shell_command(arguments: Namespace) -> int:
     """Open the environment, run the commands, and close it.
 
+    An `approval` of the environment is not requested: the user who runs the command consents.
+
     Returns:
         The exit code of the last command.
 
     Raises:
-        UsageError: The environment takes no such argument, or needs an approval without a
-            terminal.
-        NotAllowed: The approval was denied.
+        UsageError: The environment takes no such argument.
         FlowEngineError: It cannot be opened.
     """
     import os
@@ -170,44 +168,16 @@ def envs_shell_command(arguments: Namespace) -> int:
     with _ended_in_order(), CliSession(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
-        if (
-            "approval" in spec
-        ):  # only possible now, without an execution that could wait and be resumed
-            _check_terminal(name)
         try:
-            with _opened(manager.use(spec, holder="envs shell")) as shell:
+            with ExitStack() as stack:
+                with failures():
+                    shell = stack.enter_context(manager.use(spec, holder="envs shell"))
                 if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
                     return talk(shell, name)
 
                 return run_lines(shell, as_json=arguments.json)
         finally:
             manager.release_scope("execution", owner)
-
-
-@contextmanager
-def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
-    """Open the environment, and close it at the end.
-
-    Raises:
-        NotAllowed: The approval was denied.
-        FlowEngineError: It cannot be opened. The message contains the reason.
-    """
-    with ExitStack() as stack:
-        try:
-            with failures():
-                shell = stack.enter_context(use)
-        except (Rejected, Refused) as error:
-            raise NotAllowed(error.message) from None
-        yield shell
-
-
-def _check_terminal(name: str) -> None:
-    """Refuse an environment that needs an approval if the command has no terminal."""
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise UsageError(
-            f"opening '{name}' needs an approval, but the command has no terminal",
-            hint="run it at a terminal without a pipe, and answer the question there",
-        )
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def check_environments(
         Name → the record of the environment to store with the execution.
 
     Raises:
-        UsageError: A name is in use, or a scope or an approval is not possible.
+        UsageError: A name is in use, or a scope is not possible.
         SpecInvalid: A spec has errors.
     """
     from flowengine.execution_environment.specs.spec import check_spec
@@ -135,12 +135,6 @@ def check_environments(
             raise UsageError(
                 f"execution_environments has '{name}' with scope '{scope}'",
                 hint=f"it is one of: {', '.join(SCOPES)}",
-            )
-        if declared.needs_approval:
-            raise UsageError(
-                f"execution_environments has '{name}' with an 'approval', which only a flow file "
-                "can: which steps would have to wait for the answer is not known before they run",
-                hint="declare it in the flow file: its execution waits for an approver",
             )
         if name in taken:
             raise UsageError(

@@ -28,8 +28,7 @@ from flowengine.engines.environments.requests import (
     region_owner,
 )
 from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, ReleaseReport
-from flowengine.execution_environment.policy_approval import PolicyAnswer
-from flowengine.kernel.commands import Consult, Run
+from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow
@@ -258,25 +257,6 @@ class EngineEnvironments:
     def is_used(self) -> bool:
         """Whether the manager has been used."""
         return self._found is not None
-
-    async def consult(
-        self, context: ExecutionContext, asked: Consult, wait: str, secrets: Mapping[str, Plain]
-    ) -> tuple[str, PolicyAnswer] | None:
-        """Consult the programs that may answer whether an environment may be opened.
-
-        Args:
-            context: The execution.
-            asked: The question.
-            wait: Full id of the question.
-            secrets: Sources of the flow's secrets.
-
-        Returns:
-            The name of the answering program, and the answer. None: the question is left to
-            approvers.
-        """
-        run = Run(asked.unit, 1, asked.step, "", None, None, None, (asked.region,))
-        spec = self._requests.of(context, run, asked.environment, secrets)
-        return await self.manager.async_consult(spec, wait, asked.reason, asked.required)
 
     async def give_back(self, execution: str, had: Iterable[Opened]) -> None:
         """Release the environments that end with an attempt of an execution, newest first."""

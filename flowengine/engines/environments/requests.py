@@ -6,12 +6,11 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from flowengine import registry
-from flowengine.errors import Conflict, StoreError
+from flowengine.errors import StoreError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.registry.archives import MOST_ARCHIVED, pack, unpack
 from flowengine.execution_environment.registry.workspaces import LeftWorkspace, Workspaces
@@ -46,15 +45,11 @@ def spec_of(
         secrets: Sources of the flow's secrets.
 
     Returns:
-        A spec of the scope `execution`. The manager requests the approvals that it requires.
+        A spec of the scope `execution`. Whoever opens it consents to it.
     """
     spec = dict(given["spec"])
     spec |= {"scope": "execution", "owner_id": owner, "resource_key": name_with_args(spec)}
     spec |= filled(spec, folder, secrets)
-    asked = given.get("approval", {"when": False})
-    if asked.get("when", True):
-        texts = [asked.get("title"), asked.get("body")]
-        spec["approval"] = {"reason": " ".join(text for text in texts if isinstance(text, str))}
     for inside, each in spec.get("mounts", {}).items():
         mounted = spec_of(manager, each, owner, folder, secrets)
         spec["mounts"] = {**spec["mounts"], inside: manager.declare(mounted)["id"]}
@@ -152,8 +147,6 @@ class EnvironmentRequests:
                 inside: self._mounted(context, run, each, secrets)
                 for inside, each in spec["mounts"].items()
             }
-        if "approved" in given:
-            self._note_answer(spec, given["approved"])
         if spec["scope"] == STEP or "mounts" in spec:
             return spec
         id: str = self._manager().declare(spec)["id"]
@@ -195,18 +188,6 @@ class EnvironmentRequests:
             if self._has(found := region_owner(owner, region), spec["resource_key"]):
                 return found
         return region_owner(owner, regions[0])
-
-    def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
-        """Pass an answer to the manager. It may narrow the policy, or apply to a session.
-
-        A session answer also applies to the other executions that share the session here.
-        """
-        if spec["scope"] != SESSION and "policy" not in approved:
-            return
-        manager = self._manager()
-        answer = {"approved": True, "reason": approved["by"], "policy": approved.get("policy")}
-        with suppress(Conflict):  # the first answer counts
-            manager.answer(manager.declare(spec)["id"], answer)
 
 
 def region_owner(owner: str, region: int) -> str:

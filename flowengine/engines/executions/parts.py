@@ -230,7 +230,17 @@ RECEIVER = "notify"
 LARGEST = 64 * 1024
 """Maximum size of the content of a question, or of outputs, in bytes of msgpack."""
 _INHERITED = ("labels", "workdir", "started_by", "forked_by")
-_SHOWN = ("title", "body", "subject", "tool", "environment", "batch", "assignees", "choices")
+_SHOWN = (
+    "title",
+    "body",
+    "subject",
+    "tool",
+    "environment",
+    "opens",
+    "batch",
+    "assignees",
+    "choices",
+)
 
 
 def outgoing(

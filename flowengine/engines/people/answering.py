@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.host import Host
@@ -20,6 +19,8 @@ from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.view import only_choice
 
+if TYPE_CHECKING:
+    pass
 LONGEST = 500
 """Maximum length of the journal's note on a refused decision."""
 
@@ -88,21 +89,6 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
         field="choice",
         hint=f"decide with one of: {known}",
     )
-
-
-def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
-    """Return the choice of a handler's answer, and its further parts.
-
-    Raises:
-        InputError: It is not a valid answer.
-    """
-    approved, reason = answer.get("approved"), answer.get("reason")
-    if not isinstance(approved, bool):
-        raise InputError("'approved' of an answer must be true or false", field="approved")
-    if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
-        raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
-    details: Answering = {"comment": reason} if reason else {}
-    return choice_of(host, wait, "approve" if approved else "reject"), details
 
 
 def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:

@@ -5,8 +5,8 @@ environment, a budget, an attempt whose outcome is unknown. Each decision about 
 `decided`, recorded by `record`, where the store settles it by compare-and-set. If a person and a
 program answer at the same time, only one of them wins.
 
-Programs answer in this order: the rules of the host (`gate`), grants (`answer_by_grant`), then the
-tool authority or the handler about environments. The other questions are left to approvers
+Programs answer questions about calls in this order: the rules of the host (`gate`), grants
+(`answer_by_grant`), then the tool authority. The other questions are left to approvers
 (`people.approvals`).
 """
 
@@ -19,7 +19,6 @@ from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import Host
-from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import FlowGrant, ListedWait, NewGrant, Vote, WaitFilter
 from flowengine.journal.store import Store, every_item
@@ -84,7 +83,7 @@ def say(
         approves: Whether the answer is an approval. Otherwise it is a rejection.
         via: The channel.
         comment: The reason.
-        **more: Further fields of the event: `granted`, or the `value` about an environment.
+        **more: Further fields of the event: `granted`.
 
     Returns:
         Whether it counts. Otherwise the question is left to others.
@@ -101,42 +100,27 @@ def say(
 
 
 async def consult(
-    host: Host, execution: Execution, asked: Consult, preview: Awaitable[Shown] | None
+    host: Host, execution: Execution, asked: Consult, preview: Awaitable[Shown]
 ) -> bool:
-    """Consult the tool authority, or the handler about environments, and record its decision.
+    """Consult the tool authority, and record its decision.
 
     Args:
         host: Provides the store.
         execution: The execution that has just opened the question.
         asked: The question.
-        preview: The preview of the call, which is being computed. None: it is not a call.
+        preview: The preview of the call, which is being computed.
 
     Returns:
         Whether it was answered. Otherwise it is left to approvers.
     """
     from flowengine.engines.executions.calls import names_of
 
-    id = wait_id(execution.id, asked.wait)
-    if asked.environment is None:
-        question = execution.waits.get(asked.wait)
-        if host.consultant is None or question is None or preview is None:
-            return False
-        names = names_of(execution.linked.compiled["steps"][asked.step])
-        return await host.consultant.ask(execution.id, id, {**question, "names": names}, preview)
-    secrets = execution.linked.runner.secrets(asked.step)
-    try:
-        answered = await host.environments.consult(execution.context, asked, id, secrets)
-    except FlowEngineError:
-        return False  # the spec is refused with its reason when it is opened
     question = execution.waits.get(asked.wait)
-    if answered is None or question is None:
-        return False
-    by, answer = answered
-    value: dict[str, Any] = {"refused": True} if answer.by_policy else {}
-    if answer.policy is not None:
-        value["policy"] = {key: rule for key, rule in answer.policy.items() if rule is not None}
-    more: dict[str, Plain] = {"value": value} if value else {}
-    return say(host, id, question, by, approves=answer.approved, comment=answer.reason, **more)
+    if host.consultant is None or question is None or "opens" in question:
+        return False  # a program that decides about a call opens nothing
+    names = names_of(execution.linked.compiled["steps"][asked.step])
+    id = wait_id(execution.id, asked.wait)
+    return await host.consultant.ask(execution.id, id, {**question, "names": names}, preview)
 
 
 # Grants for all executions of a flow, which answer questions on behalf of their creators.

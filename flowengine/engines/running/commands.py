@@ -93,13 +93,13 @@ class HostCarrier(Carrier):
             if command.wait not in execution.waits:
                 self.look(execution)  # it has been answered
                 return
-            if command.environment is None and self._answered(execution, command):
+            if self._answered(execution, command):
                 self.read_inbox(execution)
                 return
             from flowengine.engines.executions.calls import has_preview
 
             step = execution.linked.compiled["steps"][command.step]
-            if self.host.may_consult() or has_preview(step):
+            if self.host.consultant is not None or has_preview(step):
                 self.left.append((execution, command))
             else:
                 self.look(execution)  # it stayed for an answer, and may now be released

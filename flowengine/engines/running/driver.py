@@ -280,12 +280,8 @@ class Driver(HostCarrier):
             return True
         if any(isinstance(command, DriveChild) for command in execution.commands):
             return execution.wanted is None
-        asked = [command for command in execution.commands if isinstance(command, Consult)]
-        if not asked:
-            return False
-        if any(command.environment is None for command in asked):
-            return True  # the call needs a description, or a rule may answer
-        return self.host.may_consult()
+        # The call needs a description, or a rule may answer.
+        return any(isinstance(command, Consult) for command in execution.commands)
 
     def _stays_for_lock(self, execution: Execution) -> bool:
         """Return whether to stay for a lock held elsewhere, as for a timer that is due soon."""

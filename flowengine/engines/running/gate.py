@@ -35,7 +35,7 @@ from flowengine.kernel.view import as_said, call_names
 
 BY_HOST = "policy"
 """The approver of a call that a rule of the host allows."""
-_WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form"})
+_WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form", "opens"})
 """Parts of a question that a rule which allows the call does not cover."""
 
 _TWICE = (

@@ -234,7 +234,7 @@ def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Pr
         unit = next(iter(state["waits"][number]["units"]))
         step = state["acts"][state["units"][unit]["act"]]["step"]
         if consults:
-            yield Consult(number, unit, step, 0, None, None, bool(record.get("required")))
+            yield Consult(number, unit, step, bool(record.get("required")))
         elif record.keys().isdisjoint({"preview", "note"}) and has_preview(steps[step]):
             yield Preview(number, unit, step)
 

@@ -190,20 +190,17 @@ class Work:
 
     async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
         """Compute the preview of a call, consult its policies, and record their decision."""
-        preview, answered = None, False
-        is_call = isinstance(command, Preview) or command.environment is None
+        answered = False
+        preview = self._loop.create_task(self._add_preview(execution, command))
         try:
-            if is_call:
-                preview = self._loop.create_task(self._add_preview(execution, command))
-            if isinstance(command, Consult) and self._host.may_consult():
+            if isinstance(command, Consult) and self._host.consultant is not None:
                 answered = await consult(self._host, execution, command, preview)
-            if preview is not None and not answered:
+            if not answered:
                 await preview
         except asyncio.CancelledError:
             return
         finally:
-            if preview is not None:
-                preview.cancel()
+            preview.cancel()
         if answered and self._driver.executions.get(execution.id) is execution:
             self._driver.read_inbox(execution)
 

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 from flowengine.engines.temporal.requests import MOST_OFFERED
 from flowengine.errors import UsageError
-from flowengine.execution_environment.policy_approval import configured
 from flowengine.kernel.graph.environment_uses import of_step, scopes
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -66,8 +65,6 @@ def check_started(event: Mapping[str, Any]) -> None:
 
 def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
-    if step.get("asks") and configured() is not None:
-        yield "programs that decide about environments (handlers)"
     needs = step.get("needs", ())
     if len(needs) > MOST_OFFERED:
         yield f"more than {MOST_OFFERED} labels of a worker (needs)"

@@ -584,7 +584,7 @@ class WorkflowDriver(Carrier):
         execution = self.execution
         if self.outgoing.busy or any(isinstance(key, int) and key < 0 for key in execution.work):
             return True
-        return any(map(_is_about_a_call, execution.commands))
+        return any(isinstance(command, Consult) for command in execution.commands)
 
     def _rest(self) -> None:
         """Publish that it rests, once others can reach it by its keys."""
@@ -759,12 +759,12 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if _is_about_a_call(command):
+        if isinstance(command, Consult):
             task = self._task(self._describe(command))
             execution.work[-command.wait] = task
         elif isinstance(command, ReleaseRegion):
             self.placing.end_region(command.region)
-        elif not isinstance(command, Consult | Notify | Send):
+        elif not isinstance(command, Notify | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
 
     async def _describe(self, asked: Consult) -> None:
@@ -1265,11 +1265,6 @@ def _has_arrived(error: ActivityError) -> bool:
     if isinstance(cause, TimeoutError) and cause.type == TimeoutType.HEARTBEAT:
         return bool(cause.last_heartbeat_details)
     return True
-
-
-def _is_about_a_call(command: object) -> TypeGuard[Consult]:
-    """Return whether a command asks for an answer about a call."""
-    return isinstance(command, Consult) and command.environment is None
 
 
 def _around(state: State, unit: int) -> bytes:

@@ -276,7 +276,7 @@ class Books:
 
         Args:
             instance: The opening.
-            state: The new state. Returning to `declared` is not reported.
+            state: The new state.
             error: Name of the error that caused it.
 
         Raises:
@@ -287,10 +287,7 @@ class Books:
                 raise AssertionError(f"an environment cannot go from {instance.state} to {state}")
             instance.state = state
             instance.error = error or instance.error
-            if state == "pending_approval":
-                self.tell("approval_required", instance.record, instance, error)
-            elif state != "declared":
-                self.tell(state, instance.record, instance, error)
+            self.tell(state, instance.record, instance, error)
 
     def tell(
         self,

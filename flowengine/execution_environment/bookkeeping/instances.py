@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowengine.execution_environment.bookkeeping.states import CLOSABLE, OPENING, State
-from flowengine.execution_environment.policy_approval import PolicyAnswer
 from flowengine.execution_environment.registry.entries import RegistryEntry
 from flowengine.execution_environment.registry.screens import Window
 from flowengine.execution_environment.specs.spec import EnvironmentSpec
@@ -48,8 +47,6 @@ class Record:
         """Whether an opening was ever ready, as far as this process knows."""
         self.reserved = 0
         """Number of places reserved for it."""
-        self.answer: PolicyAnswer | None = None
-        """The decision about its approval, valid for all openings."""
 
 
 class Provision(NamedTuple):
@@ -343,5 +340,4 @@ def _of_spec(record: Record) -> dict[str, Any]:
         "owner_id": spec.owner_id,
         "resource_key": spec.key,
         "on_wait": "keep" if spec.is_kept else "release",
-        "approval": "none" if not spec.needs_approval else "required",
     }

@@ -5,7 +5,6 @@
 | state | meaning |
 |---|---|
 | declared | requested. Nothing was started |
-| pending_approval | an approval is requested |
 | ensuring | it waits for a place, or is being opened |
 | ready | it can be used |
 | unhealthy | it failed a check, so new callers get another one |
@@ -22,7 +21,6 @@ from typing import Literal
 
 State = Literal[
     "declared",
-    "pending_approval",
     "ensuring",
     "ready",
     "unhealthy",
@@ -33,14 +31,7 @@ State = Literal[
 ]
 
 MOVES: Mapping[State, Mapping[State, str]] = {
-    "declared": {
-        "pending_approval": "its spec requires an approval that was not given yet",
-        "ensuring": "it is approved, or needs no approval",
-    },
-    "pending_approval": {
-        "ensuring": "it is approved",
-        "declared": "it is rejected, or cancelled. The record is then deleted",
-    },
+    "declared": {"ensuring": "its earlier openings have ended"},
     "ensuring": {
         "ready": "it is open",
         "failed": "it could not be opened",
@@ -63,7 +54,7 @@ MOVES: Mapping[State, Mapping[State, str]] = {
 }
 """By state, the next states and when they follow."""
 
-OPENING: frozenset[State] = frozenset({"declared", "pending_approval", "ensuring"})
+OPENING: frozenset[State] = frozenset({"declared", "ensuring"})
 """States in which callers can wait for it."""
 CLOSABLE: frozenset[State] = frozenset({"ready", "unhealthy", "draining"})
 """States in which its resource can be used by its holders, and closed."""

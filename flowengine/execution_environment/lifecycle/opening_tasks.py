@@ -1,6 +1,6 @@
 """Tasks that open environments, one for each opening, on the background loop.
 
-A task waits until earlier openings of the spec have ended, then for an approval, a place, and the
+A task waits until earlier openings of the spec have ended, then for a place, and the
 directories of other environments. It opens the resource, and updates the books.
 """
 
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowengine.errors import Conflict
 from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
@@ -26,15 +24,7 @@ from flowengine.execution_environment.bookkeeping.instances import (
     Waiter,
     describe,
 )
-from flowengine.execution_environment.errors import ApprovalPending
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
-from flowengine.execution_environment.policy_approval import (
-    PolicyAnswer,
-    Question,
-    ask,
-    configured,
-    read_answer,
-)
 from flowengine.execution_environment.resources.closing import close_resource, end_strays
 from flowengine.execution_environment.resources.opening import (
     ManagerServices,
@@ -44,127 +34,13 @@ from flowengine.execution_environment.resources.opening import (
     window_of,
 )
 from flowengine.execution_environment.specs.providers import find_provider
-from flowengine.execution_environment.specs.spec import EnvironmentSpec
-from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import (
     EnvironmentClosed,
     EnvironmentStartFailed,
-    Refused,
-    Rejected,
     StepError,
 )
 from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import lasting, settled
-
-
-def question_of(spec: EnvironmentSpec) -> Question:
-    """Return the question about a spec, which is the same in every process."""
-    return Question(
-        f"ask_{spec.id}",
-        spec.kind,
-        spec.scope,
-        shown_owner(spec.owner_id),
-        spec.key,
-        ",".join(spec.providers),
-        dict(spec.policy),
-        spec.asking.reason,
-    )
-
-
-async def approve(instance: Instance, books: Books) -> None:
-    """Request approval if it is required and not decided yet.
-
-    Args:
-        instance: The opening.
-        books: Store the answer.
-
-    Raises:
-        Rejected: The answer is a rejection.
-        Refused: A policy denies it.
-        ApprovalPending: The answer is postponed.
-    """
-    record = instance.record
-    spec = record.spec
-    if not spec.needs_approval:
-        return
-    if record.answer is None:
-        books.move(instance, "pending_approval")
-        question = question_of(spec)
-        answer = await ask(question, spec.asking.handler)
-        if answer.pending:
-            raise ApprovalPending(f"{spec}: {answer.reason}", question.id)
-        if not answer.lasts:
-            _check(answer, spec)
-        with books.lock:
-            if record.answer is None:  # `manager.answer` may have come first
-                record.answer = answer
-    _check(record.answer, spec)
-
-
-async def consult(
-    record: Record, books: Books, question: str, reason: str | None, required: bool
-) -> tuple[str, PolicyAnswer] | None:
-    """Return an immediate decision about opening a spec, if available, without opening it.
-
-    Args:
-        record: The spec.
-        books: Publish the event about the question.
-        question: Id with which the question can be answered later.
-        reason: Why it is needed.
-        required: Whether a handler can only reject. Its approval is then ignored.
-
-    Returns:
-        The source of the answer, and the answer, if there is one.
-    """
-    books.tell("approval_required", record)
-    if record.answer is not None and record.answer.approved:
-        return record.answer.reason, record.answer._replace(reason="")
-    handler = configured()
-    if handler is None:
-        return None
-    asked = question_of(record.spec)._replace(id=question, reason=reason)
-    answer = await ask(asked, handler)
-    if not answer.lasts and not answer.pending:
-        logging.getLogger("flowengine.environments").warning(
-            "%s: %s. An approver is still asked", record.spec, answer.reason
-        )
-    if not answer.lasts or (required and answer.approved):
-        return None
-    return f"handler:{handler}", answer
-
-
-def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
-    """Record a postponed answer. The first one counts.
-
-    Args:
-        record: The spec in question.
-        given: The answer, in the form returned by a handler.
-        books: Store the answer.
-
-    Raises:
-        Conflict: It has already been answered differently.
-        Rejected: It is invalid, and not stored.
-    """
-    answer = read_answer(given, "the answer", dict(record.spec.policy))
-    if not answer.lasts:
-        raise Rejected(f"{record.spec}: {answer.reason}")
-    with books.lock:
-        if record.answer is not None and record.answer != answer:
-            raise Conflict(
-                f"{record.spec}: the question has already been answered: "
-                f"{'yes' if record.answer.approved else 'no'}",
-                standing={"approved": record.answer.approved, "reason": record.answer.reason},
-            )
-        record.answer = answer
-
-
-def _check(answer: PolicyAnswer, spec: EnvironmentSpec) -> None:
-    if answer.approved:
-        return
-    if answer.by_policy:
-        raise Refused(f"{spec} was refused: {answer.reason}")
-    raise Rejected(f"{spec} was not approved: {answer.reason}")
-
 
 Have = Callable[[Record, str | None], Awaitable[Handle]]
 """Returns a hold on the environment of a spec."""
@@ -246,7 +122,6 @@ class OpeningTasks:
             for earlier in [each for each in record.instances.values() if each is not instance]:
                 if earlier.withdrawn or earlier.state == "releasing":
                     await settled(earlier.ended)
-            await approve(instance, self.books)
             self.books.move(instance, "ensuring")
             await self._queue.take(instance)
             mounts = await self._mount(instance)
@@ -312,16 +187,10 @@ class OpeningTasks:
         await end_strays(instance)
         name = None if error is None else error.name or type(error).__name__
         with self.books.lock:
-            was_ensuring = instance.state == "ensuring"
-            if was_ensuring:
+            if instance.state == "ensuring":
                 self.books.move(instance, "failed" if error else "releasing", name)
                 if error is None:
                     self.books.move(instance, "released")
-            elif instance.state == "pending_approval":
-                self.books.move(instance, "declared")
-            if error is not None and not was_ensuring:
-                instance.error = name
-                self.books.tell("failed", instance.record, instance, name)
             waiters = self._leave(instance)
         await self._closings.unmount(instance)
         instance.ended.set_result(None)

@@ -65,7 +65,6 @@ class ScopeRelease:
             for record in records:
                 if not record.instances:
                     self._books.records.pop(record.spec.id, None)
-                record.answer = None
         if not report.failed:
             await self._closings.end_workspaces(scope, owner_id)
         return report

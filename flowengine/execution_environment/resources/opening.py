@@ -68,13 +68,12 @@ class ManagerServices(NamedTuple):
     guarded: Sequence[Path]
 
 
-async def choose(declared: EnvironmentSpec, around: ManagerServices, policy: Any) -> Provision:
+async def choose(declared: EnvironmentSpec, around: ManagerServices) -> Provision:
     """Return the first of the spec's sandboxes that this machine can provide.
 
     Args:
         declared: The spec.
         around: Clock and time limits.
-        policy: Narrower rules, if there are any.
 
     Returns:
         The choice.
@@ -85,7 +84,7 @@ async def choose(declared: EnvironmentSpec, around: ManagerServices, policy: Any
     provider = providers.find_provider(declared.kind)
     reasons: list[tuple[str, StepError]] = []
     for name in declared.providers:
-        spec = declared.for_provider(name, policy)
+        spec = declared.for_provider(name)
         try:
             return await _try(provider, name, spec, declared, around)
         except EnvironmentUnavailable as error:
@@ -200,16 +199,14 @@ async def open_resource(
         EnvironmentStartFailed: It was not ready in time, or is unusable.
     """
     declared = instance.record.spec
-    answer = instance.record.answer
-    policy = answer.policy if answer else None
     secrets = Secrets(declared.sources)
     instance.mask = secrets.mask
-    choice = await choose(declared, around, policy)
+    choice = await choose(declared, around)
     revealed = declared.revealed(secrets.reveal)
-    prepared = await _prepared(declared, choice, policy, around)
+    prepared = await _prepared(declared, choice, around)
     start = around.clock.monotonic()
     _prepare(instance, choice, around)
-    spec = declared.for_provider(choice.choice, policy)
+    spec = declared.for_provider(choice.choice)
     request = _request(instance, spec, choice, around, mounts)._replace(
         config=spec.config if revealed is None else revealed, changed=changed, prepared=prepared
     )
@@ -229,12 +226,12 @@ async def open_resource(
 
 
 async def _prepared(
-    declared: EnvironmentSpec, choice: Provision, policy: Any, around: ManagerServices
+    declared: EnvironmentSpec, choice: Provision, around: ManagerServices
 ) -> object:
     """Return the preparations of the sandbox, whose time does not count as part of the start."""
     if choice.sandbox is None:
         return None
-    spec = declared.for_provider(choice.choice, policy)
+    spec = declared.for_provider(choice.choice)
     bound = around.bounds.prepare
     try:
         return await within(around.clock, bound, choice.sandbox.prepare(spec))

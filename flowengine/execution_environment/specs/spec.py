@@ -59,15 +59,6 @@ def nearest(word: object, known: Iterable[str]) -> str:
 Text = Annotated[str, Field(max_length=500)]
 
 
-class OpeningApproval(Config):
-    """Whether opening the environment needs an approval."""
-
-    handler: Text | None = None
-    """Name of the handler. Default: the configured one."""
-    reason: Text | None = None
-    """The reason, shown with the question."""
-
-
 class EnvironmentSpec(Config):
     """Spec of an environment. Only `kind` is required."""
 
@@ -90,8 +81,6 @@ class EnvironmentSpec(Config):
     requires: dict[str, Any] = Field(default_factory=dict)
     """Guarantees that must be enforced here: `isolation: container`, or an axis: `network: true`.
     """
-    approval: Literal["none", "ask", "required"] | OpeningApproval = "none"
-    """Whether it requires approval before it is opened."""
     on_wait: Literal["keep", "release"] | None = None
     """Whether it stays open while the execution waits. Default: `keep` if live state matters."""
     keep_for: Duration = 3600.0
@@ -153,17 +142,6 @@ class EnvironmentSpec(Config):
                        if not isinstance(part, str)})  # fmt: skip
         return {each: self.secrets.get(each, {"env": each}) for each in used}
 
-    @property
-    def needs_approval(self) -> bool:
-        """Whether it requires approval before it is opened."""
-        return self.approval != "none"
-
-    @property
-    def asking(self) -> OpeningApproval:
-        """The approval handler and the reason for the question."""
-        approval = self.approval
-        return approval if isinstance(approval, OpeningApproval) else OpeningApproval()
-
     def __str__(self) -> str:
         whose = f"{self.scope} {shown_owner(self.owner_id)}".rstrip()
         return f"environment '{self.key}' ({self.kind}, {whose})"
@@ -179,12 +157,11 @@ class EnvironmentSpec(Config):
         }
         return data
 
-    def for_provider(self, name: str, policy: Any = None) -> Spec:
+    def for_provider(self, name: str) -> Spec:
         """Return a new copy for a provider, which may change it.
 
         Args:
             name: The sandbox to try.
-            policy: Narrower rules than the spec's, if any.
 
         Returns:
             The spec in the form of the SDK.
@@ -198,7 +175,7 @@ class EnvironmentSpec(Config):
             self.key,
             name,
             config,
-            rules if policy is None else type(rules).model_validate(policy),
+            rules,
             self.limits,
             dict(self.requires),
             self.folder or ".",
@@ -241,7 +218,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     """
     if not isinstance(given, Mapping):
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
-    written = {str(key): value for key, value in given.items() if key not in {"id", "config"}}
+    apart = {"id", "config", "approval"}
+    written = {str(key): value for key, value in given.items() if key not in apart}
     config = _with_secrets(given.get("config", {}))
     written["config"] = shown(config) if isinstance(config, dict) else config
     name = str(written.get("resource_key") or written.get("kind") or "?")
@@ -255,6 +233,8 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     names = _choices(provider, written, faults)
     parts = [] if provider is None else _checked_parts(provider, names, written, faults)
     _check_requires(written.get("requires"), faults)
+    if "approval" in given:
+        faults.append(Fault("approval", _ASKS))
     if faults or spec is None or provider is None:
         raise SpecInvalid(name, faults)
     dumped = [part.model_dump(mode="json") for part in parts]
@@ -269,6 +249,10 @@ def check_spec(given: Mapping[str, Any]) -> EnvironmentSpec:
     return spec
 
 
+_ASKS = (
+    "is only for environments of a flow file, whose calls wait for an approver. Declare it there, "
+    "or leave 'approval' out, since a program that opens an environment consents to it"
+)
 _PARTS = ("config", "policy")
 """The parts of a spec whose models the provider defines."""
 

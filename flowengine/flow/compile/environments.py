@@ -329,6 +329,10 @@ class EnvironmentDeclarations:
         declared = {"spec": _map(parts).value}
         if (approval := self._approval(model, view)) is not None:
             declared["approval"] = approval.value
+        if model.eager and asks(_of_scope("execution", declared)):
+            message = f"{name!r} is opened at the start, before the call that would ask"
+            hint = "leave 'eager' out: the first call that needs it asks, and opens it"
+            self.report.at("E103", message, (*model.loc, "eager"), hint, key=True)
         return declared
 
     def _approval(self, model: Environment, view: VisibleNames) -> TypedValue | None:

@@ -212,7 +212,7 @@ class Environment(Part):
     approval: AskFirst | None = Field(
         default=None, examples=["required", {"assignees": ["group:ops"], "expires": "1d"}]
     )
-    """Whether an approval is required before it is opened. Default: `none`."""
+    """Whether the call that opens it requires an approval. Default: `none`."""
     on_wait: Literal["keep", "release"] | None = Field(default=None, examples=["keep"])
     """The treatment of the environment while the execution waits. Default: depends on the kind."""
     keep_for: Duration = Field(default="1h", examples=["10m"])

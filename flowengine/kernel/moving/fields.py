@@ -117,7 +117,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "record": "record_of_wait",
         **_plain("id", "owner", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
                  "escalate", "remind", "notify", "notified", "field", "cut", "budget", "asks",
-                 "units"),
+                 "units", "opens"),
     },
     "Undo": {
         "todo": ("list", "Done"),

@@ -8,7 +8,7 @@ from typing import Any
 
 FLOW = "flow"
 """The scope of a grant for all executions of a flow."""
-ONLY_PEOPLE = frozenset({"required", "difference", "found", "form"})
+ONLY_PEOPLE = frozenset({"required", "difference", "found", "form", "opens"})
 """Keys of a question about a call that no grant can answer."""
 
 _DOT = re.compile("%2e", re.IGNORECASE)

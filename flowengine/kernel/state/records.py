@@ -422,6 +422,8 @@ class Wait(TypedDict, total=False):
     call it is `[unit, "call"]`."""
     units: dict[int, bool]
     """Of such a question: the units that wait for it, oldest first."""
+    opens: list[Any]
+    """Of a question about a call: the topics of the environments that are approved with it."""
 
 
 class Undo(TypedDict, total=False):

@@ -45,7 +45,7 @@ from flowengine.kernel.waiting import input_questions
 from flowengine.kernel.waiting.approvals import open_approval
 from flowengine.kernel.waiting.call_questions import arguments, forget_question, permission
 from flowengine.kernel.waiting.input_questions import given as inputs_of
-from flowengine.kernel.waiting.permissions import ask_anew, may_begin, with_answers
+from flowengine.kernel.waiting.permissions import ask_anew, may_begin, without_approvals
 from flowengine.kernel.waiting.waits import duration_of, open_wait
 
 BUDGETED = frozenset({"budget", "frames"})
@@ -234,7 +234,7 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
-            given = {**given, "environments": with_answers(tx, unit, given["environments"])}
+            given = {**given, "environments": without_approvals(given["environments"])}
         if node.secret:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])

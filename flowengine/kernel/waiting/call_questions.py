@@ -40,6 +40,15 @@ class NeededPermission(NamedTuple):
     about: About
     ask: Callable[[], Wait]
     """Opens the question, if it was not asked before."""
+    use: dict[str, Plain] = {}  # noqa: RUF012 - it is not changed
+    """The use of an environment that it is about. Empty for a call."""
+
+
+class Opens(NamedTuple):
+    """An environment that a call opens, in the question about the call."""
+
+    name: str
+    shown: dict[str, Plain]
 
 
 # Questions
@@ -125,8 +134,14 @@ _PLAIN: dict[str, Plain] = {
 }  # fmt: skip
 
 
-def needs(tx: Transition, unit: Unit) -> list[NeededPermission]:
+def needs(
+    tx: Transition, unit: Unit, opened: Callable[[], dict[About, Opens]]
+) -> list[NeededPermission]:
     """Return the permission that a unit needs for its call, if any.
+
+    Args:
+        unit: The calling unit.
+        opened: Returns what a question about the call includes.
 
     Raises:
         StepFailure: The arguments do not fit the tool.
@@ -145,7 +160,7 @@ def needs(tx: Transition, unit: Unit) -> list[NeededPermission]:
             return []
         forget_question(tx, unit)
     elif kept is not None:
-        return [NeededPermission(about, lambda: _ask(tx, unit, {}, {}, {}))]
+        return [NeededPermission(about, lambda: _ask(tx, unit, {}, {}, {}, {}))]
     args = {} if node.args is None else evaluate(Names(tx, tx.act_of(unit), unit), node.args)
     call_counts.count(tx, unit, args, str(_part(tx, unit, "tool")))
     rule = _look_at_rules(tx, unit, args)
@@ -156,7 +171,8 @@ def needs(tx: Transition, unit: Unit) -> list[NeededPermission]:
     if not asked["required"] and _granted(tx, unit, asked, args):
         return []
     why = {"rule": rule.rule} if rule is not None and rule.do == "ask" else {}
-    return [NeededPermission(about, lambda: _ask(tx, unit, asked, args, why))]
+    included = opened()
+    return [NeededPermission(about, lambda: _ask(tx, unit, asked, args, why, included))]
 
 
 def _granted(tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:
@@ -276,16 +292,22 @@ def ask_late(tx: Transition, unit: Unit, event: Asked) -> Wait | None:
     is_new = not ONLY_PEOPLE.isdisjoint(event) or asked["required"]
     if not is_new and _granted(tx, unit, asked, given):
         return None
-    return _ask(tx, unit, asked, args, why)
+    return _ask(tx, unit, asked, args, why, {})
 
 
 def _ask(
-    tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain, why: dict[str, Plain]
+    tx: Transition,
+    unit: Unit,
+    asked: dict[str, Plain],
+    args: Plain,
+    why: dict[str, Plain],
+    opened: dict[About, Opens],
 ) -> Wait:
     """Open the question about a call.
 
     Args:
         why: Fields of its record that explain the question, in addition to those of the tool.
+        opened: What is approved with the call.
     """
     tool = asked["tool"]
     node = tx.node(tx.act_of(unit))
@@ -312,15 +334,37 @@ def _ask(
     given = {key: value for key, value in asked["fields"].items() if value is not None}
     if asked["schema"] is not None and default["edit"]:
         default["edit_schema"] = asked["schema"]
+    if opened:
+        _include(wait, opened, default, given)
     try:
         fill_in(tx, wait, {**default, **given}, node.id)
     except StepFailure:
         close_question(tx, wait, "withdrawn")
         raise
     step, required = tx.act_of(unit)["step"], bool(asked["required"])
-    tx.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
+    tx.commands.append(Consult(wait["id"], unit["id"], step, required))
     notify(tx, wait, "opened")  # a rule or a grant that the engine knows may answer it first
     return wait
+
+
+def _include(
+    wait: Wait, opened: dict[About, Opens], default: dict[str, Plain], given: dict[str, Plain]
+) -> None:
+    """Add the environments that a call opens to the question about it."""
+    import json
+
+    names = [one.name for one in opened.values()]
+    wait["opens"] = [list(about) for about in opened]
+    wait["record"]["opens"] = names
+    noun = "environment" if len(names) == 1 else "environments"
+    default["title"] = (
+        f"{default['title'][:-1]}, and open the {noun} {', '.join(map(repr, names))}?"
+    )
+    body = [] if "body" not in given else [str(given["body"])]
+    for name, shown in opened.values():  # one line each, so that no value ends the code block
+        settings = [f"    {key}: {json.dumps(value)}" for key, value in shown.items()]
+        body += [f"It opens the environment {name!r}:", "\n".join(settings)]
+    given["body"] = "\n\n".join(body)
 
 
 def show_origin(tx: Transition, unit: Unit, wait: Wait) -> None:

@@ -12,11 +12,11 @@ as its owner exists. After an expiry, the next unit with the same need asks agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from flowengine.kernel.commands import Consult, Run
+from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.events import Asked
 from flowengine.kernel.expressions.names import Names, evaluate, regions
@@ -33,6 +33,7 @@ from flowengine.kernel.waiting.approvals import answer, fill_in, notify
 from flowengine.kernel.waiting.call_questions import (
     About,
     NeededPermission,
+    Opens,
     about_of,
     answer_about,
     close_question,
@@ -46,6 +47,8 @@ LONGEST = 200
 """Maximum length of a configuration text in a question."""
 MOST = 20
 """Maximum number of entries of a list or map in a question."""
+_SHARED = frozenset({"when", "required", "title", "body", "batch"})
+"""Keys of an environment's approval that leave the approvers to the call which opens it."""
 _SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
 
 
@@ -71,7 +74,7 @@ def needs(tx: View, unit: Unit) -> Iterator[NeededPermission]:
         if "approval" in use and use["approval"].get("when", True):
             about = _about(tx, unit, use)
             # Only a transition asks.
-            yield NeededPermission(about, partial(_ask, tx, unit, use, about))  # type: ignore[arg-type]
+            yield NeededPermission(about, partial(_ask, tx, unit, use, about), use)  # type: ignore[arg-type]
 
 
 def waiting_run(view: View, unit: Unit) -> Run | None:
@@ -98,7 +101,7 @@ def waiting_run(view: View, unit: Unit) -> Run | None:
     if node.args is not None:
         names.extra = {"args": call_questions.arguments(view, unit, names)}
     given: Any = evaluate(names, node.input)
-    environments = with_answers(view, unit, given["environments"])
+    environments = without_approvals(given["environments"])
     address, around = view.address(unit), regions(view, unit)
     return Run(
         unit["id"], unit["attempt"], act["step"], address, None, None, None, around, environments
@@ -107,25 +110,25 @@ def waiting_run(view: View, unit: Unit) -> Run | None:
 
 def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wait:
     """Open the question about a use."""
-    spec, name = use["spec"], use["spec"]["resource_key"]
+    name = use["spec"]["resource_key"]
     wait = new_question(tx, about, tx.address(unit), tx.node(tx.act_of(unit)).id)
-    subject = {"kind": spec["kind"], "scope": use["scope"]}
-    subject |= {key: _summary(spec[key]) for key in _SHOWN if spec.get(key)}
     wait["record"]["environment"] = name
-    asked = {"title": f"Open the environment {name!r}?", "subject": subject}
+    asked = {"title": f"Open the environment {name!r}?", "subject": _shown(use)}
     given = {key: value for key, value in use["approval"].items() if value is not None}
     try:
         fill_in(tx, wait, {**asked, **given}, name)
     except StepFailure:
         close_question(tx, wait, "withdrawn")
         raise
-    region = about[0] if use["scope"] == "region" else 0
-    wanted = {"scope": use["scope"], "spec": spec}
-    step, reason = tx.act_of(unit)["step"], given.get("body")
-    required = bool(given.get("required"))
-    tx.commands.append(Consult(wait["id"], unit["id"], step, region, wanted, reason, required))
     notify(tx, wait, "opened")
     return wait
+
+
+def _shown(use: dict[str, Plain]) -> dict[str, Plain]:
+    """Return what an approver sees of a use."""
+    spec = use["spec"]
+    shown = {"kind": spec["kind"], "scope": use["scope"]}
+    return shown | {key: _summary(spec[key]) for key in _SHOWN if spec.get(key)}
 
 
 def _about(tx: View, unit: Unit, use: dict[str, Plain]) -> About:
@@ -167,33 +170,35 @@ def _summary(value: Plain) -> Plain:
     return value
 
 
-def with_answers(tx: View, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
-    """Return the environments of a unit, with the answers in place of the questions.
-
-    Args:
-        unit: A unit whose attempt may begin.
-        environments: The evaluated declaration of its step.
-    """
-    return {name: _with_answer(tx, unit, use) for name, use in environments.items()}
+def without_approvals(environments: dict[str, Plain]) -> dict[str, Plain]:
+    """Return the environments of an attempt that may begin, as the engine opens them."""
+    return {name: _without_approval(use) for name, use in environments.items()}
 
 
-def _with_answer(tx: View, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
-    given = None
-    if "approval" in use and use["approval"].get("when", True):
-        given = answer_about(tx, _about(tx, unit, use))
+def _without_approval(use: dict[str, Plain]) -> dict[str, Plain]:
     spec = use["spec"]
     if "mounts" in spec:
-        mounts = {inside: _with_answer(tx, unit, mount) for inside, mount in spec["mounts"].items()}
+        mounts = {inside: _without_approval(mount) for inside, mount in spec["mounts"].items()}
         spec = {**spec, "mounts": mounts}
-    if given is None:
-        return {"scope": use["scope"], "spec": spec}
-    approved = {key: given[key] for key in ("by", "policy") if key in given}
-    return {"scope": use["scope"], "spec": spec, "approved": approved}
+    return {"scope": use["scope"], "spec": spec}
 
 
-_Needs = Callable[[Transition, "Unit"], "Iterable[NeededPermission]"]
-_STAGES: tuple[_Needs, ...] = (call_questions.needs, needs)
-"""In this order: a call that is not made causes no questions about its environments."""
+def _included(tx: Transition, unit: Unit) -> dict[About, Opens]:
+    """Return the environments that a question about a call of a unit includes.
+
+    Those that declare their own approvers, or that another question is about, are asked about once
+    the call is approved.
+
+    Raises:
+        StepFailure: One of them was rejected before.
+    """
+    needed = list(needs(tx, unit))
+    _raise_rejections(tx, needed)
+    return {
+        need.about: Opens(need.use["spec"]["resource_key"], _shown(need.use))
+        for need in needed
+        if not _has_own(need.use["approval"]) and answer_about(tx, need.about) is None
+    }
 
 
 def may_begin(tx: Transition, unit: Unit) -> bool:
@@ -203,13 +208,14 @@ def may_begin(tx: Transition, unit: Unit) -> bool:
         unit: In phase `ready` or `pause`.
     """
     try:
-        for stage in _STAGES:
-            open_ = _open_questions(tx, stage(tx, unit))
-            if open_:
-                _park(tx, unit, open_)
-                return False
+        calls = call_questions.needs(tx, unit, partial(_included, tx, unit))
+        # A call that is not made causes no questions about its environments.
+        open_ = _open_questions(tx, calls) or _open_questions(tx, needs(tx, unit))
     except (StepFailure, EvaluationError) as failure:
         _fail(tx, unit, failure)
+        return False
+    if open_:
+        _park(tx, unit, open_)
         return False
     unit.pop("asks", None)
     return True
@@ -222,16 +228,26 @@ def _open_questions(tx: Transition, needed: Iterable[NeededPermission]) -> list[
         StepFailure: A need was rejected before.
     """
     needs = list(needed)
-    for need in needs:
-        before = answer_about(tx, need.about)
-        if isinstance(before, dict) and not before["approved"]:
-            raise StepFailure(before["type"], before["message"], before["output"])
+    _raise_rejections(tx, needs)
     permissions = []
     for need in needs:
         given = answer_about(tx, need.about)  # two needs may be the same
         if not isinstance(given, dict):
             permissions.append(given if given is not None else need.ask()["id"])
     return permissions
+
+
+def _has_own(approval: dict[str, Plain]) -> bool:
+    """Return whether an approval declares more than that an approver decides: who, how, or when."""
+    own = approval.keys() - _SHARED
+    return bool(own - {"choices"}) or approval["choices"] != call_questions.CHOICES[:-1]
+
+
+def _raise_rejections(tx: Transition, needed: Iterable[NeededPermission]) -> None:
+    for need in needed:
+        before = answer_about(tx, need.about)
+        if isinstance(before, dict) and not before["approved"]:
+            raise StepFailure(before["type"], before["message"], before["output"])
 
 
 def ask_late(tx: Transition, unit: Unit, event: Asked) -> None:
@@ -307,8 +323,11 @@ def settle(tx: Transition, wait: Wait, how: str, decision: dict[str, Any]) -> No
             call_questions.respond(tx, unit, decision.get("value"))
         else:
             tx.agenda.append(entries.attempt(unit["id"]))
-    if decision.get("grant") is not None and output["approved"]:
-        _answer_by_grants(tx)
+    if output["approved"]:
+        for owner, digest in wait.get("opens", ()) if how == "decided" else ():
+            _approve_opening(tx, (owner, digest), output)
+        if decision.get("grant") is not None:
+            _answer_by_grants(tx)
 
 
 def _answer_by_grants(tx: Transition) -> None:
@@ -319,28 +338,40 @@ def _answer_by_grants(tx: Transition) -> None:
         kept = call_questions.answer_by_grant(tx, wait)
         if kept is None:
             continue
-        record = wait["record"]
-        choice = next(
-            option["id"] for option in record["choices"] if option["counts_as"] == "approve"
-        )
-        decision = {"choice": choice, "by": kept["by"], "via": "grant"}
-        units = [tx.state["units"][number] for number in wait["units"]]
-        for unit in units:
-            start_hits_anew(tx, wait, unit)
-            unit["asks"].remove(wait["id"])
-        keep_answer(tx, about_of(wait), kept)
-        output = answer(tx.state["execution"]["id"], record, decision, tx.now)
-        close_question(tx, wait, "decided", output)
-        for unit in units:
-            move(unit, "ready")
-            unpark(tx, unit)
-            tx.agenda.append(entries.attempt(unit["id"]))
+        _approve(tx, wait, kept, "grant")
 
 
-def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
-    """Return the additional data of a policy's decision. Empty if a user decided."""
-    value = decision.get("value")
-    return value if decision.get("via") == "policy" and isinstance(value, dict) else {}
+def _approve_opening(tx: Transition, about: About, output: dict[str, Any]) -> None:
+    """Approve an environment with the call that opens it, and thereby for other calls.
+
+    An expiry that approves the call does not: the environment is asked about next.
+    """
+    known = answer_about(tx, about)
+    kept = {"approved": True, "by": output["by"], "at": output["at"]}
+    if known is None:
+        keep_answer(tx, about, kept)
+    elif not isinstance(known, dict):
+        _approve(tx, tx.state["waits"][known], kept, output["via"])
+
+
+def _approve(tx: Transition, wait: Wait, kept: dict[str, Any], via: str) -> None:
+    """Close an open question by an approval that was given for another one."""
+    record = wait["record"]
+    choice = next(option["id"] for option in record["choices"] if option["counts_as"] == "approve")
+    decision = {"choice": choice, "by": kept["by"], "via": via}
+    units = [tx.state["units"][number] for number in wait["units"]]
+    for unit in units:
+        start_hits_anew(tx, wait, unit)
+        unit["asks"].remove(wait["id"])
+    keep_answer(tx, about_of(wait), kept)
+    output = answer(tx.state["execution"]["id"], record, decision, tx.now)
+    close_question(tx, wait, "decided", output)
+    for unit in units:
+        if unit["asks"]:
+            continue
+        move(unit, "ready")
+        unpark(tx, unit)
+        tx.agenda.append(entries.attempt(unit["id"]))
 
 
 def _kept(
@@ -359,8 +390,7 @@ def _kept(
         args = approved["args"] if approved["args"] is not None else wait["record"]["subject"]
         grants.give(tx, wait, decision, args)
         return {**kept, **approved}
-    policy = _said_by_policy(decision)
-    return {**kept, "policy": policy["policy"]} if "policy" in policy else kept
+    return kept
 
 
 def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> StepFailure:
@@ -374,7 +404,7 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
     if decision.get("images"):
         output = {**output, "images": decision["images"]}
     comment = f": {output['comment']}" if output["comment"] else ""
-    refused = _said_by_policy(decision).get("refused")
+    refused = decision.get("via") == "policy" and decision.get("value") == {"refused": True}
     type, how = ("Refused", "refused") if refused else ("Rejected", "rejected")
     return StepFailure(type, f"{what}: {how} by {output['by']}{comment}", output)
 
