@@ -66,6 +66,7 @@ from flowengine.tool_environment.observers import (
 from flowengine.tool_environment.results import (
     content_of,
     error_text,
+    expired,
     internal,
     not_begun,
     response_of,
@@ -358,7 +359,7 @@ class LocalEnvironment:
             call: The call.
 
         Returns:
-            The `ApprovalResponse`, or an error. It is deferred if the authority does not decide.
+            The `ApprovalResponse`, or an error.
 
         Raises:
             ToolEnvironmentClosed: The environment was disposed of.
@@ -375,11 +376,14 @@ class LocalEnvironment:
         decision = admitted.decision or self._automatic(admitted)
         if decision is None:
             admitted.masked = self._mask(copy(admitted.args))
-            deciding = asyncio.ensure_future(self._authorized(admitted, self._preview(admitted)))
-            if not await admitted.unless_stopped(deciding):
-                deciding.cancel()
-                return await self._end(admitted, not_begun(admitted))
-            decision = deciding.result()
+            preview = asyncio.ensure_future(self._preview(admitted))
+            try:
+                async with asyncio.timeout(self._bounds.question):
+                    decision = await self._requested(admitted, preview)
+            except TimeoutError:
+                return await self._end(admitted, expired(admitted))
+        if decision is None:
+            return await self._end(admitted, not_begun(admitted))
         if decision.decision != "defer":
             admitted.decision = decision
         return EnvironmentResponse(result=decision)
@@ -460,7 +464,7 @@ class LocalEnvironment:
     def abort_step(self) -> None:
         """Abort all calls in progress, on any thread. Later calls are not affected."""
         for call in self._open_calls():
-            if call.is_made or call.is_loading:
+            if call.is_made or call.is_loading or call.question is not None:
                 call.halt("aborted")
 
     def abort_call(self, call_id: str) -> bool:
@@ -535,7 +539,7 @@ class LocalEnvironment:
         elif call.tool == requested.tool_name:
             if digest_of(call.args) == digest:
                 return call
-            can_change = call.is_loading or call.is_submitted
+            can_change = call.is_loading or (call.is_submitted and call.question is None)
             if can_change and not call.is_made and not call.response.done():
                 call.args, call.decision = copy(requested.args) or call.args, None
                 return call
@@ -647,7 +651,7 @@ class LocalEnvironment:
             why = self._mask(f"rejected by {decision.by}{reason}")
             result = with_feedback(result_of(call, "rejected", why), decision)
         elif error["type"] == "Expired":
-            result = result_of(call, "expired", "it was not decided in time. Nothing was done")
+            result = expired(call)
         elif error["type"] == "Refused":
             result = result_of(call, "rejected", error["message"])
         else:
@@ -688,44 +692,54 @@ class LocalEnvironment:
         self, call: Call, asked: ToolCall, preview: Awaitable[Shown]
     ) -> EnvironmentResponse:
         """Request a decision about a call for the engine, unless there is one already."""
+        call.decision = call.decision or await self._requested(call, preview)
         if call.decision is None:
-            call.question = lasting()
-            self._tell("approval", call, call=self._shown(call))
-            asking = asyncio.ensure_future(self._forward(call, preview))
-            waiting = asyncio.wrap_future(call.question)
-            try:
-                if not await call.unless_stopped(waiting):
-                    return EnvironmentResponse(result=_DEFERRED)
-                call.decision = self._told(call, waiting.result())
-            finally:
-                waiting.cancel()
-                asking.cancel()
-                call.question = None
+            return EnvironmentResponse(result=_DEFERRED)
         fields = {name: getattr(call.decision, name) for name in ("feedback", "content", "args")}
         return EnvironmentResponse(result=call.decision.model_copy(update=self._mask(fields)))
 
-    async def _forward(self, call: Call, preview: Awaitable[Shown]) -> None:
-        """Answer the question with the decision of the authority, unless it defers."""
-        decision = await self._authorized(call, preview)
-        if decision.decision == "defer":
-            self._tell("deferred", call)
-        else:
-            call.answer(decision)
+    async def _requested(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
+        """Return the first decision about a call. None: the call must stop."""
+        question, asking = call.question, None
+        if question is None:
+            question = call.question = lasting()
+            self._tell("approval", call, call=self._shown(call))
+            asking = asyncio.ensure_future(self._ask_authority(call, preview))
+        waiting = asyncio.wrap_future(question)
+        try:
+            if not await call.unless_stopped(waiting):
+                return None
+            decision: ApprovalResponse = waiting.result()
+            return decision if asking is None else self._told(call, decision)
+        finally:
+            waiting.cancel()
+            if asking is not None:
+                call.answer(_DEFERRED)
+                call.question = None
+                asking.cancel()
 
-    async def _authorized(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse:
-        """Return the decision of the authority."""
+    async def _ask_authority(self, call: Call, preview: Awaitable[Shown]) -> None:
+        """Answer the question with the decision of the authority.
+
+        If it defers, the question of a call that is made remains open. Otherwise, a decision is
+        requested again when the call is made.
+        """
         authority, shown, view = self.authority, await preview, self._shown(call)
         view.preview, view.preview_note = shown
         if any(shown):
             self._tell("preview", call, **shown._asdict())
         if _callback_of(authority) is None:
-            return _DEFERRED
+            return
         decision = await decision_of(authority.approve_tool(view))
         try:
             decision = _checked(call, decision)
         except InputError as error:
             decision = no(f"the authority's answer was refused: {error.message}")
-        return decision.model_copy(update={"by": decision.by or type(authority).__name__})
+        if decision.decision == "defer":
+            self._tell("deferred", call)
+            if call.is_made:
+                return
+        call.answer(decision.model_copy(update={"by": decision.by or type(authority).__name__}))
 
     async def _preview(self, call: Call) -> Shown:
         """Return the preview of a call that no execution has begun."""

@@ -146,6 +146,11 @@ def not_begun(call: Call) -> ToolResult:
     return result_of(call, call.stop or "aborted", "aborted before it began. Nothing was done")
 
 
+def expired(call: Call) -> ToolResult:
+    """Return the result of a call about which no approver decided in time."""
+    return result_of(call, "expired", "it was not decided in time. Nothing was done")
+
+
 def stopped(
     call: Call,
     outcome: CodeOutcome | None = None,
