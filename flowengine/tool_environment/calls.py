@@ -67,7 +67,8 @@ class Call:
         self.tool = requested.tool_name
         self.args: dict[str, Any] = copy(requested.args)
         self.definition = definition
-        self.instance: Tool = instance
+        self.instance: Any = instance
+        """None once the call has ended."""
         self.is_loading = True
         self.published: dict[str, Any] | None = None
         """The arguments that were last published."""

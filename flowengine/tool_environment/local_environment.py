@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -341,7 +341,7 @@ class LocalEnvironment:
             return
         call.published = copy(call.args)
         self._tell("parameters_updated", call, call=call.view())
-        instance: Any = call.instance
+        instance = call.instance
         if overrides(instance, "load_ui"):
             shown = call_plugin(instance.load_ui, copy(call.args))
             data, why = data_of(await bounded(VIEW_TIME, shown), VIEW_TIME)
@@ -665,7 +665,7 @@ class LocalEnvironment:
         self._tell("result", call, result=result, call=call.view())
         call.end()
         await self._dispose(call.tool, call.instance)
-        call.is_loading, call.produced = False, []
+        call.is_loading, call.produced, call.context, call.instance = False, [], Context(), None
         call.response.set_result(response_of(result))
         return call.response.result()
 
@@ -743,7 +743,7 @@ class LocalEnvironment:
 
     async def _preview(self, call: Call) -> Shown:
         """Return the preview of a call that no execution has begun."""
-        instance: Any = call.instance
+        instance = call.instance
         if not overrides(instance, "preview"):
             return Shown()
         return await computed(
@@ -855,7 +855,7 @@ class LocalEnvironment:
     ) -> dict[str, Any]:
         """Call the tool, and return its return value as fields of the result."""
         self._turns.set(Turns())
-        signature, execute = call.definition.signature, call.instance.execute  # type: ignore[attr-defined]
+        signature, execute = call.definition.signature, call.instance.execute
         named = signature.convert(args)
         if signature.context is not None:
             named[signature.context] = context
@@ -867,7 +867,7 @@ class LocalEnvironment:
 
     async def _stop(self, call: Call, work: asyncio.Future[CodeOutcome]) -> CodeOutcome | None:
         """Stop the tool, and return its outcome, or None if the outcome is unknown."""
-        grace, execute = self._bounds.grace, call.instance.execute  # type: ignore[attr-defined]
+        grace, execute = self._bounds.grace, call.instance.execute
         if not await within(grace, work):
             work.cancel()
             if not is_coroutine_function(execute) or not await within(grace, work):
@@ -944,7 +944,7 @@ class LocalEnvironment:
         if self._closed:
             raise ToolEnvironmentClosed("the tool environment was disposed of: make a new one")
 
-    async def _dispose(self, name: str, instance: Tool) -> None:
+    async def _dispose(self, name: str, instance: Any) -> None:
         if overrides(instance, "dispose"):
             bound = self._bounds.dispose
             why = (await bounded(bound, call_plugin(instance.dispose))).fault(bound)
