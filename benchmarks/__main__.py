@@ -411,16 +411,14 @@ def in_a_container(folder: Path) -> Iterator[Figure]:
 
 
 def tool_calls(_folder: Path) -> Iterator[Figure]:
-    """What a client that never reads costs calls of tools."""
+    """What a listener costs calls of tools."""
     from benchmarks import tools
 
     followed, alone = alternating(
         partial(tools.calls, followed=True), partial(tools.calls, followed=False)
     )
-    said = f"{followed * 1000:.0f} us each, without a client {alone * 1000:.0f}"
-    yield Figure(
-        "1,000 calls of a tool, with a client that never reads", said, followed / alone, 1.2
-    )
+    said = f"{followed * 1000:.0f} us each, without a listener {alone * 1000:.0f}"
+    yield Figure("1,000 calls of a tool, with a listener", said, followed / alone, 1.2)
 
 
 def model_calls(folder: Path) -> Iterator[Figure]:

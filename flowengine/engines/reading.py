@@ -260,21 +260,6 @@ class StoredExecutions(Group):
                     yield Update(id, "step", None, step), flow
                 seen.clear()
 
-    def tool_messages(self, execution: str) -> Iterator[dict[str, Any]]:
-        """Yield the messages about calls of tools in an execution, as clients of tools see them.
-
-        Those of an earlier call of this method come first, with the same numbers.
-
-        Args:
-            execution: Its id, or an unambiguous prefix of it.
-        """
-        from flowengine.engines.inspection.tool_messages import tool_messages
-
-        id = self.find(execution)
-        with _sound(id):
-            hash = self.store.execution(id).hash
-            yield from tool_messages(self._host.flows, hash, read(self.store, id))
-
     def list(
         self,
         *,

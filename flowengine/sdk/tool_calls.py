@@ -360,24 +360,6 @@ class Environment(Protocol):
         """
 
 
-class BaseEnvironment:
-    """Base of environments that a user interface can follow.
-
-    Attributes:
-        client: The interface, or None.
-    """
-
-    client: Any = None
-
-    def set_client(self, client: Any) -> None:
-        """Let a user interface follow the calls.
-
-        Args:
-            client: The interface, or None to remove it.
-        """
-        self.client = client
-
-
 @runtime_checkable
 class Observer(Protocol):
     """Is notified of every call that ran, and may comment on it."""

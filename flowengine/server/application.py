@@ -524,7 +524,7 @@ class Application:
 
     async def note_refusal(self, scope: Scope, refused: RequestRefused) -> None:
         """Record a request that was refused before its route saw it."""
-        method, address = scope.get("method", "WEBSOCKET"), address_of(HTTPConnection(scope))
+        method, address = scope["method"], address_of(HTTPConnection(scope))
         await self.note_act(None, method, scope["path"], refused.status, address, refused.message)
 
 

@@ -17,7 +17,6 @@ from flowengine.sdk.sizes import size_text
 from flowengine.server.places import HELD
 from flowengine.server.problems import RequestRefused, problem_response
 
-_STARTS = ("http.response.start", "websocket.http.response.start")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = (
     (
@@ -84,13 +83,13 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] != "http":
             return
         started = False
 
         async def send_protected(message: Message) -> None:
             nonlocal started
-            if message["type"] in _STARTS:
+            if message["type"] == "http.response.start":
                 started = True
                 message = {**message, "headers": _protected(message.get("headers", ()))}
             await send(message)
@@ -123,7 +122,7 @@ class RequestGuard:
                 hint="the operator adds a name with: flowengine serve --hostname NAME",
                 headers={"connection": "close"},
             )
-        if scope.get("method") not in _SAFE:  # a WebSocket has none
+        if scope["method"] not in _SAFE:
             origin = headers.get("origin")
             is_named = scope["path"] in self._open_paths and origin in self._hosts.pages
             foreign = origin is not None and not self._hosts.is_own_origin(origin)
@@ -143,7 +142,7 @@ class RequestGuard:
 
         async def bounded() -> Message:
             nonlocal size, patience, is_whole
-            if is_whole:  # what comes now is the end of the connection, or a message
+            if is_whole:  # what comes now is the end of the connection
                 return await receive()
             began = monotonic()
             try:

@@ -18,7 +18,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import UsageError
-from flowengine.server.application import LARGEST_BODY, Application
+from flowengine.server.application import Application
 from flowengine.server.guard import PER_MINUTE, Hosts
 from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.records import ServerRecords, server_folder
@@ -179,9 +179,7 @@ class BoundedServer(uvicorn.Server):
                 http="h11",
                 h11_max_incomplete_event_size=_LARGEST_HEAD,
                 limit_concurrency=serving.connections,
-                ws="websockets-sansio",
-                ws_max_size=LARGEST_BODY,
-                ws_per_message_deflate=False,
+                ws="none",
                 lifespan="off",
                 loop="none",
                 log_config=None,

@@ -1,4 +1,4 @@
-"""Approval and execution of tool calls: registry, decisions, execution, observers.
+"""Approval and execution of tool calls: registration, decisions, execution, observers.
 
     from flowengine.tool_environment import LocalEnvironment, tool
 
@@ -25,7 +25,6 @@ from flowengine.util.lazy_names import exports
 if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import (
         ApprovalResponse,
-        BaseEnvironment,
         Environment,
         EnvironmentResponse,
         Image,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
         check_environment,
     )  # fmt: skip
     from flowengine.tool_environment.agent_functions import Client, through, tool_message
-    from flowengine.tool_environment.clients import Link, MemoryClient
     from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -46,39 +44,33 @@ if TYPE_CHECKING:
         ToolEnvironmentClosed,
         ToolEnvironmentError,
     )  # fmt: skip
-    from flowengine.tool_environment.local_environment import LocalEnvironment, execute_command
-    from flowengine.tool_environment.observers import CallbackAuthority
-    from flowengine.tool_environment.registry import (
+    from flowengine.tool_environment.local_environment import (
         CallBounds,
-        InstanceRegistry,
-        ToolRegistry,
-        tool_registry,
+        LocalEnvironment,
+        execute_command,
     )  # fmt: skip
-    from flowengine.tool_environment.tools import Tool, create_tool_instance, mcp_tools, tool
+    from flowengine.tool_environment.observers import CallbackAuthority
+    from flowengine.tool_environment.tools import Tool, mcp_tools, tool
 
 _NAMES = {
     ".agent_functions": ("Client", "through", "tool_message"),
-    ".clients": ("Link", "MemoryClient"),
     ".context": ("AbortSignal", "Aborted", "ToolContext"),
     ".errors": (
         "CallError", "DecisionError", "RegistrationError", "ToolEnvironmentClosed",
         "ToolEnvironmentError",
     ),
-    ".local_environment": ("LocalEnvironment", "execute_command"),
+    ".local_environment": ("CallBounds", "LocalEnvironment", "execute_command"),
     ".observers": ("CallbackAuthority",),
-    ".registry": ("CallBounds", "InstanceRegistry", "ToolRegistry", "tool_registry"),
-    ".tools": ("Tool", "create_tool_instance", "mcp_tools", "tool"),
+    ".tools": ("Tool", "mcp_tools", "tool"),
 }  # fmt: skip
 """Module → the names that it defines. `flowengine.sdk.tool_calls` has the others."""
 
 __all__ = [
-    "AbortSignal", "Aborted", "ApprovalResponse", "BaseEnvironment", "CallBounds", "CallError",
-    "CallbackAuthority", "Client", "DecisionError", "Environment", "EnvironmentResponse", "Image",
-    "InstanceRegistry", "Link", "LocalEnvironment", "MemoryClient", "Observer", "ObserverResult",
-    "RegistrationError", "ResponseError", "Tool", "ToolCall", "ToolContext",
-    "ToolEnvironmentClosed", "ToolEnvironmentError", "ToolRegistry", "ToolResult",
-    "check_environment", "create_tool_instance", "execute_command", "mcp_tools", "through", "tool",
-    "tool_message", "tool_registry",
+    "AbortSignal", "Aborted", "ApprovalResponse", "CallBounds", "CallError", "CallbackAuthority",
+    "Client", "DecisionError", "Environment", "EnvironmentResponse", "Image", "LocalEnvironment",
+    "Observer", "ObserverResult", "RegistrationError", "ResponseError", "Tool", "ToolCall",
+    "ToolContext", "ToolEnvironmentClosed", "ToolEnvironmentError", "ToolResult",
+    "check_environment", "execute_command", "mcp_tools", "through", "tool", "tool_message",
 ]  # fmt: skip
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

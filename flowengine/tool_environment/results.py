@@ -12,6 +12,7 @@ from flowengine.sdk import Artifacts, StepError, ToolError
 from flowengine.sdk.exception_text import describe, message_of
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.tool_calls import (
+    ApprovalResponse,
     EnvironmentResponse,
     Image,
     Ran,
@@ -20,8 +21,9 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
     media_type,
 )
+from flowengine.sdk.user_code import CodeOutcome
 from flowengine.sdk.visible_text import cut_text, ends_in_bytes, ends_in_characters, without_middle
-from flowengine.tool_environment.call import AdmittedCall
+from flowengine.tool_environment.calls import Call
 
 LARGEST = 100_000
 """Maximum characters of content sent to a model. Longer content is kept as a file."""
@@ -103,7 +105,7 @@ def error_text(error: BaseException) -> str:
 
 
 def result_of(
-    call: AdmittedCall,
+    call: Call,
     status: Status,
     message: str | None = None,
     *,
@@ -137,3 +139,55 @@ def response_of(result: ToolResult, code: str | None = None) -> EnvironmentRespo
     message = result.message or result.status
     error = ResponseError(code=code or result.status, message=message, result=result)
     return EnvironmentResponse(error=error)
+
+
+def not_begun(call: Call) -> ToolResult:
+    """Return the result of a call that was stopped before it started."""
+    return result_of(call, call.stop or "aborted", "aborted before it began. Nothing was done")
+
+
+def expired(call: Call) -> ToolResult:
+    """Return the result of a call about which no approver decided in time."""
+    return result_of(call, "expired", "it was not decided in time. Nothing was done")
+
+
+def stopped(
+    call: Call,
+    outcome: CodeOutcome | None = None,
+    partial: str | None = None,
+    *,
+    began: bool = True,
+) -> ToolResult:
+    """Return the result of a call that was stopped.
+
+    Args:
+        call: The call.
+        outcome: How the tool ended nevertheless. None: this is unknown.
+        partial: Its output so far.
+        began: Whether the tool had started.
+    """
+    if not began:
+        return not_begun(call)
+    fields = {} if outcome is None or outcome.error is not None else outcome.value
+    if fields.get("content") is None:
+        fields = {**fields, "content": partial}
+    status = call.stop or "aborted"
+    why = "aborted" if status == "aborted" else f"timed out after {call.options.timeout:g} s"
+    what = "it had ended" if outcome is not None else "it may have acted in part"
+    ran: Ran = "maybe" if outcome is None else "yes"
+    return result_of(call, status, f"{why} while it ran: {what}", ran=ran, **fields)
+
+
+def internal(call: Call, message: str) -> ToolResult:
+    """Return the result of a call for which the engine or the environment failed."""
+    ran: Ran = "maybe" if call.replayed or call.began else "no"
+    return result_of(call, "error", message, ran=ran)
+
+
+def with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:
+    """Return a result with what the approver added."""
+    if decision is None or (decision.feedback is None and not decision.images):
+        return result
+    return result.model_copy(
+        update={"feedback": decision.feedback, "feedback_images": decision.images}
+    )

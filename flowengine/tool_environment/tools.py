@@ -276,18 +276,6 @@ def overrides(instance: Any, method: str) -> bool:
     return own is not None and getattr(own, "__func__", None) is not getattr(Tool, method)
 
 
-def create_tool_instance(definition: Any) -> Tool:
-    """Create a tool from a function, a class, or an instance of one.
-
-    Args:
-        definition: A decorated function, a class with `execute`, or an instance.
-
-    Returns:
-        A new instance.
-    """
-    return define(definition).make()
-
-
 def define(source: Any) -> ToolDefinition:
     """Return the definition of a tool.
 

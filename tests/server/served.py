@@ -19,7 +19,6 @@ from flowengine.server.guard import Hosts
 from flowengine.server.mcp.http import mcp_routes
 from flowengine.server.running import BoundedServer, Serving
 from flowengine.server.talk_routes import talk_routes
-from flowengine.server.tool_socket import tool_routes
 from tests.server.api import LOCAL, Api
 
 
@@ -55,7 +54,6 @@ class Served:
                 *Site(it).routes(),
                 *mcp_routes(it),
                 *talk_routes(it),
-                *tool_routes(it),
             ],
         )
         self.server = BoundedServer(self.application, serving)

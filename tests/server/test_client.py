@@ -34,7 +34,6 @@ DRIVING = {
         "kept",
         "may_answer",
         "summary",
-        "tool_messages",
         "find",
         "start_due",
     ),

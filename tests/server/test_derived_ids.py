@@ -20,7 +20,7 @@ from flowengine.runner.session_places import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
 from flowengine.telemetry.spans import LABEL
-from flowengine.tool_environment.journal import TASK, TOOL, CallJournal
+from flowengine.tool_environment.calls import TASK, TOOL, CallExecutions
 from tests.engines.world import Clock
 from tests.server.api import EXPENSE, LOCAL, OWNER, Api
 
@@ -159,9 +159,10 @@ def test_a_conversation_is_that_of_its_user(api: Api) -> None:
 
 
 def test_a_call_of_a_tool_environment_is_not_that_of_a_client(engine: Engine, others: Any) -> None:
-    taken, _ = CallJournal("day", engine, None, {}).find("1")
+    executions = CallExecutions("day", engine, None, {})
+    taken, _ = executions.find("1")
     others(taken)
-    assert CallJournal("day", engine, None, {}).find("1") == (taken.replace("0000", "0001"), None)
+    assert executions.find("1") == (taken.replace("0000", "0001"), None)
 
 
 def _at(time: int) -> datetime:

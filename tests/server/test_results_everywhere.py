@@ -24,7 +24,6 @@ from tests.server.api import LOCAL, Api
 from tests.server.mcp import drive
 from tests.server.served import Served
 from tests.server.test_page import Browser
-from tests.server.test_tool_socket import connected
 
 TOOLS = """
 from dataclasses import dataclass
@@ -151,21 +150,6 @@ def of_ag_ui(served: Served) -> tuple[dict[str, str], str]:
     return texts, run["execution"]
 
 
-def of_web_socket(served: Served, execution: str) -> dict[str, Any]:
-    """Return the values by call."""
-
-    async def read() -> dict[str, Any]:
-        async with connected(served, execution=execution) as client:
-            results = [await client.read("result") for _ in EXPECTED]
-        places = [re.findall(r"calls\[(\d+)\]", one["tool_call_id"])[0] for one in results]
-        return {
-            f"c{int(place) - 1}": one["result"]["content"]
-            for place, one in zip(places, results, strict=True)
-        }
-
-    return asyncio.run(read())
-
-
 def of_page(served: Served, execution: str) -> list[str]:
     """Return the shown results in order."""
     browser, texts = Browser(served.api), list[str]()
@@ -189,20 +173,16 @@ def read(text: str, expected: Any) -> Any:
 
 def test_what_a_tool_returns_is_the_same_data_on_every_surface(served: Served) -> None:
     outputs, execution = of_ag_ui(served)
-    surfaces = {
-        "AG-UI": {n: read(outputs[f"c{n}"], expected) for n, expected in enumerate(EXPECTED)},
-        "WebSocket": {int(n[1:]): value for n, value in of_web_socket(served, execution).items()},
-    }
+    found = {n: read(outputs[f"c{n}"], expected) for n, expected in enumerate(EXPECTED)}
     wrong = [
-        (surface, n, str(found.get(n))[:200])
-        for surface, found in surfaces.items()
+        (n, str(found[n])[:200])
         for n, expected in enumerate(EXPECTED)
         if not same(found[n], expected)
     ]
     assert wrong == []
     shown = of_page(served, execution)
     assert len(shown) == len(EXPECTED)
-    everything = json.dumps([surfaces, shown])
+    everything = json.dumps([found, shown])
     assert "two lines with" not in everything
     assert "<content " not in everything
 

@@ -20,8 +20,6 @@ from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.routes import ROUTES
 from flowengine.server.talk_routes import talk_routes
-from flowengine.server.tool_socket import PATH as SOCKET
-from flowengine.server.tool_socket import tool_routes
 from tests.server.api import HOST, LOCAL, Api
 
 DATA, FLOW, ID = "zdata", "zflow", "zid"
@@ -162,7 +160,7 @@ class World:
             Hosts(frozenset({HOST}), ()),
             LOCAL,
             lambda it: [
-                *Site(it).routes(), *talk_routes(it), *tool_routes(it)
+                *Site(it).routes(), *talk_routes(it)
             ],
             per_minute=1_000_000,
         )  # fmt: skip
@@ -245,38 +243,7 @@ class World:
                         form["form_token"] = found[1].form_token
                         answer = await client.post(path, data=form, headers=cookie)
                         seen.append((f"POST {path} {json.dumps(form)}", answer.text))
-        ended = renamed("zid-failed")
-        text = await self._socket({"token": token, "execution": ended})
-        seen.append((f"socket of {ended}", text))
         return seen
-
-    async def _socket(self, asked: dict[str, Any]) -> str:
-        """Return what the server sends to a client of calls, which leaves after the first text."""
-        received: list[Any] = [
-            {"type": "websocket.connect"},
-            {"type": "websocket.receive", "text": json.dumps({"type": "open", **asked})},
-        ]
-        sent: list[Any] = []
-        has_text = asyncio.Event()
-
-        async def receive() -> Any:
-            if received:
-                return received.pop(0)
-            await has_text.wait()
-            return {"type": "websocket.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-            if message["type"] != "websocket.accept":
-                has_text.set()
-
-        scope = {
-            "type": "websocket", "path": SOCKET, "raw_path": SOCKET.encode(), "query_string": b"",
-            "headers": [(b"host", HOST.encode())], "client": ("127.0.0.1", 1), "scheme": "ws",
-            "subprotocols": [], "root_path": "", "state": {},
-        }  # fmt: skip
-        await self.application.asgi(scope, receive, send)
-        return json.dumps(sent)
 
 
 BODIES: dict[str, list[Any]] = {

@@ -18,12 +18,11 @@ from flowengine.tool_environment import (
     DecisionError,
     EnvironmentResponse,
     LocalEnvironment,
-    MemoryClient,
     ToolCall,
     tool,
     tool_message,
 )
-from flowengine.tool_environment.registry import CallBounds
+from flowengine.tool_environment.local_environment import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -197,8 +196,7 @@ async def test_what_is_submitted_for_approval_is_decided_here_or_when_it_is_made
         assert isinstance(decision, ApprovalResponse)
         assert (decision.decision, env.questions()) == ("defer", [])
         assert asked.calls[0].preview == "+a"
-        env.clear_tool_approval_callback()
-        env.set_client(MemoryClient())
+        env.authority = Hanging()
         submitted = asyncio.ensure_future(env.approve_tool(one))
         await until(env.questions)
         other = await env.execute_tool(call("put", "1", text="b"))
@@ -212,9 +210,14 @@ async def test_what_is_submitted_for_approval_is_decided_here_or_when_it_is_made
         assert (await running).status == "ok"
         waiting = asyncio.ensure_future(env.approve_tool(call("put", "2", text="a")))
         await until(env.questions)
-        assert env.abort_call("2")
+        env.abort_step()
         assert (await waiting).status == "aborted"
         assert (await env.execute_tool(call("put", "2", text="a"))).status == "aborted"
+
+
+class Hanging:
+    async def approve_tool(self, one: ToolCall) -> Any:
+        await asyncio.Event().wait()
 
 
 async def test_a_call_that_cannot_run_is_refused_before_anybody_is_asked_to_approve_it() -> None:
@@ -523,12 +526,4 @@ async def test_decisions_that_do_not_count_change_nothing(tmp_path: Path) -> Non
     codes.append(raised.value.code)
     assert codes == ["unknown_call", "invalid_decision", "not_open"]
     assert count.n == 1
-    await env.dispose()
-
-
-async def test_a_client_that_only_looks_on_keeps_no_call_waiting() -> None:
-    env = LocalEnvironment()
-    env.set_client(MemoryClient(decides=False))
-    await env.register_tool(echo)
-    assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
     await env.dispose()

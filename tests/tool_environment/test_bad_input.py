@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import tool
 from flowengine.errors import UsageError
-from flowengine.tool_environment import LocalEnvironment, ToolRegistry
+from flowengine.tool_environment import LocalEnvironment
 from tests.tool_environment.world import Asked, Counting, Seen, call, echo, made, run
 
 GOOD = {"tool_call_id": "1", "tool_name": "count", "args": {}}
@@ -101,10 +101,9 @@ async def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
 
 # Shows T94
 def test_the_same_call_from_twenty_threads_runs_once(tmp_path: Path) -> None:
-    registry = ToolRegistry()
     count = Counting(tmp_path)
-    registry.register_tool(count.tool)  # registered in the environment by the first call
-    env = LocalEnvironment(registry=registry)
+    env = LocalEnvironment()
+    run(env.register_tool(count.tool))
     together = threading.Barrier(20)
     contents: list[Any] = []
 

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.tool_environment import (
     Image,
-    MemoryClient,
     ToolCall,
     ToolContext,
     tool,
@@ -369,12 +368,11 @@ async def test_progress_reaches_the_client_in_order_before_the_result() -> None:
         ctx.report({"done": 1.0})
 
     env = await made(works)
-    client = MemoryClient()
-    env.set_client(client)
+    seen = Seen(env)
     await env.execute_tool(call("works"))
     await env.dispose()
-    types = [each["type"] for each in client.messages]
-    reports = [each["report"] for each in client.messages if each["type"] == "progress"]
+    types = [each["type"] for each in seen.messages]
+    reports = [each["report"] for each in seen.messages if each["type"] == "progress"]
     assert reports == ["50%", {"done": 1.0}]
     assert types.index("progress") < types.index("result")
 

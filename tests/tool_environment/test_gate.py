@@ -9,7 +9,6 @@ import pytest
 
 from flowengine.agents import function_to_json
 from flowengine.tool_environment import (
-    Link,
     LocalEnvironment,
     ToolCall,
     through,
@@ -45,20 +44,12 @@ async def after_a_rejection(env: LocalEnvironment, one: ToolCall) -> None:
 
 
 async def by_an_agents_function(env: LocalEnvironment, one: ToolCall) -> None:
-    [function] = through(env, [env.registry.definition("count")])
+    [function] = through(env, [env._tools["count"].definition])
     told = await function(step_of_call=Step(one.tool_call_id))
     assert "rejected" in told
 
 
-async def by_a_client(env: LocalEnvironment, one: ToolCall) -> None:
-    Link(env).receive({"type": "execute", "tool_call_id": one.tool_call_id})
-    Link(env).receive(
-        {"type": "decide", "tool_call_id": one.tool_call_id, "decision": {"approved": True}}
-    )
-    await env.execute_tool(one)
-
-
-WAYS = [executed, of_a_reply, arriving, after_a_rejection, by_an_agents_function, by_a_client]
+WAYS = [executed, of_a_reply, arriving, after_a_rejection, by_an_agents_function]
 
 
 @pytest.mark.parametrize("way", WAYS)

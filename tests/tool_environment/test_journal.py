@@ -14,7 +14,7 @@ from flowengine.tool_environment import (
     LocalEnvironment,
     ToolContext,
     ToolResult,
-    journal,
+    calls,
     tool,
     tool_message,
 )
@@ -253,7 +253,7 @@ async def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path:
         running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
         await slow.began.wait()
         waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
-        await until(lambda: "parameters_final" in seen.types())
+        await until(lambda: "call_registered" in seen.types())
         if aborted:
             second.abort_step()
             assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
@@ -303,13 +303,13 @@ def test_the_loops_of_several_threads_share_an_engine() -> None:
 async def test_an_engine_in_memory_forgets_calls_that_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journal, "_PRUNED", 3)
+    monkeypatch.setattr(calls, "_PRUNED", 3)
 
     async with await made(echo) as env:
         for number in range(10):
             response = await env.execute_tool(call("echo", text=str(number)))
             assert response.status == "ok"
-        assert len(env._parts.journal.engine.executions.list().items) < 4
+        assert len(env._executions.engine.executions.list().items) < 4
 
 
 @pytest.mark.parametrize("runs", [False, True])

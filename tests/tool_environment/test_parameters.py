@@ -47,7 +47,7 @@ async def test_the_tool_sees_what_has_arrived_and_the_client_what_it_makes_of_it
         response = await env.execute_tool(last)
         assert response.tool_result is not None
         assert response.tool_result.content == "a: b"
-        await until(lambda: "disposal" in seen.types())
+        await until(lambda: "result" in seen.types())
         assert Write.shown == [{"path": "a"}, {"path": "a", "text": "b"}]
         assert [each["view"] for each in seen.of("view")] == [{"title": "a"}] * 2
 

@@ -104,7 +104,6 @@ def serve_command(arguments: Namespace) -> int:
         from flowengine.server.mcp.http import mcp_routes
         from flowengine.server.running import Serving, check, serve
         from flowengine.server.talk_routes import talk_routes
-        from flowengine.server.tool_socket import tool_routes
     except ModuleNotFoundError as error:
         raise UsageError(
             f"'flowengine serve' needs the package {error.name}",
@@ -139,7 +138,6 @@ def serve_command(arguments: Namespace) -> int:
                 *Site(served).routes(),
                 *mcp_routes(served),
                 *talk_routes(served),
-                *tool_routes(served),
             ],
             worker,
         )
