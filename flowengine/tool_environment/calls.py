@@ -19,11 +19,17 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.agents.live_functions import LIVE
 from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import LoadedFlow, load
+from flowengine.engines.infos import ExecutionInfo
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound
+from flowengine.flow.building.flow import Flow
+from flowengine.flow.models.types import in_generated
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
@@ -32,13 +38,8 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
 )
 from flowengine.sdk.user_code import lasting
+from flowengine.sdk.visible_text import literal_text
 from flowengine.tool_environment.tools import Tool, ToolDefinition, overrides
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import ExecutionInfo
-    from flowengine.engines.results import ExecutionResult
 
 Stop = Literal["aborted", "timed_out"]
 TASK, TOOL = "task", "tool"
@@ -187,8 +188,6 @@ class CallExecutions:
         """The engine."""
         with self._lock:
             if self._engine is None:
-                from flowengine.engines.engine import Engine
-
                 self._engine = Engine(None)
             return self._engine
 
@@ -339,11 +338,6 @@ def flow_of(
         expires: How long a question stays open. None: unlimited.
         secrets: References to the secrets of the environment, as JSON.
     """
-    from flowengine.engines.flows import load
-    from flowengine.flow.building.flow import Flow
-    from flowengine.flow.models.types import in_generated
-    from flowengine.sdk.visible_text import literal_text
-
     inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
     flow = Flow("tool_call", inputs=inputs, secrets=json.loads(secrets))
     function: dict[str, Any] = {"live": name, "version": version}

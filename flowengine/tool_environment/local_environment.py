@@ -12,13 +12,16 @@ from contextlib import nullcontext
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.engine import Engine
 from flowengine.engines.people.tool_authority import decision_of
-from flowengine.errors import InputError
+from flowengine.engines.results import ExecutionResult
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.execution_environment import EnvironmentManager, Handle, manager
 from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
@@ -82,12 +85,6 @@ from flowengine.tool_environment.tools import (
     overrides,
     tool,
 )
-
-if TYPE_CHECKING:
-    from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult
-    from flowengine.errors import FlowEngineError
-    from flowengine.execution_environment import EnvironmentManager, Handle
 
 _Result = TypeVar("_Result")
 AutoApprove = Literal["nothing", "asking", "everything"]
@@ -906,8 +903,6 @@ class LocalEnvironment:
             StepError: One has no spec, or cannot be opened.
         """
         if self._manager is None:
-            from flowengine.execution_environment import manager
-
             self._manager = manager()
         specs: list[dict[str, Any]] = []
         for name, own in declared.items():
