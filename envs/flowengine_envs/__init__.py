@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine_envs.compat import python_envs
-
 if TYPE_CHECKING:
     from flowengine_envs.compat.markdown_browser import RequestsMarkdownBrowser
     from flowengine_envs.compat.python_envs import (
@@ -36,5 +34,6 @@ def __getattr__(name: str) -> Any:
         from flowengine_envs.compat import markdown_browser
 
         return markdown_browser.RequestsMarkdownBrowser
+    from flowengine_envs.compat import python_envs
 
     return getattr(python_envs, name)
