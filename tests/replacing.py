@@ -23,14 +23,19 @@ def homes(name: str, value: object) -> list[ModuleType]:
 
 @pytest.fixture(name="monkeypatch")
 def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
-    """Patches of a module's name hold in the modules that have imported it, too."""
+    """Patches of what a module defines hold in the modules that have imported it, too."""
     with pytest.MonkeyPatch.context() as patches:
         one_place: Any = patches.setattr
 
         def everywhere(target: Any, name: Any, *value: Any, **options: Any) -> None:
+            if isinstance(target, str) and target.rpartition(".")[0] in sys.modules:
+                module, _, attribute = target.rpartition(".")
+                target, name, value = sys.modules[module], attribute, (name,)
             if value and isinstance(target, ModuleType) and hasattr(target, name):
-                for home in homes(name, getattr(target, name)):
-                    one_place(home, name, *value, **options)
+                old = getattr(target, name)
+                if getattr(old, "__module__", target.__name__) == target.__name__:
+                    for home in homes(name, old):
+                        one_place(home, name, *value, **options)
             one_place(target, name, *value, **options)
 
         patches.setattr = everywhere  # type: ignore[method-assign]

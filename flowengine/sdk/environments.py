@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
@@ -30,12 +31,7 @@ from typing import (
     get_args,
 )
 
-from pydantic import BaseModel
-
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.sdk.context import Command, StepContext
-from flowengine.sdk.logins import Login
-from flowengine.sdk.models import Config, EnvironmentPolicy
 from flowengine.sdk.processes import VARIABLE, ProcessIdentity
 from flowengine.sdk.resources import Background, Resource, awaitable, background, blocking
 from flowengine.sdk.sandboxes import (
@@ -53,6 +49,12 @@ from flowengine.sdk.sandboxes import (
     Spec,
     Tracer,
 )
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flowengine.sdk.context import Command, StepContext
+    from flowengine.sdk.logins import Login
 
 __all__ = [
     "AXES",
@@ -150,6 +152,8 @@ class Provider(Generic[_Live]):
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`. By default nothing can be configured."""
+        from flowengine.sdk.models import Config
+
         return Config
 
     def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
@@ -193,6 +197,8 @@ class Provider(Generic[_Live]):
 
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`. Default: the common vocabulary."""
+        from flowengine.sdk.models import EnvironmentPolicy
+
         return EnvironmentPolicy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from asyncio import Task
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
-from flowengine.sdk.sandboxes import Request
-from flowengine.util.loops import new_event_loop
+
+if TYPE_CHECKING:
+    import asyncio
+    from asyncio import Task
+    from concurrent.futures import Future
+
+    from flowengine.sdk.sandboxes import Request
+
 
 # The background thread that does the input and output of a process's live environments.
 #
@@ -32,6 +35,7 @@ class Background:
     """An event loop on a thread that ends with the process."""
 
     def __init__(self) -> None:
+        from flowengine.util.loops import new_event_loop
 
         self.pid = os.getpid()
         self.loop = new_event_loop()

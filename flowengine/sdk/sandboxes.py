@@ -7,19 +7,22 @@ are implemented once, against `Sandbox`, and so work in each sandbox.
 
 from __future__ import annotations
 
-import logging
-from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import shown_owner
 from flowengine.sdk.errors import PathEscape
-from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.processes import ProcessIdentity
+
+if TYPE_CHECKING:
+    import logging
+    from asyncio import StreamReader, StreamWriter
+
+    from pydantic import BaseModel
+
+    from flowengine.sdk.models import ResourceLimits
 
 Isolation = Literal["none", "process", "namespace", "container"]
 """How strongly programs are isolated from the machine, weakest first."""

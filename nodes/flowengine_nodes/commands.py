@@ -18,7 +18,6 @@ from flowengine.sdk import (
     Synonym,
     Timeout,
 )
-from flowengine_nodes.mcp import command_text
 
 # Common part of `run` steps and `shell` tools: a command in an environment.
 
@@ -134,6 +133,8 @@ class CommandKind(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the outcome and the output of the command."""
+        from flowengine_nodes.mcp import command_text
+
         return command_text(output)
 
 

@@ -27,7 +27,6 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.processes import scratch_folder
 from flowengine.sdk.sizes import size_text
-from flowengine.sdk.web.client import HttpClient
 from flowengine.sdk.web.connections import Network, PlaceRefused, Rules
 from flowengine.sdk.web.responses import (
     BadAnswer,
@@ -342,6 +341,8 @@ async def _answer(
 ) -> dict[str, Plain]:
     """Send a request, follow its redirects and read the response."""
     import tempfile
+
+    from flowengine.sdk.web.client import HttpClient
 
     silence = None if context.timed else READ_SECONDS
     client = HttpClient(Network(Rules(public=True, named=True)), silence=silence, proxies=True)

@@ -19,13 +19,13 @@ from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.visible_text import one_line
 from flowengine_envs.browser import faults, installation
-from flowengine_envs.browser.browser_server import BrowserServer, start_server
 from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.kinds.supervised import Traces
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext
 
+    from flowengine_envs.browser.browser_server import BrowserServer
 
 ARRIVING = "downloads"
 """Directory of the sandbox's home that receives downloads."""
@@ -155,6 +155,7 @@ class Chromium:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def _launch(self, request: Request) -> None:
+        from flowengine_envs.browser.browser_server import start_server
 
         options = {
             "executablePath": installation.browser(request.config.program),

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOWrapper
+from typing import TYPE_CHECKING
 
 from flowengine import __version__
 from flowengine.cli.parsing import arguments as read
@@ -18,12 +19,9 @@ from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
 from flowengine.engines.host import SystemClock
 from flowengine.engines.results import ScheduledStart
-from flowengine.engines.temporal.opening import without_objects
-from flowengine.engines.temporal.opening import work as work_for
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.extras import install_command
-from flowengine.server.running import Ready
 from flowengine.store_folder import remote_store
 from flowengine.telemetry.worker_log import WorkerLog
 from flowengine.util.blocking import run_on_new_loop
@@ -31,6 +29,9 @@ from flowengine.worker.backlog import CONCURRENCY
 from flowengine.worker.health import Measure, measured
 from flowengine.worker.loop import TakenExecution, Worker
 from flowengine.worker.service import STOP, until_stopped
+
+if TYPE_CHECKING:
+    from flowengine.server.running import Ready
 
 PORT = 8383
 RATE = 3000
@@ -368,6 +369,9 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             "--per-flow, and --concurrency without --offers, apply to stores in a directory",
             hint="leave them out: Temporal distributes its work",
         )
+
+    from flowengine.engines.temporal.opening import without_objects
+    from flowengine.engines.temporal.opening import work as work_for
 
     is_ready = False
     deployment = arguments.deployment

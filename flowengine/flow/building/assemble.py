@@ -6,15 +6,13 @@ import inspect
 import linecache
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
-from flowengine.flow.building.graph import FlowDeclarations, FlowGraph
+from flowengine.flow.building.graph import FlowDeclarations
 from flowengine.flow.building.origins import DeclarationSite, InFile, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
-from flowengine.flow.loading.load import load_source
-from flowengine.flow.models import FlowModel
 from flowengine.flow.source.diagnostics import (
     Diagnostic,
     Diagnostics,
@@ -24,6 +22,10 @@ from flowengine.flow.source.diagnostics import (
     render,
 )
 from flowengine.sdk.python_modules import check_importable
+
+if TYPE_CHECKING:
+    from flowengine.flow.building.graph import FlowGraph
+    from flowengine.flow.models import FlowModel
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Keys of a step in which steps are named."""
@@ -259,6 +261,8 @@ def loaded(flow: FlowGraph) -> FlowModel:
         FlowFileError: It has errors.
         UsageError: No file can name one of its functions.
     """
+    from flowengine.flow.loading.load import load_source
+
     source, diagnostics = assemble(flow), Diagnostics()
     model = load_source(source, diagnostics)
     if model is None or diagnostics.errors:

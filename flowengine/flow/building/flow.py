@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.errors import UsageError
-from flowengine.flow.building.assemble import assemble, loaded
-from flowengine.flow.building.from_file import adopt
 from flowengine.flow.building.graph import Declared, FlowGraph
 from flowengine.flow.building.origins import here
-from flowengine.flow.building.python_text import program
-from flowengine.flow.compile import Compiled, compile_source
-from flowengine.flow.export.definition import expanded
-from flowengine.flow.source.yaml_source import Source, read, read_text
+
+if TYPE_CHECKING:
+    from flowengine.flow.compile import Compiled
+    from flowengine.flow.source.yaml_source import Source
 
 
 class Flow(FlowGraph):
@@ -80,6 +78,9 @@ class Flow(FlowGraph):
             FlowFileError: It has errors. The exception contains all of them, with their places in
                 Python.
         """
+        from flowengine.flow.building.assemble import assemble
+        from flowengine.flow.compile import compile_source
+
         if self.root is not self:
             raise UsageError(
                 f"{self!r} is a part of {self.root!r}", hint="a step of that flow runs it"
@@ -100,6 +101,9 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
+        from flowengine.flow.building.assemble import loaded
+        from flowengine.flow.export.definition import expanded
+
         return expanded(loaded(self))
 
     def to_python(self) -> str:
@@ -113,6 +117,9 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
+        from flowengine.flow.building.assemble import loaded
+        from flowengine.flow.building.python_text import program
+
         return program(loaded(self).plain())
 
     @classmethod
@@ -128,6 +135,8 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The file is not YAML, or not a mapping.
         """
+        from flowengine.flow.source.yaml_source import read
+
         return cls._read(read(fspath(path)), Path(path).resolve().parent)
 
     @classmethod
@@ -144,10 +153,13 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The text is not YAML, or not a mapping.
         """
+        from flowengine.flow.source.yaml_source import read_text
+
         return cls._read(read_text(text), Path(folder).resolve())
 
     @classmethod
     def _read(cls, source: Source, folder: Path) -> Self:
+        from flowengine.flow.building.from_file import adopt
 
         flow = cls("", folder=folder)
         adopt(flow, source)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
@@ -23,12 +23,16 @@ from flowengine.flow.building.steps import (
     Text,
     Words,
 )
-from flowengine.flow.compile import Compiled
-from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.registry import has_kind, kind_class
 from flowengine.sdk.argument_checks import check_kind, check_kinds
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.flow.compile import Compiled
+    from flowengine.flow.source.diagnostics import Diagnostic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None

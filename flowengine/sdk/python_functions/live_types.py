@@ -17,7 +17,6 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
-from flowengine.sdk.python_functions.carried_values import NoPlainForm
 from flowengine.sdk.python_functions.plain_hints import is_field, known_hints, tuple_items
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
@@ -37,7 +36,6 @@ from flowengine.sdk.python_functions.schema_forms import (
     tuple_of,
     union,
 )
-from flowengine.sdk.python_functions.typed_values import TypedValues
 
 ANYTHING = (Any, object, inspect.Parameter.empty)
 _SCALARS: dict[Any, Schema] = {
@@ -204,6 +202,9 @@ class LiveTypes:
     def _asked(self, type: Any) -> Schema:
         """Return pydantic's schema of a type."""
         from pydantic_core import SchemaError
+
+        from flowengine.sdk.python_functions.carried_values import NoPlainForm
+        from flowengine.sdk.python_functions.typed_values import TypedValues
 
         try:
             schema = TypedValues(type).json_schema(result=self.result)
