@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +22,8 @@ def homes(name: str, value: object) -> list[ModuleType]:
     ]
 
 
-@pytest.fixture(name="monkeypatch")
-def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+@contextmanager
+def patches_everywhere() -> Iterator[pytest.MonkeyPatch]:
     """Patches of what a module defines hold in the modules that have imported it, too."""
     with pytest.MonkeyPatch.context() as patches:
         one_place: Any = patches.setattr
@@ -39,4 +40,10 @@ def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
             one_place(target, name, *value, **options)
 
         patches.setattr = everywhere  # type: ignore[method-assign]
+        yield patches
+
+
+@pytest.fixture(name="monkeypatch")
+def _monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    with patches_everywhere() as patches:
         yield patches

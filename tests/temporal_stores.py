@@ -15,7 +15,6 @@ from functools import wraps
 from secrets import token_hex
 from typing import Any
 
-import pytest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
@@ -27,6 +26,7 @@ from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.requests import WORKFLOW
 from flowengine.store_folder import REMOTE, SETTING
 from tests.engines.temporal_server import new_namespaces
+from tests.replacing import patches_everywhere
 
 MOST = 10
 """Maximum number of stores of one test."""
@@ -107,7 +107,7 @@ def stores_in_temporal(namespaces: Namespaces, objects: str) -> Iterator[Stores]
         objects: A directory for large values and files.
     """
     stores, begun = Stores(namespaces), Begun()
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv(VARIABLE, objects)
         patch.setenv(SETTING, stores.default)
         patch.setattr(engine, "_opened", stores.opened)

@@ -25,6 +25,7 @@ from flowengine.journal.encoding import (
 )
 from flowengine.journal.sqlite.rows import event_row
 from tests.engines import world
+from tests.replacing import patches_everywhere
 
 FLOW = """\
 flowengine: 1
@@ -81,7 +82,7 @@ class Kept(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a small store of waiting, ended and failed executions."""
     folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.chdir(folder)
         Path("mod.py").write_text("def same(x: int) -> int:\n    return x\n")
         Path("pay.yaml").write_text(FLOW)

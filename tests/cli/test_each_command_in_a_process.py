@@ -11,6 +11,7 @@ import pytest
 from flowengine.cli.parsing.command_table import COMMANDS
 from tests.cli.conftest import HELLO, REFUND
 from tests.command_line import PROGRAM, flowengine
+from tests.replacing import patches_everywhere
 
 ENDS = {
     "run": ("hello.yaml", 0),
@@ -91,7 +92,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("made")
     (folder / "hello.yaml").write_text(HELLO)
     (folder / "refund.yaml").write_text(REFUND)
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.chdir(folder)
         assert flowengine("run", "hello.yaml", "--id", "done").code == 0
         yield folder

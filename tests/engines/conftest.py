@@ -20,6 +20,7 @@ from tests.engines.temporal_server import (
 )
 from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
+from tests.replacing import patches_everywhere
 from tests.shared import shared_folder, shared_while
 
 
@@ -72,7 +73,7 @@ def temporal(
 def shared_store(temporal: Temporal) -> Iterator[str]:
     """A store with a worker that is stopped normally."""
     address = temporal.store("shared")
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv(VARIABLE, temporal.objects)
         worker = RunningWorker(address)
     with worker:
@@ -83,7 +84,7 @@ def shared_store(temporal: Temporal) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server(temporal: Temporal) -> Iterator[StoreNamed]:
     """Stores whose workers and clients share a directory for large values and files."""
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv(VARIABLE, temporal.objects)
         yield temporal.store
 

@@ -12,6 +12,7 @@ import pytest
 
 import flowengine
 from flowengine.flow import compile as compiler
+from tests.replacing import patches_everywhere
 
 MODULE = """\
 def act(value: int) -> int:
@@ -104,7 +105,7 @@ def test_a_built_flow_depends_on_what_it_was_given(folder: Path, compilations: l
     built = BUILT.replace('"One"', "__import__('os').environ['TITLE']")
     (folder / "built.py").write_text(built)
     titles = []
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         for title in ("One", "Two"):
             patch.setenv("TITLE", title)
             titles.append(load("built.py").compiled["title"])

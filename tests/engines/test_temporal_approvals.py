@@ -18,6 +18,7 @@ from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.errors import Conflict
 from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import shown, wait_until
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -38,7 +39,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def store(server: StoreNamed, config: Path) -> Iterator[str]:
     address = server("approvals")
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(config))
         patch.delenv(VARIABLE)
         with RunningWorker(address):

@@ -30,6 +30,7 @@ from tests.engines import world
 from tests.engines.temporal_server import RunningWorker, StoreNamed
 from tests.engines.test_temporal import replay
 from tests.engines.test_temporal_faults import cuts, taken
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -275,7 +276,7 @@ steps:
 def watched(server: StoreNamed, tmp_path_factory: pytest.TempPathFactory) -> list[HistoryEvent]:
     """The history of an execution that watches an attempt with a timer."""
     address, folder = server("long"), tmp_path_factory.mktemp("watched")
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv(HEARTBEAT, SHORT)
         patch.delenv(OBJECTS)
         with RunningWorker(address), Engine(address) as engine:
@@ -355,7 +356,7 @@ class Ending:
             self.activities.append((activity, given[-1] is True))
             return begin(driver, run, activity, given, *rest, **by)
 
-        with pytest.MonkeyPatch.context() as patch:
+        with patches_everywhere() as patch:
             patch.setattr(WorkflowDriver, "_begun_activity", begun)
             return _replayed(WorkflowHistory("watched", self._events), converter(None))
 

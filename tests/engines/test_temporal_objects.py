@@ -31,6 +31,7 @@ from flowengine.errors import NotFound, StoreError
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from tests.engines.temporal_server import RunningWorker, StoreNamed
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -47,7 +48,7 @@ def s3() -> Iterator[dict[str, str]]:
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr("werkzeug.serving._log", lambda *_: None)  # a line for each request
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         given: dict[str, Any] = {

@@ -39,6 +39,7 @@ from tests.envs.containers import skip_without_docker
 from tests.envs.network.ways_out import serving
 from tests.envs.opening import open_resource, opened, release, request_for
 from tests.envs.users import as_ordinary_user
+from tests.replacing import patches_everywhere
 from tests.rows import each_row
 
 NAME = "db.example.org"
@@ -93,7 +94,7 @@ def outside() -> Iterator[Outside]:
     with Outside() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        with pytest.MonkeyPatch.context() as patched:
+        with patches_everywhere() as patched:
             resolve(patched, server.port)
             yield server
         server.shutdown()
@@ -469,7 +470,7 @@ def test_low_ports_give_no_rights(tmp_path: Path) -> None:
 
 def as_nobody(folder: Path) -> str:
     with (
-        pytest.MonkeyPatch.context() as patched,
+        patches_everywhere() as patched,
         socket.create_server(("127.0.0.1", 0)) as server,
     ):
         resolve(patched, server.getsockname()[1])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics
+from tests.replacing import patches_everywhere
 
 
 class _Refused(Exception):
@@ -24,7 +23,7 @@ def compiled_if_accepted(text: str, folder: Path | None = None) -> Compiled | No
         if not diagnostic.is_warning:
             raise _Refused
 
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr(Diagnostics, "add", add_and_end)
         try:
             return compile_text(text, folder=folder)

@@ -17,6 +17,7 @@ from flowengine.kernel.graph import specs
 from tests.kernel.test_random_flows import play
 from tests.kernel.watched_moves import ALLOWED, Seen, watched_moves
 from tests.language.test_phases import HELD
+from tests.replacing import patches_everywhere
 from tests.simulation.simulator import Simulator
 
 PLAYS = 200
@@ -125,7 +126,7 @@ def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
 
 def drawn(number: int) -> Draw:
     """Return the coverage. `test_random_flows` checks the properties of such runs."""
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr("tests.simulation.simulator.check_now", lambda _simulator: None)
         return measured(number)
 

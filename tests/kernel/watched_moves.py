@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from flowengine.kernel import new_state
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import CUTS, GONE, SCOPES, UNITS, WAITS, States
 from flowengine.kernel.state.records import State
+from tests.replacing import patches_everywhere
 from tests.simulation.simulator import unpacked
 
 SIMULATOR = "tests.simulation.simulator"
@@ -67,7 +66,7 @@ def watched_moves() -> Iterator[Seen]:
             return unpacked(value)
         return _watched(unpacked({**value, **{k: dict(value[k]) for k in WATCHED}}), seen)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         for table in TABLES.values():
             for now, targets in list(table.moves.items()):
                 patch.setitem(table.moves, now, Targets(targets, _asks(seen, table.of, now)))

@@ -23,6 +23,7 @@ from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.sdk.step_log import StepLog
 from flowengine.secrets import Secrets, has_secret, resolve
+from tests.replacing import patches_everywhere
 from tests.sliced_examples import sliced
 
 VALUE = """p€ss/w0rd+ <"x'&"""
@@ -101,7 +102,7 @@ def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
         return
     if not secret.strip() or "\0" in secret:
         return
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setenv("API_KEY", secret)
         # No other test of this process must have words masked that are drawn here, such as `false`.
         patch.setattr(masking, "PROCESS", masking.Masker())

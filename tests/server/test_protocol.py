@@ -13,6 +13,7 @@ import pytest
 
 from flowengine.server import guard, running
 from tests.certificates import own_certificate
+from tests.replacing import patches_everywhere
 from tests.server.api import LOCAL, OWNER
 from tests.server.served import Served, everything, status, until
 
@@ -21,7 +22,7 @@ CONNECTIONS = 30
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr(guard, "BODY_SECONDS", 0.3)
         patch.setattr(running, "READER_SECONDS", 1)
         patch.setattr("flowengine.server.records.STRANGERS", 10_000)  # all tests are one stranger

@@ -22,6 +22,7 @@ from flowengine.sdk.untrusted import FAILED, RULES, brief, marked, marked_failur
 from tests.agents.flows import flow
 from tests.agents.models.test_agents_on_the_wire import calling
 from tests.agents.models.wire import Wire, replied
+from tests.replacing import patches_everywhere
 from tests.rows import each_row
 from tests.sliced_examples import sliced
 
@@ -35,7 +36,7 @@ def encoders() -> list[Callable[[str], list[int]]]:
     assert found is not None
     assert found.origin is not None
     folder = Path(found.origin).with_name("litellm_core_utils") / "tokenizers"
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setitem(os.environ, "TIKTOKEN_CACHE_DIR", str(folder))
         import tiktoken
 

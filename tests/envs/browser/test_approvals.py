@@ -24,6 +24,7 @@ from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -64,7 +65,7 @@ def somewhere(web: Web, chromium: Browser) -> Iterator[None]:
     def network(rules: Rules) -> Network:
         return Network(rules, resolve, connect)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr(egress, "Network", network)
         yield
 

@@ -14,6 +14,7 @@ from flowengine_envs.browser.markdown_worker import START
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.opening import request_for
+from tests.replacing import patches_everywhere
 
 HOSTILE = '''
 import builtins, ctypes, os, resource, signal, struct, sys, time
@@ -105,7 +106,7 @@ def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Converter]:
     folder.mkdir()
     sandbox = Namespace(request_for(BrowserProvider(), Namespace, folder))
     converter = Converter(sandbox, None)
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         start = f"HOSTILE = {HOSTILE!r}; {TAKEN_OVER}"
         patch.setattr("flowengine_envs.browser.markdown.START", start)
         background().run(sandbox.open())

@@ -32,6 +32,7 @@ from flowengine_envs.compat.browser_env import (
 )
 from tests.envs.browser.processes import key_of
 from tests.envs.browser.web import Web
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -42,7 +43,7 @@ def env(
 ) -> Iterator[BrowserEnv]:
     folder = str(tmp_path_factory.mktemp("env") / "workspace")
     process = key_of(chromium.request)
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr(sharing, "_key", lambda request: process)
         made = BrowserEnv(workspace=folder, network=[web.place])
         made.init()

@@ -43,6 +43,7 @@ from tests.envs.browser.drivers import command, drivers
 from tests.envs.browser.web import BLOCKED, Web, network, never, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
+from tests.replacing import patches_everywhere
 
 pytestmark = pytest.mark.endurance
 
@@ -326,7 +327,7 @@ def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> N
 def test_a_page_that_never_ends_does_not_hang_the_browser(
     own: Browser, web: Web, body: str
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
+    with patches_everywhere() as patch:
         patch.setattr(session, "ANSWER", 0.5)  # this page never answers
         seen = own.navigate(web.page("/loop", body))
     assert "timeout" in seen.error or "does not answer" in seen.error

@@ -21,6 +21,7 @@ from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.written_pdf import made_pdf
 from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
+from tests.replacing import patches_everywhere
 
 SIZE = 1_000
 """Characters per page of the result."""
@@ -44,7 +45,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
     folder = tmp_path_factory.mktemp("workspace")
     with (
-        pytest.MonkeyPatch.context() as patch,
+        patches_everywhere() as patch,
         opened(DocumentsProvider(), Namespace, folder, policy={"network": ["any"]}) as resource,
     ):
         patch.setattr(module, "_BEGINNING", 1e-6)  # one page
