@@ -281,7 +281,9 @@ def several_ways_out(group: str, lasts: Iterable[str], giving: Iterable[str]) ->
 
 # The names that an expression sees at its place (docs/language.md: Expressions).
 
-_STEP = re.compile(r"\bsteps\s*\.\s*([A-Za-z_][A-Za-z0-9_]*)")
+_CONSTANT = r"""\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]"""
+_STEP = re.compile(rf"\bsteps\s*(?:\.\s*([A-Za-z_][A-Za-z0-9_]*)|{_CONSTANT})")
+_COMPUTED = re.compile(rf"\bsteps\s*(?!{_CONSTANT})\[")
 
 ELSEWHERE = {
     "item": "it is the item of a 'map'. on_error and next of the mapped step are outside of it",
@@ -396,9 +398,10 @@ class VisibleNames:
     def _seen(self, source: str, hidden: dict[str, Note], uncertain: dict[str, Note]) -> Schema:
         """Return the schema of `steps`: of the named ones, or of all if one is unknown."""
         assert self.look is not None
-        named = dict.fromkeys(_STEP.findall(source))
+        named = dict.fromkeys("".join(forms) for forms in _STEP.findall(source))
         by_name = {name: self.look(name) for name in named}
-        if None in by_name.values() or ("steps" in source and not by_name):
+        is_open = _COMPUTED.search(source) or ("steps" in source and not by_name)
+        if is_open or None in by_name.values():
             by_name = {name: self.look(name) for name in self.all_steps()}
         properties = {}
         for name, seen in by_name.items():
