@@ -20,7 +20,6 @@ shorter values occur by chance."""
 
 
 def _new_masker() -> Masker:
-
     return Masker()
 
 

@@ -314,7 +314,6 @@ class AgentWithTools(BaseModel):
         return self
 
     def _check_brought(self, name: str) -> None:
-
         known = [f"std.{tool}" for tool in registry.kind_class("std").tools()]
         if name not in known:
             raise UsageError(

@@ -115,7 +115,6 @@ def _with_data(part: Any, find: Find) -> Any:
 
 
 def _type(data: bytes | bytearray) -> str:
-
     return (media_type(bytes(data[:16])) or "image/png").removeprefix("image/")
 
 

@@ -146,7 +146,6 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
 
 
 def _session(arguments: Namespace) -> CliSession | None:
-
     for name in ("store", "server", "durability"):
         if not hasattr(arguments, name):
             setattr(arguments, name, None)

@@ -114,5 +114,4 @@ def _text(lines: list[str]) -> str:
 
 
 def _title(text: str) -> str:
-
     return inline(printable(text))

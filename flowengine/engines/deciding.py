@@ -283,7 +283,6 @@ class Approvals(Group):
     # Internals
 
     async def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
-
         check_keywords("a decision", answer, PARTS)
         who = self._who(answer.get("by"))
         decision, resume = record_decision(self._host, wait, choice, answer, who)
@@ -291,9 +290,7 @@ class Approvals(Group):
         return decision._replace(result=result)
 
     def _choice_of(self, wait: str, counts_as: str) -> str:
-
         return choice_of(self._host, wait, counts_as)
 
     def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
-
         return hand_over(self._host, self._driving, wait, what, self._who(by), **more)

@@ -32,7 +32,6 @@ class DeclaredEnvironments:
     """
 
     def __init__(self, path: str) -> None:
-
         self.path = path
         self._source = read(path)
         self._data = self._source.data if isinstance(self._source.data, dict) else {}

@@ -190,7 +190,6 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-
         await self._driving.close()
         from flowengine.sdk.user_code import on_thread
 
@@ -793,7 +792,6 @@ class Engine:
         return Actor(by, self._via, self.user)
 
     def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
-
         return answer_questions(self._host, result, choice, self._who(None))
 
     def _starting(
@@ -805,7 +803,6 @@ class Engine:
         environments: Sequence[Mapping[str, Any]],
         resources: Mapping[str, Any] | None,
     ) -> Starting:
-
         check_flow(flow)
         check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)
         user = self.user

@@ -196,7 +196,6 @@ class HostRules:
     """
 
     def __init__(self, name: str, compiled: Any) -> None:
-
         self._name = name
         self._rules: list[tuple[Calls, int | None]] = [
             (Calls((str(word), str(glob)), *more), when)

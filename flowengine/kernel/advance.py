@@ -184,7 +184,6 @@ def _quiet(tx: Transition) -> bool:
 
 
 def _fire_triggers(tx: Transition) -> bool:
-
     return on_state(tx)
 
 
@@ -197,7 +196,6 @@ def _look_again(tx: Transition) -> bool:
 
 
 def _settle_joins(tx: Transition, scope: Scope) -> bool:
-
     return settle_joins(tx, scope)
 
 

@@ -201,7 +201,6 @@ class Sessions(Group):
     # Internals
 
     async def _ended(self, name: str) -> ExecutionResult:
-
         id = self._find(name)
         result = self._public.executions.result(id)
         if result.ended:
@@ -219,7 +218,6 @@ class Sessions(Group):
         self._host.flows.forget()
 
     def _forked(self, id: str, at: Place, new: str, labels: Mapping[str, str]) -> str:
-
         forked = fork(self._host, id, at.address, None, None, new, labels, self._engine.user)
         return self._driving.leave(forked).execution
 

@@ -455,7 +455,6 @@ def as_plain(value: Any, what: str) -> Any:
 
 
 def _converted(value: Any, what: str) -> Any:
-
     try:
         return to_plain(value, number_keys=True)
     except ValidationError as error:
@@ -670,7 +669,6 @@ def _of_type(types: list[str], value: Any) -> str:
 def _unexpected(
     names: list[str], error: jsonschema_rs.ValidationError, schema: Any
 ) -> tuple[str, str | None]:
-
     text = f"has no {', '.join(repr(name) for name in names)}"
     # a path through `$ref` leads nowhere and gives no suggestion
     for step in list(error.schema_path)[:-1]:

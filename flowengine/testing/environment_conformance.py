@@ -97,7 +97,6 @@ def _bench(case: ProviderCase) -> Iterator[Bench]:
 
 
 def _installed_kinds() -> list[str]:
-
     return [kind for kind in environment_names() if kind not in registered_providers]
 
 
@@ -378,7 +377,6 @@ def _with_path() -> dict[str, str]:
 
 
 def _provider(case: ProviderCase) -> Provider[Any]:
-
     return find_provider(case.spec["kind"])
 
 

@@ -410,7 +410,6 @@ class _Tape:
             self._operator[-1]["retry"] = self._address(event["unit"])
 
     def _address(self, unit: int) -> str:
-
         return View(self.graph, self.state).address(self.state["units"][unit])
 
     def _since_start(self) -> int:

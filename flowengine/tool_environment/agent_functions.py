@@ -204,7 +204,6 @@ class Client:
     def __init__(
         self, cwd: str | PathLike[str] = ".", *, manager: EnvironmentManager | None = None
     ) -> None:
-
         self.cwd = Path(cwd).absolute()
         self._manager = manager or of_process()
 

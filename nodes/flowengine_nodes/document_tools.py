@@ -139,7 +139,6 @@ async def _described(context: StepContext, resource: Any, view: Any, question: s
 
 
 def _eyes(context: StepContext, resource: Any) -> str:
-
     return in_folder(resource.vision_model, context.execution.workdir)
 
 

@@ -279,7 +279,6 @@ def _request(
 
 
 def _url(text: str, query: Mapping[str, Any]) -> Url:
-
     if scheme_of(text.strip()) not in PORTS:
         raise ValidationError("a URL starts with https:// or http:// and a host")
     try:

@@ -190,7 +190,6 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         await resource._call(lambda: opened.reach(page))
 
     async def _describe(self, opened: OpenedDocument) -> None:
-
         opened.describe = partial(describe_document, self._vision_model or "")
         document = opened.visit.document
         if document.pictures:

@@ -92,7 +92,6 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
 
 def _checked(path: str) -> CheckResult:
-
     named = flow_named(path)
     if isinstance(named, str):
         return check_file(named)
@@ -159,7 +158,6 @@ def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
 
 
 def _host_steps(compiled: CompiledFlow) -> str:
-
     steps = LoadedFlow(compiled, "").on_host
     return printable(f", unsandboxed on this host: {steps}") if steps else ""
 
@@ -204,6 +202,5 @@ def explanations() -> dict[str, str]:
 
 
 def _unknown(code: str, pages: dict[str, str]) -> Exception:
-
     hint = did_you_mean(code, pages) or "list all codes: flowengine explain"
     return NotFound(f"unknown error code {code!r}", hint=hint)

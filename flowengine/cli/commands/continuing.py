@@ -73,7 +73,6 @@ def resume_command(arguments: Namespace) -> int:
 
 
 def _resume_due(session: CliSession) -> int:
-
     objects, codes = resume_due(session)
     if session.arguments.json:
         out_json(objects)

@@ -162,7 +162,6 @@ def _tell(arguments: Namespace, trial: Trial) -> None:
 
 
 def _show(arguments: Namespace, trials: list[Trial], report: Report) -> None:
-
     rows = table_of(report)
     if rows:
         out_table([[*row.values()] for row in rows], *(printable(name.upper()) for name in rows[0]))

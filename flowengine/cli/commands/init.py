@@ -142,7 +142,6 @@ def schema_command(arguments: Namespace) -> int:
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:
-
     if arguments.tests:
         return case_schema()
     if arguments.evals:

@@ -326,7 +326,6 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
 
         def measures() -> list[Measure]:
-
             return measured(worker, session.engine)
 
         async with _answering(arguments, log, lambda: worker.is_ready, measures):

@@ -200,7 +200,6 @@ class Dialogue:
         return self._session.engine.store.wait(wait["id"]).open
 
     def _has_ended(self, execution: str | None) -> bool:
-
         store = self._session.engine.store
         return execution is None or store.execution(execution).status in ENDED
 

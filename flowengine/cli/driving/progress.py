@@ -235,7 +235,6 @@ class ProgressDisplay:
         return any(self._items.get((execution, w), 0) > MOST_ITEMS for w in wholes(address))
 
     def _explain(self, why: Mapping[str, Any]) -> None:
-
         for line in evidence_lines(why, indent="    "):
             self.line(line)
 
@@ -379,10 +378,8 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
 
 
 def _shown_value(value: Any) -> str:
-
     return "" if value in (None, {}, []) else first_line(inline(value), 120)
 
 
 def _concerns_others(warning: Mapping[str, Any]) -> bool:
-
     return concerns_others(warning)

@@ -248,7 +248,6 @@ def json_argument(text: str, what: str) -> Any:
 
 
 def _json(text: str, what: str) -> Any:
-
     return read_json(text, what, "")
 
 

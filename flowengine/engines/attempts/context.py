@@ -190,7 +190,6 @@ class AttemptContext:
             at_work.take((self.run.unit, self.run.attempt), lines, line)
 
     def _begin_log(self) -> LogLines:
-
         with _beginning:  # a step may log from several threads
             if self.lines is None:
                 self.lines = LogLines()

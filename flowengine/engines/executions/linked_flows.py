@@ -48,7 +48,6 @@ class LinkedFlow:
     def __init__(
         self, compiled: CompiledFlow, hash: str, *, in_memory: bool = False, indexed: bool = False
     ) -> None:
-
         self.compiled = compiled
         self.hash = hash
         self._in_memory = in_memory

@@ -196,7 +196,6 @@ class OuterAttempt:
     def _verdict(
         self, step: StepSpec, called: Called, subject: Mapping[str, Plain]
     ) -> Verdict | None:
-
         state, evaluate = self._execution.state, self._execution.linked.graph.evaluate
         names: dict[str, Plain] = {
             "args": dict(subject),

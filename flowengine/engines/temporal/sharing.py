@@ -101,7 +101,6 @@ class Sharing:
             self._tell(start)
 
     def _delivered(self, message: Outgoing) -> str | None:
-
         try:
             if message.to == RECEIVER:
                 self._store.execution(message.sender)  # finds its flow, which `delivered` needs

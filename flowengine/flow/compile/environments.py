@@ -551,7 +551,6 @@ def _config_model(
 
 @lru_cache  # building a model takes milliseconds
 def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
-
     from flowengine.sdk.sandboxes import with_sandboxes
 
     return with_sandboxes(provider.config_model(), sandboxes)

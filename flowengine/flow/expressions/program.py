@@ -215,7 +215,6 @@ def _map(entries: list[list[Any]]) -> Run:
 
 
 def _call(name: str, arguments: list[Tree]) -> Run:
-
     function = FUNCTIONS[name]
     runs = [build(node) for node in arguments]
 

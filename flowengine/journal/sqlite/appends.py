@@ -381,7 +381,6 @@ def _close_wait(
     closed: ClosedWait,
     places: Places,
 ) -> None:
-
     wait = wait_id(execution, closed.number)
     row = (closed.how, closed.at, shortened(closed.result, places), wait)
     connection.execute(queries.CLOSE_WAIT, row)

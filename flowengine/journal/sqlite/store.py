@@ -383,7 +383,6 @@ class SqliteStore:
             return [Claimed(id, unit, at, bool(held)) for id, unit, at, held in rows]
 
     def budgets(self) -> list[UsedBudget]:
-
         with self._database.reading() as connection:
             return list_budgets(connection)
 
@@ -481,7 +480,6 @@ class SqliteStore:
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> tuple[bool, ListedWait]:
-
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
             number = row[10]
@@ -513,12 +511,10 @@ class SqliteStore:
     # -- grants
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-
         with self._database.reading() as connection:
             return claims.list_grants(connection, flow, tool)
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-
         with self._database.writing() as connection:
             return claims.revoke(connection, grant, by)
 
@@ -530,7 +526,6 @@ class SqliteStore:
         after: str | None = None,
         limit: int = 50,
     ) -> ExecutionRecordPage:
-
         if filter.search is not None:
             search.index_all(self._database)
         with self._database.reading() as connection:
@@ -539,7 +534,6 @@ class SqliteStore:
     def waits(
         self, filter: WaitFilter = NO_WAIT_FILTER, after: str | None = None, limit: int = 50
     ) -> StoredWaitPage:
-
         with self._database.reading() as connection:
             return pages.waits(connection, filter, after, limit)
 
@@ -578,7 +572,6 @@ class SqliteStore:
 
     @property
     def _artifacts(self) -> ArtifactFolder:
-
         folder = os.path.join(os.path.dirname(os.path.abspath(self.location)), "artifacts")
         return ArtifactFolder(folder, synced=self.durability == "power")
 
@@ -612,32 +605,26 @@ class SqliteStore:
     # -- moving
 
     def copy_execution(self, id: str) -> ExecutionCopy:
-
         copied = moving.copy(self._database, self.load(id), self.events(id))
         hashes = {copied.data["journal"]["record"][3], *copied.data["journal"]["forms"]}
         return copied._replace(flows={hash: self.get_flow(hash) for hash in hashes})
 
     def hold_copy(self, copy: ExecutionCopy) -> None:
-
         for hash, compiled in copy.flows.items():
             self.put_flow(hash, compiled)
         moving.hold(self._database, copy)
 
     def give_up(self, id: str, mark: Sequence[int]) -> bool:
-
         self._numbers.pop(id, None)
         return moving.give_up(self._database, id, mark)
 
     def drive_copy(self, id: str) -> bool:
-
         return moving.drive(self._database, id)
 
     def held_copies(self, source: str) -> list[str]:
-
         return moving.held(self._database, source)
 
     def drop_copy(self, id: str) -> None:
-
         moving.drop(self._database, id)
 
     # -- maintenance
@@ -645,7 +632,6 @@ class SqliteStore:
     def prune(
         self, before: int, statuses: Sequence[str] = ENDED, ids: Sequence[str] = ()
     ) -> Pruned:
-
         pruned = pruning.prune(self._database, self._artifacts, before, statuses, ids)
         self._numbers.clear()  # a new execution may take an id that is free now
         return pruned

@@ -130,7 +130,6 @@ def stop_attempt(tx: Transition, unit: Unit) -> None:
 
 
 def _stop_run(tx: Transition, unit: Unit) -> None:
-
     tx.commands.append(Stop(unit["id"], unit["attempt"]))
     if "children" in tx.state and tx.node(tx.act_of(unit)).background is not None:
         withdraw(tx, unit)
@@ -139,12 +138,10 @@ def _stop_run(tx: Transition, unit: Unit) -> None:
 
 
 def _stop_queuing(tx: Transition, unit: Unit) -> None:
-
     stop_waiting(tx, unit)
 
 
 def _leave_questions(tx: Transition, unit: Unit) -> None:
-
     leave_questions(tx, unit)
 
 

@@ -135,12 +135,10 @@ def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 
 
 def _undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-
     undone(tx, act, error)
 
 
 def _cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-
     cleaned(tx, act, error)
 
 

@@ -46,7 +46,6 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
 
 
 def _begins_held(tx: Transition, act: Activation) -> bool:
-
     return begins_held(tx, act)
 
 

@@ -106,7 +106,6 @@ def derive(function: str, folder: str) -> Signature:
 
 
 def _suggestion(name: str, module: Module) -> str | None:
-
     functions = [key for key, node in module.names.items() if isinstance(node, _Function)]
     return did_you_mean(name, functions)
 

@@ -137,7 +137,6 @@ class _Door:
 
 
 def _manager(application: Application, calls: ToolCalls | None) -> StreamableHTTPSessionManager:
-
     return UserSessions(
         SESSIONS,
         mcp_server(calls or ToolCalls(application), lambda ctx: ctx.request.scope[_CALLER]),
@@ -156,7 +155,6 @@ def _user(principal: Principal) -> Any:
 
 
 def _caller(request: Request, principal: Principal) -> Caller:
-
     base = f"{request.url.scheme}://{request.headers['host']}"  # one of the server's own names
     return Caller(
         principal,
