@@ -19,10 +19,6 @@ _LOGGED = 4
 shorter values occur by chance."""
 
 
-def _new_masker() -> Masker:
-    return Masker()
-
-
 class Secrets:
     """The secrets of one flow in this process.
 
@@ -33,7 +29,7 @@ class Secrets:
     def __init__(self, references: Mapping[str, Plain]) -> None:
         self.references = references
         """Name → its source, as the flow declares it."""
-        self._own = _new_masker() if references else None
+        self._own = Masker() if references else None
         self._looked = not references
         self.names = frozenset(references)
         self.variables = frozenset(

@@ -46,7 +46,7 @@ CLASSES = {
 def mermaid(picture: Picture) -> str:
     """Return a picture as text for Mermaid."""
     classes: dict[str, list[str]] = {}
-    lines = ["---", f"title: {_title(picture.title)}", *_margin(picture.frame), "---"]
+    lines = ["---", f"title: {inline(printable(picture.title))}", *_margin(picture.frame), "---"]
     lines += ["flowchart TD", *_frame(picture.frame, 1, classes)]
     drawn = "\n".join(lines)
     lines += [
@@ -111,7 +111,3 @@ def _text(lines: list[str]) -> str:
         for line in lines
     ]
     return f'"{"<br/>".join(escaped)}"'
-
-
-def _title(text: str) -> str:
-    return inline(printable(text))

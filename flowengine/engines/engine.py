@@ -449,7 +449,7 @@ class Engine:
             Conflict: Another process holds it.
         """
         result = await self._driving.drive(self._driving.loaded(execution, runtime_resources))
-        while on_crash and self._answer_questions(result, on_crash):
+        while on_crash and answer_questions(self._host, result, on_crash, self._who(None)):
             result = await self._driving.drive(self._driving.loaded(result.execution))
         return result
 
@@ -790,9 +790,6 @@ class Engine:
                 f"{self.user} may not act for {by}: the settings have 'act_for_others: false'"
             )
         return Actor(by, self._via, self.user)
-
-    def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
-        return answer_questions(self._host, result, choice, self._who(None))
 
     def _starting(
         self,

@@ -30,7 +30,7 @@ from flowengine.kernel.limits.locks import rest
 from flowengine.kernel.messages import may_free, on_state
 from flowengine.kernel.recovery import need_anew
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.records import Scope, State
+from flowengine.kernel.state.records import State
 from flowengine.kernel.steps import scopes
 from flowengine.kernel.steps.maps import counted
 from flowengine.kernel.tokens.joins import settle_joins, settle_stuck
@@ -155,7 +155,7 @@ def _work(tx: Transition) -> None:
 def _quiet(tx: Transition) -> bool:
     """Do one piece of quiet work and return whether there was any."""
     if tx.changed:
-        fired = tx.graph.state_triggers and _fire_triggers(tx)
+        fired = tx.graph.state_triggers and on_state(tx)
         if tx.state["watching"]:
             wake(tx)
         tx.changed.clear()
@@ -168,7 +168,7 @@ def _quiet(tx: Transition) -> bool:
         tx.marked.discard(number)
         scope = tx.state["scopes"].get(number)
         if scope is not None:
-            if (scope["joins"] and _settle_joins(tx, scope)) or (
+            if (scope["joins"] and settle_joins(tx, scope)) or (
                 not scope["live"] and scopes.end_if_empty(tx, scope)
             ):
                 return True
@@ -183,20 +183,12 @@ def _quiet(tx: Transition) -> bool:
     return bool(tx.agenda)
 
 
-def _fire_triggers(tx: Transition) -> bool:
-    return on_state(tx)
-
-
 def _look_again(tx: Transition) -> bool:
     """Check the watchers of changed state, until one has work."""
     while tx.watchers:
         if _look(tx, next_watcher(tx)):
             return True
     return False
-
-
-def _settle_joins(tx: Transition, scope: Scope) -> bool:
-    return settle_joins(tx, scope)
 
 
 def _settle_stuck(tx: Transition) -> bool:

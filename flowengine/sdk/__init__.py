@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine.sdk import python_modules
 from flowengine.sdk.argument_checks import check_function
 from flowengine.sdk.errors import ToolError
+from flowengine.sdk.python_modules import import_module_of, module_source
 from flowengine.util.lazy_names import exports
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.sdk.context import (
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
         Given,
         Mark,
     )
-    from flowengine.sdk.python_modules import ModuleSource
     from flowengine.sdk.step_kind import (
         AsText,
         CallSignature,
@@ -204,19 +202,6 @@ def quick(function: _Function) -> _Function:
     return function
 
 
-def module_source(function: str, folder: str | None) -> ModuleSource:
-    """Return the source of a function's module without importing it.
-
-    Args:
-        function: `package.module:function`.
-        folder: Directory of the flow file.
-
-    Returns:
-        Its text, if it can be read, and whether this process has imported the module.
-    """
-    return python_modules.module_source(function, folder)
-
-
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     """Import a function that a flow names.
 
@@ -237,14 +222,6 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
         raise ToolError(f"{function}: {error}", retryable=False) from None
-
-
-def import_module_of(function: str, folder: str | None) -> ModuleType:
-    """Return the module that `import_function` imported a function from.
-
-    Tests replace functions in it, so a function that was imported earlier may be out of date.
-    """
-    return python_modules.import_module_of(function, folder)
 
 
 __getattr__, __dir__ = exports(__name__, __all__, _HOMES, ".errors")

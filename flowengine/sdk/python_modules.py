@@ -147,6 +147,9 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
     Args:
         function: `package.module:function`.
         folder: Directory of the flow file: modules there come first.
+
+    Returns:
+        Its text, if it can be read, and whether this process has imported the module.
     """
     name = function.partition(":")[0]
     spec = find_module(name, folder)

@@ -175,7 +175,7 @@ class ProgressDisplay:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning" and _concerns_others(entry):
+        if entry["type"] == "warning" and concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {first_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
@@ -379,7 +379,3 @@ def what_for(session: CliSession, wait: WaitInfo) -> str:
 
 def _shown_value(value: Any) -> str:
     return "" if value in (None, {}, []) else first_line(inline(value), 120)
-
-
-def _concerns_others(warning: Mapping[str, Any]) -> bool:
-    return concerns_others(warning)

@@ -31,6 +31,7 @@ from flowengine.flow.compile.types import (
     as_declared,
     common,
     differs,
+    named_steps,
     words,
 )
 from flowengine.flow.expressions import split_text
@@ -81,7 +82,6 @@ def _written(plan: Plan) -> Iterator[tuple[Loc, str]]:
 # Loops whose body does not change their condition (W409).
 
 _CHANGING = re.compile(r"\b(output|outcome|round|now|item|join|error)\b")
-_STEP = re.compile(r"\bsteps\s*\.\s*([a-z][a-z0-9_]*)")
 _STATE = re.compile(r"\bstate\s*\.\s*([a-z][a-z0-9_]*)")
 
 
@@ -104,7 +104,7 @@ def check_loops(plan: Plan) -> Iterator[Finding]:
         inside = {step.id for step in plan.within(info)}
         changes = (
             _CHANGING.search(condition)
-            or inside & set(_STEP.findall(condition))
+            or inside & named_steps(condition).keys()
             or written & set(_STATE.findall(condition))
         )
         if not changes:

@@ -315,6 +315,11 @@ NO_SECRETS = Note(
 )
 
 
+def named_steps(source: str) -> dict[str, None]:
+    """Return the steps that an expression names, as `steps.x` or `steps["x"]`."""
+    return dict.fromkeys("".join(forms) for forms in _STEP.findall(source))
+
+
 class StepFacts(NamedTuple):
     """The known facts about a step at a place."""
 
@@ -398,8 +403,7 @@ class VisibleNames:
     def _seen(self, source: str, hidden: dict[str, Note], uncertain: dict[str, Note]) -> Schema:
         """Return the schema of `steps`: of the named ones, or of all if one is unknown."""
         assert self.look is not None
-        named = dict.fromkeys("".join(forms) for forms in _STEP.findall(source))
-        by_name = {name: self.look(name) for name in named}
+        by_name = {name: self.look(name) for name in named_steps(source)}
         is_open = _COMPUTED.search(source) or ("steps" in source and not by_name)
         if is_open or None in by_name.values():
             by_name = {name: self.look(name) for name in self.all_steps()}

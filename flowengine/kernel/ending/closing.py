@@ -137,14 +137,6 @@ def _stop_run(tx: Transition, unit: Unit) -> None:
     cut_off(tx, unit)
 
 
-def _stop_queuing(tx: Transition, unit: Unit) -> None:
-    stop_waiting(tx, unit)
-
-
-def _leave_questions(tx: Transition, unit: Unit) -> None:
-    leave_questions(tx, unit)
-
-
 def _stop_waiting(tx: Transition, unit: Unit) -> None:
     if "wait" in unit:  # otherwise it has just ended, and its entry is on the agenda
         close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
@@ -159,8 +151,8 @@ def _stop_asking(tx: Transition, unit: Unit) -> None:
 
 STOP: dict[Phase, Callable[[Transition, Unit], None]] = {
     "run": _stop_run,
-    "budget": _stop_queuing,
-    "asked": _leave_questions,
+    "budget": stop_waiting,
+    "asked": leave_questions,
     "wait": _stop_waiting,
     "ask": _stop_asking,
 }

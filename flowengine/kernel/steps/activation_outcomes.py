@@ -134,17 +134,9 @@ def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     tx.agenda.append(entries.opened(act["id"], error))
 
 
-def _undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    undone(tx, act, error)
-
-
-def _cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    cleaned(tx, act, error)
-
-
 HIDDEN: dict[Mark, Callable[[Transition, Activation, ErrorData | None], None]] = {
-    "undo": _undone,
-    "final": _cleaned,
+    "undo": undone,
+    "final": cleaned,
     "opens": _opened,
 }
 """Mark of a hidden step → the effects of its end. Hidden steps have no tokens and no handlers."""

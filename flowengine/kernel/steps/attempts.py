@@ -70,13 +70,8 @@ def attempt(tx: Transition, unit: Unit) -> None:
         _run_bare(tx, node, act, unit)
     elif node.lock is not None and "lock" not in unit and not _has_place(tx, node, unit):
         return
-    elif not (node.asks or node.approval or "asks" in unit) or _may_begin(tx, unit):
+    elif not (node.asks or node.approval or "asks" in unit) or may_begin(tx, unit):
         _begin_permitted(tx, node, unit)
-
-
-def _may_begin(tx: Transition, unit: Unit) -> bool:
-    """Return whether an attempt that needs a permission has it."""
-    return may_begin(tx, unit)
 
 
 def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:

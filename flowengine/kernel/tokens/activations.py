@@ -35,7 +35,7 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
     act = new_activation(tx, node, arrivals)
     try:
         count(tx, tx.state["scopes"][arrivals[0]["scope"]], act)
-        if "hold" in tx.state and _begins_held(tx, act):
+        if "hold" in tx.state and begins_held(tx, act):
             act["then"] = list(entries.begin_act(act["id"]))
         elif node.plain:
             begin_unit(tx, act, -1)
@@ -43,10 +43,6 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
             _begin_step(tx, node, act)
     except (StepFailure, EvaluationError) as failure:
         tx.agenda.append(entries.act_broken(act["id"], failure))
-
-
-def _begins_held(tx: Transition, act: Activation) -> bool:
-    return begins_held(tx, act)
 
 
 def new_activation(tx: Transition, node: Node, arrivals: list[Arrival]) -> Activation:
