@@ -515,8 +515,6 @@ def mask_logs(mask: Callable[[Any], Any]) -> None:
     Args:
         mask: Replaces the values of secrets in plain data.
     """
-    import logging
-
     make = logging.getLogRecordFactory()
     tracebacks = logging.Formatter()
 

@@ -522,8 +522,6 @@ def _opens(kind: str, hint: Any) -> bool:
     if not isinstance(hint, type):
         return False
     try:
-        from flowengine import registry
-
         opened = registry.provider(kind).resource_types()
     except FlowEngineError:
         return False  # reported with the declaration

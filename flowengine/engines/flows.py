@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines import flow_cache
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.export.networkx_graph import networkx_graph
-from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.graph import environment_uses
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
+    from flowengine.flow.source.diagnostics import Diagnostic
 
     _Graph = MultiDiGraph[str]  # generic for type checkers only
 

@@ -504,7 +504,6 @@ def scratch_folder() -> Iterator[Path]:
 def make_scratch() -> Path:
     """Create a temporary directory, to be removed by `remove_scratch`."""
     import tempfile
-    from pathlib import Path
 
     place = tempfile.gettempdir()
     if place not in _swept:
@@ -561,7 +560,6 @@ def _locked(path: Path) -> int | None:
 
 def _existing() -> list[Path]:
     import tempfile
-    from pathlib import Path
 
     try:
         with os.scandir(tempfile.gettempdir()) as entries:

@@ -132,8 +132,6 @@ def _model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseM
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    from pydantic import BaseModel
-
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -7,12 +7,14 @@ package exports import their types when they are read.
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ast
 
 
 def exports(

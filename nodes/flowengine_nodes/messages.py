@@ -360,7 +360,6 @@ def _mail(settings: Mapping[str, Any], message: OutgoingMessage, key: str) -> Em
     """
     import hashlib
     from email.errors import MessageError
-    from email.message import EmailMessage
     from email.policy import SMTP
     from email.utils import formatdate
 
@@ -392,7 +391,6 @@ def _send(server: _Server, credentials: tuple[Any, Any], mail: EmailMessage) -> 
         ToolError: The server cannot be reached, or refused it.
         Timeout: The server stopped responding.
     """
-    import smtplib
     import ssl
 
     place = f"{server.host}:{server.port}"
@@ -418,7 +416,6 @@ def _send(server: _Server, credentials: tuple[Any, Any], mail: EmailMessage) -> 
 
 
 def _connected(server: _Server) -> smtplib.SMTP:
-    import smtplib
     import ssl
 
     if server.security == "tls":

@@ -282,8 +282,6 @@ def checked(data: bytes) -> Document | Mapping[str, Any]:
 
 @cache
 def _documents() -> TypeAdapter[Document]:
-    from pydantic import TypeAdapter
-
     return TypeAdapter(Document)
 
 

@@ -257,7 +257,6 @@ def _worker_beside(arguments: Namespace) -> Iterator[Future[int]]:
     Args:
         arguments: Those of the program.
     """
-    import asyncio
     import signal
     from concurrent.futures import ThreadPoolExecutor
     from threading import Event

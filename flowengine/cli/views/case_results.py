@@ -148,8 +148,6 @@ def _time(seconds: float) -> str:
 
 
 def _element(tag: str, attributes: dict[str, str], inner: Sequence[Element] = ()) -> Element:
-    from xml.etree.ElementTree import Element
-
     element = Element(tag, {name: _xml(value) for name, value in attributes.items()})
     element.extend(inner)
     return element

@@ -165,8 +165,6 @@ class AttemptContext:
     def cancelled(self) -> threading.Event:
         """Set when the attempt is withdrawn."""
         if self._cancelled is None:
-            import threading
-
             self._cancelled = threading.Event()
         return self._cancelled
 

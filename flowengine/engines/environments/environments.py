@@ -308,8 +308,6 @@ class EngineEnvironments:
 
     async def end_region(self, context: ExecutionContext, region: int) -> None:
         """Release the environments of a region that has ended, before any replacement is opened."""
-        import asyncio
-
         execution, owner = context.id, (REGION, region_owner(context.owner, region))
         if owner not in self._owners.get(execution, ()):
             return
@@ -441,8 +439,6 @@ class EngineEnvironments:
 
     async def _let_end(self, context: ExecutionContext, run: Run) -> None:
         """Wait for closing regions with environments that this attempt opens for another region."""
-        import asyncio
-
         uses = run.environments.values()
         names = {name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
         for region in run.regions:

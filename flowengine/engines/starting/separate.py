@@ -83,7 +83,8 @@ def begin_separate(
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
-    data |= {key: parent[key] for key in ("forked_by",) if key in parent}
+    if "forked_by" in parent:
+        data["forked_by"] = parent["forked_by"]
     if background is not None:
         kept = {key: background[key] for key in ("step", "tool", "shared") if key in background}
         data |= {"background": kept, "room": background["room"]}

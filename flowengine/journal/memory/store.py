@@ -771,8 +771,6 @@ class MemoryStore(JournalStore):
 
     @property
     def _artifacts(self) -> ArtifactFolder:
-        from tempfile import TemporaryDirectory
-
         with self._lock:
             if self._folder is None:
                 self._folder = TemporaryDirectory(prefix="flowengine-")

@@ -72,8 +72,6 @@ class TerminalRequests:
         # Most supervisors have no terminal, and every import delays their start.
         from shutil import which
 
-        from flowengine_envs.inside.terminal.terminal import Terminal
-
         number = int(header["terminal"])
         if number in self._terminals:
             raise ValueError(f"there is a terminal {number} already")
