@@ -325,7 +325,7 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
         f"      - {{id: z, run: 'test -e {tmp_path}/c || {{ echo $$ >{tmp_path}/c; sleep 600; }}',"
         " effect: idempotent}\n",
     )
-    short = ("--heartbeat", "1s")
+    short = ("--heartbeat", "3s")
     with Engine(address) as engine:
         with RunningWorker(address, *short):
             engine.start(flow, id="lost")

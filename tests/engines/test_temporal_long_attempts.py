@@ -46,8 +46,8 @@ outputs: {long: "${{ steps.all.output }}"}
 
 
 SHORT = "5s"
-"""A heartbeat. On a busy machine, a worker with a shorter one is silent for so long that its guard
-ends it, and nobody continues."""
+"""A heartbeat. On a busy machine, a worker with a shorter one is silent for so long that its
+attempts count as lost, or that its guard ends it and nobody continues."""
 
 
 @pytest.fixture(autouse=True)
@@ -184,12 +184,9 @@ def ends_of(step: str, engine: Engine, id: str) -> list[str]:
 
 
 # Shows D13
-def test_a_draining_worker_is_asked_by_each_further_run(
-    server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(HEARTBEAT, "2s")
+def test_a_draining_worker_is_asked_by_each_further_run(server: StoreNamed, tmp_path: Path) -> None:
     slow = '"effects:nap", with: {seconds: 0.2}'
-    text = PASSING_BY.replace("over: 100", "over: 1000").replace('"effects:act"', slow)
+    text = PASSING_BY.replace("over: 100", "over: 2000").replace('"effects:act"', slow)
     address, file = server("long"), world.make(tmp_path, text)
     with RunningWorker(address) as worker, Engine(address) as engine:
         engine.start(file, id="asked")
@@ -246,10 +243,9 @@ def test_attempts_that_are_stopped_as_they_become_long_have_ended(
 @pytest.mark.parametrize("block", range(5))
 # Shows D13
 def test_results_of_attempts_that_have_just_become_long_outlive_their_worker(
-    block: int, server: StoreNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, server: StoreNamed, tmp_path: Path
 ) -> None:
     """It stops while some of them have no watch yet."""
-    monkeypatch.setenv(HEARTBEAT, "2s")
     address, file = server("long"), world.make(tmp_path, TWO.replace("over: 30", "over: 1"))
     ids = [f"replaced-{block}-{number}" for number in range(10)]
     with RunningWorker(address) as worker, Engine(address) as engine:
