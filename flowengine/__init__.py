@@ -19,14 +19,10 @@ from flowengine.util.lazy_names import exports
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from flowengine.agents import (
-        Agent,
-        Handoff,
-        LoggerManager,
-        Response,
-        Result,
-        function_to_json,
-    )
+    from flowengine.agents.agent import Handoff, Response, Result
+    from flowengine.agents.function_schemas import function_to_json
+    from flowengine.agents.loggers import LogEvent, LoggerManager
+    from flowengine.agents.termination import case_not_resolved, case_resolved
     from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
@@ -59,13 +55,10 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
-    from flowengine.runner import (
-        AgentRunFailed,
-        MetaChain,
-        Runner,
-        get_chat_completion,
-        handle_tool_calls,
-    )
+    from flowengine.runner.agent import Agent
+    from flowengine.runner.chain import MetaChain, Runner, get_chat_completion, handle_tool_calls
+    from flowengine.runner.responses import AgentRunFailed
+    from flowengine.runner.stored_sessions import Sessions
     from flowengine.sdk import StepContext, StepError, quick
     from flowengine.tool_environment import tool
 
@@ -91,6 +84,7 @@ __all__ = [
     "InputError",
     "LeaseLost",
     "LoadedFlow",
+    "LogEvent",
     "LoggerManager",
     "MetaChain",
     "MissedPart",
@@ -105,6 +99,7 @@ __all__ = [
     "Result",
     "Runner",
     "Sent",
+    "Sessions",
     "StartPart",
     "Step",
     "StepContext",
@@ -117,6 +112,8 @@ __all__ = [
     "Update",
     "UsageError",
     "WaitInfo",
+    "case_not_resolved",
+    "case_resolved",
     "cel",
     "check",
     "function_to_json",
@@ -129,21 +126,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(
-        ("Agent", "Handoff", "LoggerManager", "Response", "Result", "function_to_json"), ".agents"
-    ),
+    "Agent": ".runner.agent",
+    **dict.fromkeys(("Handoff", "Response", "Result"), ".agents.agent"),
+    **dict.fromkeys(("LogEvent", "LoggerManager"), ".agents.loggers"),
+    **dict.fromkeys(("case_not_resolved", "case_resolved"), ".agents.termination"),
+    "function_to_json": ".agents.function_schemas",
     **dict.fromkeys(("AsyncClient", "Client"), ".client.client"),
     "Engine": ".engines.engine",
     **dict.fromkeys(
-        (
-            "AgentRunFailed",
-            "MetaChain",
-            "Runner",
-            "get_chat_completion",
-            "handle_tool_calls",
-        ),
-        ".runner",
+        ("MetaChain", "Runner", "get_chat_completion", "handle_tool_calls"), ".runner.chain"
     ),
+    "AgentRunFailed": ".runner.responses",
+    "Sessions": ".runner.stored_sessions",
     "LoadedFlow": ".engines.flows",
     "check": ".engines.flows",
     "load": ".engines.flows",

@@ -25,19 +25,17 @@ HOME = {"README.md": "index.md"}
 """Files outside of docs that have a page."""
 API = (
     "flowengine",
-    "flowengine.agents",
     "flowengine.execution_environment",
-    "flowengine.runner",
     "flowengine.sdk",
     "flowengine.sdk.environments",
-    "flowengine.sdk.programs",
+    "flowengine_envs.programs",
     "flowengine.telemetry",
     "flowengine.testing",
     "flowengine.tool_environment",
     "flowengine_envs",
 )
 """Packages whose public names are documented. A name alone means that of the first one."""
-GROUPS = ("executions", "approvals", "budgets", "flows", "sessions")
+GROUPS = ("executions", "approvals", "budgets", "flows")
 """Properties of an engine and of a client whose classes have methods of it."""
 VARIABLES = {"engine": "Engine", "client": "Client", "context": "StepContext"}
 """Variables of the guides, and their classes."""

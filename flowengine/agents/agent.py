@@ -1,4 +1,4 @@
-"""Python agents, the results of their tools, and the response of a run."""
+"""What an agent in Python is, the results of its tools, and the response of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import inspect
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -25,7 +24,6 @@ from pydantic import (
 from pydantic import ValidationError as InvalidFields
 from typing_extensions import TypeForm, TypeVar
 
-from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.agent_mistakes import check_names, missing_attribute, wrong_values
 from flowengine.agents.agent_tools import (
     AgentAsTool,
@@ -35,6 +33,7 @@ from flowengine.agents.agent_tools import (
     takes_deps,
 )
 from flowengine.agents.function_schemas import check_name, read_tool
+from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.termination import TURNS
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
@@ -46,10 +45,6 @@ from flowengine.sdk.python_functions.conversions import Misfit, conversion_to
 from flowengine.sdk.python_functions.live_types import computed_fields, schema_of
 from flowengine.sdk.python_functions.schema_forms import is_plain, with_distinct_members
 from flowengine.sdk.python_functions.tagged_unions import tagged
-
-if TYPE_CHECKING:
-    from flowengine.engines.stream_parts import StreamPart
-    from flowengine.runner.work import AgentRunOptions
 
 Out = TypeVar("Out", default=Any)
 """The type of an agent's answers."""
@@ -102,20 +97,13 @@ class Handoff:
             messages, or a function that takes `messages` and returns a summary.
     """
 
-    agent: Agent
+    agent: AgentDefinition
     args: Any = None
     sees: str | int | Callable[..., str] = "all"
 
 
-class Agent(AgentWithTools, Generic[Out, Deps]):
-    """A model with instructions and tools.
-
-    A tool is a Python function, with its type hints as the schema. A tool that returns an agent, or
-    a `Result` with an agent, hands the conversation off to it. So does the tool `transfer_to_NAME`
-    that the model receives for each agent of `handoffs`. An agent with `case_resolved` or
-    `case_not_resolved` among its tools ends by calling one of them, any other agent by a reply
-    without calls.
-    """
+class AgentDefinition(AgentWithTools, Generic[Out, Deps]):
+    """What an agent is: the fields and checks of `Agent`, which runs it."""
 
     if not TYPE_CHECKING:
 
@@ -191,13 +179,15 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
     Only a program's return value enters the conversation."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
-    handoffs: list[Agent | InstanceOf[Handoff]] = Field(default_factory=list, repr=False)
+    handoffs: list[AgentDefinition | InstanceOf[Handoff]] = Field(default_factory=list, repr=False)
     """Agents that this agent can hand the conversation off to. Two agents can name each other. A
     `Handoff` also declares arguments, and how much the other agent sees."""
 
     @model_validator(mode="wrap")
     @classmethod
-    def _has_such_fields(cls, given: Any, handler: ModelWrapValidatorHandler[Agent]) -> Agent:
+    def _has_such_fields(
+        cls, given: Any, handler: ModelWrapValidatorHandler[AgentDefinition]
+    ) -> AgentDefinition:
         """Reject unknown fields, suggesting the one that was probably meant, and wrong values."""
         if not isinstance(given, dict):
             return handler(given)
@@ -208,7 +198,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             raise wrong_values(error, given, default=cls.model_fields["name"].default) from None
 
     @model_validator(mode="after")
-    def _can_be_called(self) -> Agent:
+    def _can_be_called(self) -> AgentDefinition:
         self.check()
         return self
 
@@ -280,7 +270,7 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
             raise UsageError(message, hint=error.hint) from None
 
     @property
-    def handoff_targets(self) -> list[Agent]:
+    def handoff_targets(self) -> list[AgentDefinition]:
         """The agents of `handoffs`."""
         return [one.agent if isinstance(one, Handoff) else one for one in self.handoffs]
 
@@ -338,66 +328,6 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
                 hint="use a pydantic model, a dataclass, another plain type, or a JSON Schema",
             ) from None
 
-    def run(
-        self,
-        messages: str | list[dict[str, Any]],
-        *,
-        deps: Deps | None = None,
-        **options: Unpack[AgentRunOptions],
-    ) -> Response[Out]:
-        """Run the agent until it answers, or its work ends in another way.
-
-        Args:
-            messages: The user's message, or the conversation so far.
-            deps: The object for parameters of the class `Agent(deps=…)`.
-            **options: See `AgentRunOptions`.
-
-        Returns:
-            The response. After a handoff, its output has the form that the other agent returns.
-
-        Raises:
-            UsageError: The agent cannot be run, and no model was called.
-            AgentRunFailed: The execution failed.
-        """
-        response: Response[Out] = _runner(options).run(self, messages, deps=deps, **options)
-        return response
-
-    async def run_async(
-        self,
-        messages: str | list[dict[str, Any]],
-        *,
-        deps: Deps | None = None,
-        **options: Unpack[AgentRunOptions],
-    ) -> Response[Out]:
-        """Run the agent like `run`, on the running event loop."""
-        run = _runner(options).run_async(self, messages, deps=deps, **options)
-        response: Response[Out] = await run
-        return response
-
-    def stream(
-        self,
-        messages: str | list[dict[str, Any]],
-        *,
-        deps: Deps | None = None,
-        **options: Unpack[AgentRunOptions],
-    ) -> Iterator[StreamPart]:
-        """Run the agent like `run`, and yield the parts of the run, as `Runner.stream` does."""
-        parts: Iterator[StreamPart] = _runner(options).stream(self, messages, deps=deps, **options)
-        return parts
-
-    def stream_async(
-        self,
-        messages: str | list[dict[str, Any]],
-        *,
-        deps: Deps | None = None,
-        **options: Unpack[AgentRunOptions],
-    ) -> AsyncGenerator[StreamPart, None]:
-        """Run the agent like `stream`, on the running event loop."""
-        parts: AsyncGenerator[StreamPart, None] = _runner(options).stream_async(
-            self, messages, deps=deps, **options
-        )
-        return parts
-
     def as_tool(
         self,
         name: str = "",
@@ -447,15 +377,6 @@ class Agent(AgentWithTools, Generic[Out, Deps]):
 
 _ANY: dict[str, Any] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 """The schema of an answer of the type `Any`. An empty schema stands for text."""
-
-
-def _runner(options: Any) -> Any:
-    """Return the runner, from a layer above this one, which is imported for the first run.
-
-    Args:
-        options: The arguments of the run. Its engine is taken out.
-    """
-    return import_module("flowengine.runner").Runner(options.pop("engine", None))
 
 
 def typed_answer(type: Any, value: Any) -> Any:
@@ -526,7 +447,7 @@ class Result(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     value: Any = ""
-    agent: Agent | None = None
+    agent: AgentDefinition | None = None
     context_variables: dict[str, Any] = Field(default_factory=dict)
     image: bytes | str | list[bytes | str] | None = None
 
@@ -539,7 +460,7 @@ class Response(BaseModel, Generic[Out]):
     Attributes:
         messages: The new messages, as plain dicts. While some calls of the last reply wait, they
             include the results of the others.
-        agent: The agent that was active last.
+        agent: The agent that was active last, an `Agent`. None: no reply has named one yet.
         context_variables: Their current values, live objects included.
         history: All messages, including those of the caller.
         termination: Why the run ended. Empty while it waits.
@@ -561,7 +482,7 @@ class Response(BaseModel, Generic[Out]):
             return super().__getattr__(name)
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
-    agent: Agent | None = None
+    agent: Any = None
     context_variables: dict[str, Any] = Field(default_factory=dict)
     history: list[dict[str, Any]] = Field(default_factory=list)
     termination: Termination = ""
@@ -575,7 +496,7 @@ class Response(BaseModel, Generic[Out]):
     waits: list[dict[str, Any]] = Field(default_factory=list)
 
     @field_serializer("agent", when_used="json")
-    def _name_of(self, agent: Agent | None) -> str | None:
+    def _name_of(self, agent: Any) -> str | None:
         return None if agent is None else agent.name
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:

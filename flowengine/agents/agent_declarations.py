@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from flowengine.agents.agent import Agent, Handoff, turn_limit
+from flowengine.agents.agent import AgentDefinition, Handoff, turn_limit
 from flowengine.agents.agent_tools import (
     AgentAsTool,
     FlowEnvironments,
@@ -46,7 +46,7 @@ class References(Protocol):
     case: bool
     """Whether agent names keep their capital letters. Names in a file are lower case."""
 
-    def model(self, agent: Agent) -> str | None:
+    def model(self, agent: AgentDefinition) -> str | None:
         """Return the model of an agent, or None if the flow declares none."""
 
     def folder(self, path: str) -> str:
@@ -90,12 +90,12 @@ class AgentDeclarations:
     """Policy rules for single tools of servers."""
     first: str
     """Name of the entry of the first agent."""
-    agents: dict[str, Agent]
+    agents: dict[str, AgentDefinition]
     """Name of the entry → agent."""
 
 
 def declarations(
-    agents: Sequence[Agent],
+    agents: Sequence[AgentDefinition],
     references: References,
     around: Mapping[str, Mapping[str, Plain]] = MappingProxyType({}),
 ) -> AgentDeclarations:
@@ -144,7 +144,7 @@ class _OfFile:
     def __init__(self, flow: BuiltFlow) -> None:
         self.flow = flow
 
-    def model(self, agent: Agent) -> str | None:
+    def model(self, agent: AgentDefinition) -> str | None:
         return agent.model if "model" in agent.model_fields_set else None
 
     def folder(self, path: str) -> str:
@@ -187,7 +187,7 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
     """
     if isinstance(agent, str):
         return agent
-    if not isinstance(agent, Agent):
+    if not isinstance(agent, AgentDefinition):
         raise UsageError(
             f"{in_words(agent)} is not an agent", hint="give an Agent, or the name of an entry"
         )
@@ -237,7 +237,7 @@ class _Writer:
     named: set[str] = field(default_factory=set)
     """Names of the functions, ready-made tools and servers of the agent being written."""
 
-    def entry(self, agent: Agent, others: Sequence[Agent]) -> dict[str, Plain]:
+    def entry(self, agent: AgentDefinition, others: Sequence[AgentDefinition]) -> dict[str, Plain]:
         """Return the entry of an agent, and declare everything that it names.
 
         Args:
@@ -279,7 +279,7 @@ class _Writer:
                 entry[name] = value
         return {key: part for key, part in entry.items() if part not in (None, [], {})}
 
-    def _check_named(self, agent: Agent) -> None:
+    def _check_named(self, agent: AgentDefinition) -> None:
         """Check that approvals and limits name functions, tools or servers of the agent.
 
         Raises:
@@ -296,20 +296,20 @@ class _Writer:
                         hint=f"it has {', '.join(sorted(self.named)) or 'none'}",
                     )
 
-    def _instructions(self, agent: Agent) -> Plain:
+    def _instructions(self, agent: AgentDefinition) -> Plain:
         text, more = agent.instructions, agent.context_variables_description
         if not callable(text):
             return {"text": literal_text("\n\n".join(filter(None, (text, more))))}
         key = f"{self.ids[agent.name]}.instructions"
         return {"python": self.references.instructions(text, key, more)}
 
-    def _returns_type(self, agent: Agent) -> Plain:
+    def _returns_type(self, agent: AgentDefinition) -> Plain:
         returns: Any = agent.returns
         if returns is None or isinstance(returns, Mapping):
             return None
         return self.references.type(returns, f"{self.ids[agent.name]}.returns")
 
-    def _offered(self, agent: Agent) -> dict[str, Plain]:
+    def _offered(self, agent: AgentDefinition) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
         if (
             not agent.skills
@@ -320,7 +320,7 @@ class _Writer:
         specs = agent.specs
         return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
 
-    def _handoff(self, agent: Agent, handoff: Agent | Handoff) -> Plain:
+    def _handoff(self, agent: AgentDefinition, handoff: AgentDefinition | Handoff) -> Plain:
         if not isinstance(handoff, Handoff):
             return self.ids[handoff.name]
         args = literal_text(agent.form_of("handoffs", handoff.args))
@@ -328,7 +328,7 @@ class _Writer:
         entry["sees"] = self._with_tools(agent, handoff.sees)
         return {name: value for name, value in entry.items() if value not in (None, "all")}
 
-    def _with_tools(self, agent: Agent, value: Any) -> Plain:
+    def _with_tools(self, agent: AgentDefinition, value: Any) -> Plain:
         """Return `checks` or `context` with tool names in place of functions."""
         if is_tool(value):
             return self._use(agent, value)["tool"]
@@ -338,7 +338,7 @@ class _Writer:
             [self._with_tools(agent, item) for item in value] if isinstance(value, list) else value
         )
 
-    def _use(self, agent: Agent, function: Any) -> dict[str, Plain]:
+    def _use(self, agent: AgentDefinition, function: Any) -> dict[str, Plain]:
         """Declare a function or an agent as a tool, and return its entry in `tools`."""
         if isinstance(function, AgentAsTool):
             asked = {"name": self.ids[function.agent.name]}
@@ -363,7 +363,7 @@ class _Writer:
         }
         return self._declare(name, declaration)
 
-    def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
+    def _ready(self, agent: AgentDefinition, tool: ReadyTool) -> dict[str, Plain]:
         """Return the `tools` entry of a ready-made tool or a server, and declare its needs."""
         places = {
             place: self.around.environment(agent.specs[name], agent)
@@ -385,7 +385,7 @@ class _Writer:
             return self._declare(tool.name, {**literal_text({**tool.declaration}), **more})
         return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
 
-    def _server(self, agent: Agent, name: str, declared: str) -> dict[str, Plain]:
+    def _server(self, agent: AgentDefinition, name: str, declared: str) -> dict[str, Plain]:
         """Return the `tools` entry of a server, and add policy rules for approvals of its tools."""
         for tool, asked in agent.approvals.items():
             if tool.startswith(f"{name}."):
@@ -399,7 +399,7 @@ class _Writer:
         return {"tool": id, **({"as": name} if id != name else {})}
 
 
-def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
+def _rule(agent: AgentDefinition, tool: str, asked: Any, called: str) -> dict[str, Plain]:
     """Return the policy rule for the approval of a tool of a server."""
     if asked == "none":
         return {"allow": called}
@@ -412,7 +412,7 @@ def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
     return {"ask": called, **({} if when is None else {"when": when})}
 
 
-def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
+def _declared(agent: AgentDefinition, name: str, function: Any) -> dict[str, Plain]:
     """Return the declaration of a tool, except for the function or agent that it calls."""
     timeout = seconds_of(tool_option(function, "timeout"), f"the timeout of {name!r}")
     return {

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from flowengine.agents import MODEL_VARIABLE
+from flowengine.agents.agent_specs import RETRY, AgentSpec, HandoffFilter, Reducer
 from flowengine.agents.context_window import READ_RESULT
 from flowengine.agents.first_messages import is_model_named
 from flowengine.agents.generated_chat import ANSWER
@@ -20,8 +20,8 @@ from flowengine.agents.generated_checks import GIVEN, AgentCheck
 from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_hooks import GIVEN as GIVEN_TO_HOOKS
 from flowengine.agents.generated_hooks import OF_CALL, AgentHook
-from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE, HandoffFilter, Reducer
-from flowengine.agents.model_calls import RETRY, AgentSpec
+from flowengine.agents.generated_reductions import REDUCTIONS, SUMMARIZE
+from flowengine.agents.models.port import MODEL_VARIABLE
 from flowengine.agents.models.provider_schemas import clash
 from flowengine.agents.programs import RUN
 from flowengine.agents.skills import TOOLS as SKILL_TOOLS

@@ -10,9 +10,8 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.models.failures import ModelError
-from flowengine.agents.models.port import Message
+from flowengine.agents.models.port import MODEL_VARIABLE, Message
 from flowengine.agents.models.registry import resolve
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.untrusted import marked, source_of, unmarked

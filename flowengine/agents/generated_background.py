@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.generated_hooks import SPENT
 from flowengine.agents.generated_steering import STATE as STEERING
 from flowengine.agents.generated_steering import STEER, STEERED
-from flowengine.agents.model_calls import AgentSpec
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.kernel.commands import CANCEL, ENDED
 from flowengine.sdk import Plain

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.generated_hooks import HookedFlow, after, of, spent
-from flowengine.agents.model_calls import AgentSpec
 from flowengine.agents.tool_steps import NOT_THERE, ToolStep, offered
 from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import ADAPTED, FLOW, NONE, OTHERS

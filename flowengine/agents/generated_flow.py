@@ -26,10 +26,10 @@ from flowengine.agents import (
     generated_steering,
 )
 from flowengine.agents.actions import display_name
+from flowengine.agents.agent_specs import RETRY, AgentSpec
 from flowengine.agents.generated_chat import ANSWER
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_hooks import SPENT, HookedFlow
-from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.programs import MOST_CALLS, step_of
 from flowengine.agents.termination import NOTHING
 from flowengine.agents.tool_steps import ToolStep, wanted

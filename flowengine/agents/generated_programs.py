@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from flowengine.agents.agent_specs import RETRY, AgentSpec
 from flowengine.agents.generated_calls import calls_of
-from flowengine.agents.model_calls import RETRY, AgentSpec
 from flowengine.agents.programs import PLACE, step_of
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark

@@ -10,16 +10,12 @@ model. If the request still does not fit, the next fallback model is called, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from flowengine.agents.agent_specs import AgentSpec, HandoffFilter, Reducer
 from flowengine.agents.context_window import SUMMARY
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
-
-if TYPE_CHECKING:
-    from flowengine.agents.model_calls import AgentSpec
 
 STATE: Mapping[str, Plain] = {
     "mark": {"type": "integer", "default": 0},
@@ -53,41 +49,6 @@ _SET: Mapping[str, Plain] = {
     "last": {},
 }
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
-
-
-@dataclass(frozen=True)
-class Reducer:
-    """How to reduce a conversation that no longer fits its model."""
-
-    max_tokens: int | None = None
-    """Maximum tokens of a request. None: as many as fit the model."""
-    summarizes: bool = False
-    """Whether the model summarizes the messages that are left out."""
-    tool: ToolStep | None = None
-    """The tool that summarizes them instead."""
-    arguments: Sequence[str] = ()
-    """Arguments that the tool takes."""
-    clear: int = 0
-    """Number of replies whose results stay when older ones are replaced by notes. 0: no notes."""
-
-    @property
-    def room(self) -> int:
-        """Maximum characters of a summary."""
-        if not self.summarizes and self.tool is None:
-            return 0
-        return SUMMARY if self.max_tokens is None else min(SUMMARY, self.max_tokens)
-
-
-@dataclass(frozen=True)
-class HandoffFilter:
-    """The part of the conversation that an agent sees after a handoff, if not all of it."""
-
-    sees: str | int
-    """As `context_window.handed_over` takes it."""
-    tool: ToolStep | None = None
-    """The tool that summarizes the conversation."""
-    arguments: Sequence[str] = ()
-    """Arguments that the tool takes."""
 
 
 def handoff_ids(agent: str, to: str, filter: HandoffFilter) -> list[str]:

@@ -9,14 +9,14 @@ from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from flowengine.agents.agent import Agent
+from flowengine.agents.agent import AgentDefinition
 from flowengine.agents.agent_tools import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import in_words
 from flowengine.sdk.python_functions.live_signature import innermost
 
 
-def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
+def all_agents(first: Sequence[AgentDefinition]) -> dict[str, AgentDefinition]:
     """Return agents, their handoff targets, and the agents that are tools of these, by name.
 
     Args:
@@ -28,7 +28,7 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     return _walked(first, lambda agent: [*targets(agent), *_asked(agent)])
 
 
-def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
+def reachable(first: Sequence[AgentDefinition]) -> dict[str, AgentDefinition]:
     """Return agents and their possible handoff targets, by name.
 
     Args:
@@ -41,12 +41,13 @@ def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
 
 
 def _walked(
-    first: Sequence[Agent], following: Callable[[Agent], Iterable[Agent]]
-) -> dict[str, Agent]:
-    agents: dict[str, Agent] = {}
+    first: Sequence[AgentDefinition],
+    following: Callable[[AgentDefinition], Iterable[AgentDefinition]],
+) -> dict[str, AgentDefinition]:
+    agents: dict[str, AgentDefinition] = {}
     pending = [*first]
     for agent in pending:  # grows during the loop
-        if not isinstance(agent, Agent):
+        if not isinstance(agent, AgentDefinition):
             raise UsageError(
                 f"{in_words(agent)} is not an agent",
                 hint="give an Agent first, and then the messages: run(agent, messages)",
@@ -62,17 +63,17 @@ def _walked(
     return agents
 
 
-def _asked(agent: Agent) -> Iterator[Agent]:
+def _asked(agent: AgentDefinition) -> Iterator[AgentDefinition]:
     """Yield the agents that are tools of an agent."""
     for tool in (*agent.tools, *agent.helper_functions):
-        if isinstance(tool, AgentAsTool) and isinstance(tool.agent, Agent):
+        if isinstance(tool, AgentAsTool) and isinstance(tool.agent, AgentDefinition):
             yield tool.agent
 
 
-def targets(agent: Agent) -> list[Agent]:
+def targets(agent: AgentDefinition) -> list[AgentDefinition]:
     """Return the handoff targets of an agent: `handoffs`, then agents that its functions use."""
     functions = (tool for tool in agent.tools if not isinstance(tool, AgentAsTool))
-    agents: list[Agent] = []
+    agents: list[AgentDefinition] = []
     for member in [
         *agent.handoff_targets,
         *(known for each in functions for known in _known_to(each)),
@@ -82,7 +83,7 @@ def targets(agent: Agent) -> list[Agent]:
     return agents
 
 
-def _known_to(function: Any) -> Iterator[Agent]:
+def _known_to(function: Any) -> Iterator[AgentDefinition]:
     """Yield the agents in the arguments, the closure and the globals of a function."""
     while isinstance(function, functools.partial):
         yield from _in([*function.args, *function.keywords.values()])
@@ -112,9 +113,9 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _in(values: Iterable[Any]) -> Iterator[Agent]:
+def _in(values: Iterable[Any]) -> Iterator[AgentDefinition]:
     """Yield the agents among values, and in lists and maps among them."""
     for value in values:
         several = isinstance(value, list | tuple | Mapping)
         inside = value.values() if isinstance(value, Mapping) else value if several else [value]
-        yield from (member for member in inside if isinstance(member, Agent))
+        yield from (member for member in inside if isinstance(member, AgentDefinition))

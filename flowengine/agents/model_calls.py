@@ -11,14 +11,11 @@ limits the reply to the tokens that budgets leave.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from flowengine.agents.arriving import ArrivingText
-from flowengine.agents.generated_checks import AgentCheck
-from flowengine.agents.generated_hooks import AgentHook
-from flowengine.agents.generated_reductions import HandoffFilter, Reducer
 from flowengine.agents.models.conversations import since_reply, total
 from flowengine.agents.models.port import (
     Listener,
@@ -33,7 +30,6 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.provider_schemas import answer_form, arguments_form
 from flowengine.agents.models.registry import in_folder, resolve
 from flowengine.agents.tool_answers import illustrated
-from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Need, Plain, StepContext, StepError
 from flowengine.sdk.read_only import plain
 
@@ -256,53 +252,3 @@ def _json(data: Any) -> str:
 
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-# The specification from which the flow of an agent is generated.
-#
-# It is the same whether a file or a Python object declares the agent.
-
-RETRY: Mapping[str, Plain] = {
-    "attempts": 3,
-    "delay": "5s",
-    "backoff": 2,
-    "max_delay": "10s",
-    "jitter": 0.2,
-}
-"""Default retry of a model call. The pauses are 4 to 10 seconds long."""
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """An agent."""
-
-    name: str
-    description: str
-    model: str | None
-    fallbacks: Sequence[str]
-    tools: Sequence[ToolStep]
-    handoffs: Sequence[str]
-    reaches: Sequence[str]
-    """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
-    filters: Mapping[str, HandoffFilter]
-    """Agent → the part of the conversation that it sees after a handoff, if not all of it."""
-    max_turns: int
-    last: str
-    retry: Mapping[str, Plain]
-    on_crash: Literal["", "ask", "fail"]
-    """The treatment of an interrupted model call: `ask`, `fail`, or empty text to repeat it."""
-    settings: Mapping[str, Plain]
-    context: Reducer | None
-    checks: Sequence[AgentCheck]
-    hooks: Sequence[AgentHook]
-    call_limit: tuple[str, int] | None
-    """Identity of the agent within an execution, and the number of calls it can make there."""
-    code: Plain | None
-    """The environment in which its programs run, as in a step. None: it has no `code`."""
-    constants: Mapping[str, Plain]
-    """Constants of its turns, in addition to those that the surrounding flow determines."""
-
-    @property
-    def models(self) -> list[Plain]:
-        """Its model, null if it names none, followed by its fallbacks."""
-        return [self.model, *self.fallbacks]

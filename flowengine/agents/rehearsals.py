@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents import MODEL_VARIABLE
 from flowengine.agents.context_reduction import ContextReduction
 from flowengine.agents.first_messages import chosen, declared_models, opened_with
 from flowengine.agents.models.failures import ContextWindowExceeded
-from flowengine.agents.models.port import ModelRequest
+from flowengine.agents.models.port import MODEL_VARIABLE, ModelRequest
 from flowengine.agents.models.scripted import replied
+from flowengine.agents.reply_reading import ReplyReading
 from flowengine.agents.server_tools import scripted
 from flowengine.agents.text_calls.marked_form import object_in
-from flowengine.agents.turns import turn_of
+from flowengine.agents.turn_taking import turn_of
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.rehearsals import Rehearsal
@@ -51,7 +51,7 @@ def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Pl
         size.check()
     too_long = size.refused(_TOO_LONG, reduces=True)
     return Rehearsal(
-        lambda reply: taken.output(replied(reply, request)),
+        lambda reply: ReplyReading(taken, replied(reply, request)).output(),
         asked=_asked(request),
         reply=_reply_of,
         error_data={"ContextWindowExceeded": too_long.data},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flowengine.agents import generated_calls, programs, termination, tool_search
 from flowengine.agents.context_window import READ_RESULT, result_of
 from flowengine.agents.models.port import CallFault, Message, ModelCall, ModelReply, Usage
 from flowengine.agents.termination import GOING_ON, AgentEnd
+from flowengine.agents.turns import AgentTurn, TurnTool
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain
 from flowengine.sdk.call_answers import ERROR, tool_message
@@ -18,9 +19,6 @@ from flowengine.sdk.python_functions.conversions import Misfit
 from flowengine.sdk.read_only import plain
 from flowengine.sdk.received import received_json
 from flowengine.sdk.validation import Validator
-
-if TYPE_CHECKING:
-    from flowengine.agents.turns import AgentTurn, TurnTool
 
 _USAGE = tuple(field.name for field in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")

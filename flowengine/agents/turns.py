@@ -18,12 +18,10 @@ from flowengine.agents.context_window import (
     window,
 )
 from flowengine.agents.first_messages import named_models
-from flowengine.agents.live_functions import converter
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.conversations import KnownConversations, RequestMessages
 from flowengine.agents.models.failures import ContextWindowExceeded
 from flowengine.agents.models.port import Listener, Message, ModelReply, ModelRequest, ReplyPart
-from flowengine.agents.reply_reading import ReplyReading
 from flowengine.agents.skills import listing
 from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Need, Plain, StepContext
@@ -279,10 +277,6 @@ class AgentTurn:
             offers += [TurnTool(case_offer, "") for case_offer in termination.case_offers()]
         return offers
 
-    def output(self, reply: ModelReply) -> dict[str, Plain]:
-        """Return the output of the step for a reply."""
-        return ReplyReading(self, reply).output()
-
 
 def model_of(state: Mapping[str, Any], agent: Mapping[str, Any], *, saves: bool = False) -> str:
     """Return the model that an agent currently uses.
@@ -336,47 +330,6 @@ def _hand_over(name: str, what: str) -> str:
     return f"Hands the conversation over to {name}" + (f": {what}" if what else ".")
 
 
-async def take_turn(
-    context: StepContext,
-    task: Mapping[str, Plain],
-    input: Mapping[str, Plain],
-    judges: Judges | None = None,
-) -> Plain:
-    """Take one turn.
-
-    Args:
-        context: The attempt, with the state of the flow.
-        task: `agent`, from the generated flow.
-        input: `instructions` and `settings`, and `held` beside checks.
-        judges: Calls the checks of arriving text.
-
-    Returns:
-        The output of the step.
-    """
-    turn = turn_of(context, task, input)
-    turn.judges = judges
-    reply = await turn.ask(context)
-    if turn.convert is None:
-        return turn.output(reply)
-    return await context.on_thread(lambda: turn.output(reply))
-
-
-def reply_ahead(context: StepContext, task: Mapping[str, Plain]) -> dict[str, Plain] | None:
-    """Return the reply of a request beside checks that have passed, as the output of its turn.
-
-    Its usage is in the output of that request, so it counts once.
-
-    Args:
-        context: The attempt of the turn, with the state of the flow.
-        task: `agent`, from the generated flow.
-
-    Returns:
-        The output, or None if the model is to be asked.
-    """
-    reply = plain(context.state["ahead"]) if "beside" in task["agent"] else None
-    return {name: part for name, part in reply.items() if name != "usage"} if reply else None
-
-
 def parts_of(output: Mapping[str, Any]) -> Iterator[ReplyPart]:
     """Yield the parts of a reply, as if it arrived.
 
@@ -392,26 +345,3 @@ def parts_of(output: Mapping[str, Any]) -> Iterator[ReplyPart]:
     for call in reply.calls:
         yield ReplyPart("call", call.sent, call.id, call.tool)
     yield ReplyPart("end")
-
-
-def turn_of(
-    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-) -> AgentTurn:
-    """Return the turn that an attempt is to take.
-
-    Args:
-        context: The attempt, with the state of the flow.
-        task: `agent`, from the generated flow.
-        input: `instructions` and `settings`, and `held` in a step beside checks.
-    """
-    settings = input.get("settings") or {}
-    instructions, saves = str(input["instructions"]), context.fallback
-    held = input.get("held")
-    above = context.address.rsplit("/", 1 if held is None else 2)[0]
-    turn = AgentTurn(
-        task["agent"], context.state, instructions, settings, saves=saves,
-        conversation=f"{context.execution.id} {above}", held=held,
-    )  # fmt: skip
-    if "returns_type" in turn.agent:
-        turn.convert = converter(context, turn.agent["returns_type"])
-    return turn

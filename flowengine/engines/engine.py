@@ -14,7 +14,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.runner.stored_sessions import Sessions
 
 
 class Engine:
@@ -205,13 +203,6 @@ class Engine:
     def approvals(self) -> Approvals:
         """The approvals and questions of executions, and all else that they wait for."""
         return Approvals(self)
-
-    @property
-    def sessions(self) -> Sessions:
-        """The sessions of agents: conversations that several runs continue."""
-        # From a layer above this one, which knows agents.
-        sessions: Sessions = import_module("flowengine.runner.stored_sessions").Sessions(self)
-        return sessions
 
     @property
     def budgets(self) -> Budgets:

@@ -21,7 +21,7 @@ from inspect import signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from flowengine.agents.agent import Agent, Response
+from flowengine.agents.agent import AgentDefinition, Response
 from flowengine.agents.agent_mistakes import RUN, check_names
 from flowengine.agents.loggers import LoggerManager
 from flowengine.agents.models.registry import using
@@ -178,7 +178,7 @@ class Runner:
         self.model = model
         self.logger = logger or LoggerManager.get_logger()
 
-    def compile(self, agents: Sequence[Agent], **how: Any) -> LoadedFlow:
+    def compile(self, agents: Sequence[AgentDefinition], **how: Any) -> LoadedFlow:
         """Return the flow that runs agents. Its `to_networkx()` returns the graph.
 
         Args:
@@ -192,7 +192,7 @@ class Runner:
 
     def _new(
         self,
-        agent: Agent,
+        agent: AgentDefinition,
         messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
@@ -235,7 +235,7 @@ class Runner:
     def _kept(
         self,
         execution: str,
-        agent: Agent,
+        agent: AgentDefinition,
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Work:
@@ -320,7 +320,7 @@ class MetaChain(Runner):
 
     def get_chat_completion(
         self,
-        agent: Agent,
+        agent: AgentDefinition,
         history: list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         *,
@@ -361,7 +361,7 @@ class MetaChain(Runner):
         """
         if not tool_calls:
             return Response(context_variables=dict(context_variables or {}))
-        agent = Agent(name="calls", model="scripted/calls", tools=list(functions))
+        agent = AgentDefinition(name="calls", model="scripted/calls", tools=list(functions))
         script: list[Any] = [
             {"calls": [_scripted(tool_call) for tool_call in tool_calls]},
             {"text": "done"},

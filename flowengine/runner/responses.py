@@ -11,7 +11,7 @@ from json import dumps
 from typing import Any, NamedTuple
 
 from flowengine.agents.actions import UsageTotals, outputs_in, usage_of
-from flowengine.agents.agent import Agent, Response, turn_limit
+from flowengine.agents.agent import AgentDefinition, Response, turn_limit
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.first_messages import unmarked_message
 from flowengine.agents.termination import CASE_TOOLS, TURNS, ended_by_word, is_case_tool
@@ -41,14 +41,14 @@ class AgentsFlow:
     """The flow that runs agents, and the Python objects that it refers to."""
 
     flow: LoadedFlow
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, AgentDefinition]
     """Id in the flow → agent."""
     live: Mapping[str, Any]
     """Key → function, for functions that other processes cannot find."""
 
 
 def described(
-    agents: Sequence[Agent],
+    agents: Sequence[AgentDefinition],
     *,
     model: str | None = None,
     max_turns: int | Mapping[str, Any] = TURNS,
@@ -176,7 +176,7 @@ class _References:
         self.instead = instead
         self.live: dict[str, Any] = {}
 
-    def model(self, agent: Agent) -> str:
+    def model(self, agent: AgentDefinition) -> str:
         """Return the model of an agent."""
         return self.instead or agent.model
 
@@ -260,7 +260,7 @@ _REASONS = {
 def response(
     engine: Engine,
     result: ExecutionResult,
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, AgentDefinition],
     given: int,
     until: int | None = None,
 ) -> Response:
@@ -305,7 +305,7 @@ def response(
 def _so_far(
     engine: Engine,
     result: ExecutionResult,
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, AgentDefinition],
     given: int,
     until: int | None = None,
 ) -> Response:

@@ -210,7 +210,7 @@ class SessionWork(Work):
             raise UsageError(
                 f"the session {name!r} has ended: "
                 f"{'its budget is used up' if spent else result.status}",
-                hint=f"continue it as another one: engine.sessions.branch({name!r}, NAME)",
+                hint=f"continue it as another one: Sessions(engine).branch({name!r}, NAME)",
             )
         for wait in result.waits:
             if wait["kind"] in LISTED:
@@ -308,7 +308,7 @@ def _check_inputs(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
         raise UsageError(
             f"a run of the session {name!r} begins with one message of the user, as text",
             hint="earlier messages are in the session. A new one begins with an earlier "
-            "conversation by engine.sessions.seed(name, agent, messages)",
+            "conversation by Sessions(engine).seed(name, agent, messages)",
         )
 
 

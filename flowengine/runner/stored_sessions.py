@@ -1,4 +1,4 @@
-"""The sessions of a store, as a group of the public engine."""
+"""The sessions of a store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.agent import Agent
+from flowengine.agents.agent import AgentDefinition
 from flowengine.agents.loggers import LoggerManager
 from flowengine.engines.agent_events import Conversation, conversations
 from flowengine.engines.engine import Engine
@@ -76,7 +76,7 @@ class Sessions(Group):
     async def seed(
         self,
         name: str,
-        agent: Agent,
+        agent: AgentDefinition,
         messages: builtins.list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None = None,
     ) -> str:
@@ -226,7 +226,7 @@ class Sessions(Group):
         if not exists:
             raise NotFound(
                 f"there is no session {name!r}",
-                hint="list them: flowengine sessions list, or engine.sessions.list()",
+                hint="list them: flowengine sessions list, or Sessions(engine).list()",
             )
         return id
 

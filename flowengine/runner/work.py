@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self, TypedDict
 
 from flowengine.agents.actions import Reply
-from flowengine.agents.agent import Agent, Response
+from flowengine.agents.agent import AgentDefinition, Response
 from flowengine.agents.live_functions import LIVE
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
@@ -32,7 +32,7 @@ from flowengine.util.blocking import on_this_loop
 
 
 class _CommonOptions(TypedDict, total=False):
-    agents: Sequence[Agent]
+    agents: Sequence[AgentDefinition]
     """Further agents that the agent can hand off to, besides those used by its functions."""
     runtime_resources: Mapping[str, Any] | None
     """Objects for its functions, by parameter names that the agents list in `environments`. They
@@ -219,7 +219,7 @@ def termination(outcome: str, reason: str) -> tuple[str, dict[str, Any]]:
 # One run of agents: its inputs for an engine, and the interpretation of its result.
 
 
-def _objects(agents: Collection[Agent], options: ResumeOptions) -> Mapping[str, Any]:
+def _objects(agents: Collection[AgentDefinition], options: ResumeOptions) -> Mapping[str, Any]:
     """Return the objects for functions, with `deps` under the name of each parameter that takes it.
 
     Raises:
@@ -328,7 +328,7 @@ class Work:
         engine: Engine,
         logger: LoggerManager,
         execution: str,
-        agents: Sequence[Agent],
+        agents: Sequence[AgentDefinition],
         context_variables: Mapping[str, Any] | None,
         options: ResumeOptions,
     ) -> Self:

@@ -13,14 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from flowengine.agents import Agent, Response
-from flowengine.agents.agent import Result
+from flowengine.agents.agent import Response, Result
 from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
 from flowengine.agents.tool_answers import as_text
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment import manager as of_process
-from flowengine.runner import Runner
+from flowengine.runner.agent import Agent
+from flowengine.runner.chain import Runner
 from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_arg
 from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.errors import InputError, UsageError
-from flowengine.runner import Runner
+from flowengine.runner.chain import Runner
 from flowengine.sdk import Effect, StepError, ToolError
 from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
 from flowengine.sdk.browser_tools import OfferedTool

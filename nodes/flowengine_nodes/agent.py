@@ -19,11 +19,12 @@ from flowengine.agents.generated_programs import STATE
 from flowengine.agents.generated_reductions import READ
 from flowengine.agents.live_functions import function_of
 from flowengine.agents.models.registry import prepare
-from flowengine.agents.programs import ProgramRound
+from flowengine.agents.program_rounds import ProgramRound
 from flowengine.agents.rehearsals import opening, reduction, turn
 from flowengine.agents.server_tools import offered
 from flowengine.agents.tool_answers import envelope, with_kept
-from flowengine.agents.turns import AgentTurn, reply_ahead, take_turn, turn_of
+from flowengine.agents.turn_taking import reply_ahead, take_turn, turn_of
+from flowengine.agents.turns import AgentTurn
 from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
 from flowengine.sdk.rehearsals import Rehearsal

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
-from flowengine.agents import Agent
+from flowengine import Agent
 
 second = Agent(name="second", model="scripted/test", instructions="You end it.")
 expert = Agent(

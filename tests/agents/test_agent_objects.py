@@ -9,12 +9,23 @@ from typing import Any
 
 import pytest
 
-from flowengine import AsyncClient, Client, Engine, Flow, cel, quick
-from flowengine.agents import Agent, LoggerManager, Response, Result
+from flowengine import (
+    Agent,
+    AsyncClient,
+    Client,
+    Engine,
+    Flow,
+    LoggerManager,
+    MetaChain,
+    Response,
+    Result,
+    Runner,
+    cel,
+    quick,
+)
 from flowengine.agents.agent import instructions_of
 from flowengine.engines.host import SystemClock
 from flowengine.errors import UsageError
-from flowengine.runner import MetaChain, Runner
 from flowengine.sdk import StepError, ValidationError
 from flowengine.tool_environment import CallbackAuthority, tool
 from tests.rows import each_row

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, MetaChain
-from flowengine.agents import Agent, Response, Result, case_not_resolved
+from flowengine import Agent, Engine, MetaChain, Response, Result, case_not_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError

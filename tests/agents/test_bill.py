@@ -20,7 +20,7 @@ from flowengine.agents.models.failures import ModelError
 from flowengine.agents.models.port import Listener, ModelFacts, ModelReply, ModelRequest, Usage
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.turns import take_turn, turn_of
+from flowengine.agents.turn_taking import take_turn, turn_of
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.view import DOLLAR, as_said

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Flow, MetaChain
-from flowengine.agents import Agent, case_not_resolved, case_resolved
+from flowengine import Agent, Engine, Flow, MetaChain, case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.flow.compile import compile_file

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, TextPart
+from flowengine import Agent, Engine, Runner, TextPart
 from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
-from flowengine.runner import Runner
 from flowengine.telemetry.spans import recorded_spans
 from flowengine.testing import scripted
 from tests.agents.crashes import crashed, gone_on

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine, ReasoningPart, TextPart
+from flowengine import Agent, Engine, ReasoningPart, Runner, TextPart
 from flowengine.errors import FlowFileError
-from flowengine.runner import Runner
 from flowengine.sdk import user_code
 from flowengine.testing import scripted
 from tests.agents.crashes import gone_on

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents import LogEvent, LoggerManager
+from flowengine import LogEvent, LoggerManager
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.secrets import Secrets
 from tests.rows import each_row

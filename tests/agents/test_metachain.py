@@ -27,19 +27,21 @@ from pydantic import (
     model_validator,
 )
 
-from flowengine import Engine
-from flowengine.agents import (
+from flowengine import (
     Agent,
+    AgentRunFailed,
+    Engine,
     LogEvent,
     LoggerManager,
+    MetaChain,
     Response,
     Result,
+    Runner,
 )
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
-from flowengine.runner import AgentRunFailed, MetaChain, Runner
 from flowengine.tool_environment import tool
 from tests import command_line
 from tests.agents.flows import without_marks

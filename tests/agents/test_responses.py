@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from flowengine import Agent, Engine, Runner, StreamPart
-from flowengine.agents import case_not_resolved, case_resolved
+from flowengine import Agent, Engine, Runner, StreamPart, case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from tests.agents.flows import call

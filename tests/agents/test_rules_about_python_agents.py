@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Agent, Response
+from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
 

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Runner
-from flowengine.agents import Agent
+from flowengine import Agent, AgentRunFailed, Engine, Runner
 from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
-from flowengine.runner import AgentRunFailed
 from flowengine.runner.session_places import session_id
 from flowengine.tool_environment import tool
 from tests.agents.flows import call

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Agent, Response
+from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine_envs.sandboxes.processes import has
 

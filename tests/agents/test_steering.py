@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Conflict, Engine
+from flowengine import Agent, Conflict, Engine, Sessions
 from flowengine.testing import call, scripted
 from flowengine.testing.recording import record
 
@@ -83,7 +83,7 @@ def test_a_message_to_a_session_that_waits_is_heard_with_the_next_one(engine: En
         clerk().run("hi", session="ana", engine=engine)
         engine.signal("agent.steer", "In short.", execution=newest(engine), resume=False)
         clerk().run("again", session="ana", engine=engine)
-    assert said(engine.sessions.read("ana").messages)[2:] == [
+    assert said(Sessions(engine).read("ana").messages)[2:] == [
         ("user", "In short.\n\nagain"),
         ("assistant", "sure"),
     ]

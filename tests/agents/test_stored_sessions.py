@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, AgentRunFailed, Conflict, Engine, NotFound, UsageError
+from flowengine import Agent, AgentRunFailed, Conflict, Engine, NotFound, Sessions, UsageError
 from flowengine.testing import call, scripted
 from tests.agents.session_messages import send
 from tests.rows import each_row
@@ -43,11 +43,11 @@ def talk(engine: Engine, name: str, *said: str) -> None:
 
 def said(engine: Engine, name: str) -> list[str]:
     """Return what was said in a session."""
-    return [message["content"] for message in engine.sessions.read(name).messages]
+    return [message["content"] for message in Sessions(engine).read(name).messages]
 
 
 def names(engine: Engine, **more: Any) -> list[str]:
-    return [item["labels"]["session"] for item in engine.sessions.list(**more).items]
+    return [item["labels"]["session"] for item in Sessions(engine).list(**more).items]
 
 
 def test_sessions_are_listed_by_name_and_read_without_a_run(engine: Engine) -> None:
@@ -57,10 +57,10 @@ def test_sessions_are_listed_by_name_and_read_without_a_run(engine: Engine) -> N
         clerk().run("hi", engine=engine)
     assert names(engine) == ["bob", "ana"]
     assert names(engine, search="ana") == ["ana"]
-    page = engine.sessions.list(limit=1)
+    page = Sessions(engine).list(limit=1)
     assert (page.items[0]["title"], page.items[0]["status"]) == ("Clerk", "waiting")
     assert names(engine, after=page.next) == ["ana"]
-    read = engine.sessions.read("ana")
+    read = Sessions(engine).read("ana")
     assert (said(engine, "ana"), read.active) == (["1", "re 1", "2", "re 2"], "Clerk")
 
 
@@ -73,7 +73,7 @@ def test_a_session_is_seeded_with_an_earlier_conversation(engine: Engine) -> Non
         return "noted"
 
     agent = Agent(name="Clerk", model="scripted/x", tools=[note], deps=Deps)
-    engine.sessions.seed("ana", agent, HI, {"city": "Oslo"})
+    Sessions(engine).seed("ana", agent, HI, {"city": "Oslo"})
     assert engine.executions.list().items[0]["status"] == "waiting"
     assert said(engine, "ana") == ["hi", "hello"]
     with scripted(call("note"), "Noted.") as model:
@@ -82,29 +82,29 @@ def test_a_session_is_seeded_with_an_earlier_conversation(engine: Engine) -> Non
     assert [one["content"] for one in model.requests[0].messages][1:] == ["hi", "hello", "note it"]
     assert [one["role"] for one in response.messages] == ["assistant", "tool", "assistant"]
     with pytest.raises(Conflict, match="a session 'ana' already"):
-        engine.sessions.seed("ana", agent, HI)
+        Sessions(engine).seed("ana", agent, HI)
 
-    asyncio.run(engine.sessions.seed_async("empty", agent, []))
+    asyncio.run(Sessions(engine).seed_async("empty", agent, []))
     with scripted("Well?"):
         assert len(agent.run("hi", session="empty", engine=engine, deps=Deps()).history) == 2
 
 
 def test_a_branch_goes_its_own_way(engine: Engine) -> None:
     talk(engine, "ana", "1", "2", "3")
-    engine.sessions.branch("ana", "same")
-    engine.sessions.branch("ana", "early", drop=2)
+    Sessions(engine).branch("ana", "same")
+    Sessions(engine).branch("ana", "early", drop=2)
     assert said(engine, "early") == ["1", "re 1"]
     talk(engine, "same", "3")  # the words of the newest message are a new message here
     talk(engine, "early", "other")
     assert said(engine, "same")[4:] == ["3", "re 3"] * 2
     assert said(engine, "early") == ["1", "re 1", "other", "re other"]
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2", "3", "re 3"]
-    engine.sessions.branch("early", "again", drop=1)
+    Sessions(engine).branch("early", "again", drop=1)
     assert said(engine, "again") == ["1", "re 1"]
     with pytest.raises(UsageError, match="no 3 messages after its first"):
-        engine.sessions.branch("ana", "none", drop=3)
+        Sessions(engine).branch("ana", "none", drop=3)
     with pytest.raises(Conflict, match="'early' already"):
-        engine.sessions.branch("ana", "early")
+        Sessions(engine).branch("ana", "early")
 
 
 def test_a_branch_goes_on_with_the_agent_that_was_handed_off_to(engine: Engine) -> None:
@@ -112,7 +112,7 @@ def test_a_branch_goes_on_with_the_agent_that_was_handed_off_to(engine: Engine) 
     triage = Agent(name="Triage", model="scripted/x", handoffs=[billing])
     with scripted(call("transfer_to_Billing"), "Billing here.", "Still here."):
         triage.run("money", session="ana", engine=engine)
-        engine.sessions.branch("ana", "bob")
+        Sessions(engine).branch("ana", "bob")
         response = billing.run("and?", session="bob", engine=engine)
     assert (response.output, response.agent) == ("Still here.", billing)
 
@@ -120,14 +120,14 @@ def test_a_branch_goes_on_with_the_agent_that_was_handed_off_to(engine: Engine) 
 def test_the_newest_messages_are_trimmed(engine: Engine) -> None:
     talk(engine, "ana", "1", "2", "3", "4")
     before = engine.executions.list().items[0]["execution"]
-    assert engine.sessions.trim("ana") == before
+    assert Sessions(engine).trim("ana") == before
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2", "3", "re 3"]
-    asyncio.run(engine.sessions.trim_async("ana", 2))
+    asyncio.run(Sessions(engine).trim_async("ana", 2))
     talk(engine, "ana", "5")
     assert said(engine, "ana") == ["1", "re 1", "5", "re 5"]
     assert names(engine) == ["ana"]
     with pytest.raises(UsageError, match="after its first"):
-        engine.sessions.trim("ana", 2)
+        Sessions(engine).trim("ana", 2)
 
 
 @pytest.mark.parametrize("step", ["_ended", "_forked"])
@@ -141,11 +141,11 @@ def test_trimming_that_was_cut_off_is_completed_by_repeating_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(engine.sessions), step, die)
+        patched.setattr(Sessions, step, die)
         with pytest.raises(KeyboardInterrupt):
-            engine.sessions.trim("ana")
+            Sessions(engine).trim("ana")
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2", "3", "re 3"]
-    engine.sessions.trim("ana")
+    Sessions(engine).trim("ana")
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2"]
     assert names(engine) == ["ana"]
     talk(engine, "ana", "4")
@@ -154,7 +154,7 @@ def test_trimming_that_was_cut_off_is_completed_by_repeating_it(
 def test_two_who_trim_at_once_trim_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds the session that the first one has left."""
     talk(engine, "ana", "1", "2", "3")
-    sessions = type(engine.sessions)
+    sessions = Sessions
     forked = sessions._forked
 
     def second(self: Any, *args: Any, **more: Any) -> Any:
@@ -164,18 +164,18 @@ def test_two_who_trim_at_once_trim_once(engine: Engine, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(sessions, "_forked", second)
         with pytest.raises(Conflict, match="an execution session-ana already"):
-            engine.sessions.trim("ana")
+            Sessions(engine).trim("ana")
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2"]
 
 
 def test_an_ended_session_can_be_read_and_branched(engine: Engine) -> None:
     talk(engine, "ana", "1", "2")
-    assert engine.sessions.end("ana").status == "cancelled"
-    assert asyncio.run(engine.sessions.end_async("ana")).status == "cancelled"
+    assert Sessions(engine).end("ana").status == "cancelled"
+    assert asyncio.run(Sessions(engine).end_async("ana")).status == "cancelled"
     assert said(engine, "ana") == ["1", "re 1", "2", "re 2"]
     with pytest.raises(UsageError, match="has ended: cancelled"):
         clerk().run("3", session="ana", engine=engine)
-    engine.sessions.branch("ana", "bob", drop=1)
+    Sessions(engine).branch("ana", "bob", drop=1)
     assert said(engine, "bob") == ["1", "re 1"]
 
 
@@ -192,20 +192,20 @@ def test_a_session_without_budget_says_whose_it_was_and_continues_as_another_one
     assert str(last.reason).startswith("'Clerk' has ")
     with pytest.raises(UsageError, match="has ended: its budget is used up") as refused:
         clerk().run("2", session="ana", engine=engine)
-    assert "engine.sessions.branch('ana', NAME)" in str(refused.value.hint)
-    engine.sessions.branch("ana", "bob")
+    assert "Sessions(engine).branch('ana', NAME)" in str(refused.value.hint)
+    Sessions(engine).branch("ana", "bob")
     talk(engine, "bob", "2")
     assert said(engine, "bob")[-2:] == ["2", "re 2"]
 
 
 def test_a_deleted_session_leaves_its_name(engine: Engine) -> None:
     talk(engine, "ana", "1")
-    engine.sessions.delete("ana")
+    Sessions(engine).delete("ana")
     assert names(engine) == []
     talk(engine, "ana", "2")
     assert said(engine, "ana") == ["2", "re 2"]
-    asyncio.run(engine.sessions.delete_async("ana"))
-    for use in (engine.sessions.read, engine.sessions.end, engine.sessions.delete):
+    asyncio.run(Sessions(engine).delete_async("ana"))
+    for use in (Sessions(engine).read, Sessions(engine).end, Sessions(engine).delete):
         with pytest.raises(NotFound, match="no session 'ana'"):
             use("ana")
 
@@ -215,7 +215,7 @@ def test_a_session_that_has_spent_its_budget_can_be_read(engine: Engine) -> None
         agent = clerk(tools=[add])
         ended = agent.run("1 + 2?", session="ana", engine=engine, budget={"tool_calls": 1})
     assert ended.termination == "budget"
-    assert engine.sessions.read("ana").messages == ended.history
+    assert Sessions(engine).read("ana").messages == ended.history
 
 
 def add(a: int, b: int) -> int:
@@ -237,7 +237,7 @@ def add(a: int, b: int) -> int:
 )
 def test_a_seed_is_a_whole_conversation(messages: Any, message: str) -> None:
     with Engine(None) as engine, pytest.raises(UsageError, match=message):
-        engine.sessions.seed("ana", clerk(), messages)
+        Sessions(engine).seed("ana", clerk(), messages)
 
 
 # Several at once

@@ -22,19 +22,19 @@ from flowengine import (
     CallPart,
     Engine,
     HandoffPart,
+    LogEvent,
     LoggerManager,
     MetaChain,
     QuestionPart,
     Result,
+    StreamPart,
     ToolCallPart,
     ToolResultPart,
 )
-from flowengine.agents import LogEvent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.runner import StreamPart
 from flowengine.secrets import Secrets
 from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written

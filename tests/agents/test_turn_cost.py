@@ -28,7 +28,7 @@ IMAGES = (
 
 def add(a: int, b: int):
     """Add two numbers."""
-    from flowengine.agents import Result
+    from flowengine import Result
     return Result("3", image=b"\\x89PNG") if a == 1 else "3"
 '''
 )

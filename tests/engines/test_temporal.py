@@ -25,7 +25,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _WorkflowWorker
 
-from flowengine import Agent, Engine, ExecutionResult, Runner, Update
+from flowengine import Agent, Engine, ExecutionResult, Runner, Sessions, Update
 from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.flows import load
 from flowengine.engines.host import SystemClock
@@ -878,7 +878,7 @@ def test_agents_in_python_run_at_workers(
         assert runner.run(agent, "What is 2 times 21?", session="ada").result == "It is 42."
         assert runner.run(agent, "Thanks.", session="ada").result == "You are welcome."
 
-        sessions = engine.sessions
+        sessions = Sessions(engine)
         wait_until(lambda: len(sessions.list().items) == 1)
         assert len(sessions.read("ada").messages) == 6
         sessions.branch("ada", "bob", drop=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.sdk import Command, Plain, StepContext, ToolError
 from flowengine.sdk.environments import Request, awaitable, blocking
-from flowengine.sdk.programs import StepFiles, Supervised, SupervisedProvider
+from flowengine_envs.programs import StepFiles, Supervised, SupervisedProvider
 
 
 class Counter(Supervised):

@@ -19,10 +19,9 @@ import pytest
 from docker.errors import APIError
 from pydantic import ValidationError
 
-from flowengine.agents import Agent, LoggerManager, function_to_json
+from flowengine import Agent, LoggerManager, MetaChain, function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.sdk import (
     EnvironmentClosed,
     EnvironmentStartFailed,

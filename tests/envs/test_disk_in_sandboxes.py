@@ -47,9 +47,10 @@ WRITE = {
     "closed": "os.mkdir(f'd{n}', 0o300); open(f'd{n}/it', 'wb').write(bytes(1 << 18))",
     "sparse": "os.pwrite(os.open('it', os.O_RDWR | os.O_CREAT), bytes(1 << 18), n << 20)",
 }
-WAYS = {way: FILL % (write, 0.004) for way, write in WRITE.items()}
+WAYS = {way: FILL % (write, 0.01) for way, write in WRITE.items()}
 WAYS["empty"] = FILL % ("open(f'file{n}', 'w').close()", 0.0005)
-"""Ways to fill a disk slowly, by programs that ignore the request to end."""
+"""Ways to fill a disk slowly, by programs that ignore the request to end: the reserve lasts for a
+quarter of a second, so that who watches it on a busy machine is in time."""
 BOMB = """
 import json
 import os
@@ -130,7 +131,7 @@ def test_a_call_that_fills_the_disk_is_a_limit_that_was_met(
 def test_a_command_of_a_container_that_fills_the_disk_is_ended(small: Path) -> None:
     skip_without_docker()
     with opened(DockerProvider(), Docker, small) as docker:
-        slowly = WAYS["files"].replace("0.004", "0.03")  # the daemon takes a while to end it
+        slowly = WAYS["files"].replace("0.01", "0.03")  # the daemon takes a while to end it
         result = docker.run(["python3", "-c", slowly])
 
         assert (result.stopped, result.limit) == ("disk", "disk")
@@ -255,7 +256,9 @@ def test_a_thread_that_outlives_its_call_is_ended(sandbox: type[Sandbox], small:
 def test_a_shell_that_fills_the_disk_itself_and_ignores_signals_is_ended(
     sandbox: type[Sandbox], small: Path
 ) -> None:
-    fill = "trap '' TERM INT; while :; do n=$((n+1)); head -c 300K /dev/zero > f$n; done"
+    fill = (
+        "trap '' TERM INT; while :; do n=$((n+1)); head -c 250K /dev/zero > f$n; sleep 0.01; done"
+    )
     with opened(ShellProvider(), sandbox, small) as shell:
         result = shell.run(fill, timeout=60)
 

@@ -15,13 +15,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from flowengine import Engine, Flow, cel
-from flowengine.agents import Agent
+from flowengine import Agent, Engine, Flow, MetaChain, cel
 from flowengine.agents.function_schemas import function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError, InputError
-from flowengine.runner import MetaChain
 from flowengine.server.problems import as_json
 from tests.nodes.typed_cases import ALONE, CASES, NAMES, SHOWN, WRITTEN, source
 from tests.rows import each_row

@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
-from flowengine.agents import Agent, Response
+from flowengine import Agent, Engine, MetaChain, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.runner import MetaChain
 from flowengine.runner.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
@@ -245,7 +243,7 @@ from pathlib import Path
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
+from flowengine import MetaChain
 from tests.tool_environment.test_agents import ASK, agent_of, once
 from tests.tool_environment.world import Counting, made
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents import function_to_json
+from flowengine import function_to_json
 from flowengine.tool_environment import (
     LocalEnvironment,
     ToolCall,

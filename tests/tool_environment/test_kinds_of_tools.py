@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flowengine.agents import Agent
+from flowengine import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.execution_environment import EnvironmentManager

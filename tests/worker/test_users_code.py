@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from flowengine import Agent, Engine
+from flowengine import Agent, Engine, Runner
 from flowengine.errors import StoreError
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.runner import Runner
 from flowengine.sdk import user_code
 from flowengine.server.running import Serving, serve
 from flowengine.testing import scripted

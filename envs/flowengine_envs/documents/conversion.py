@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 import flowengine
-import flowengine_envs
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.sizes import size_text
@@ -35,7 +34,7 @@ from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
 
-_OWN = [Path(str(package.__file__)).parent for package in (flowengine_envs, flowengine)]
+_OWN = [Path(__file__).parents[1], Path(str(flowengine.__file__)).parent]
 _NEEDED = (
     *("PIL", "charset_normalizer", "docx", "lxml", "olefile", "openpyxl", "pptx", "pypdf"),
     *("pypdfium2", "webencodings"),

@@ -41,7 +41,8 @@ from flowengine_envs.mcp.client_requests import Progress
 from flowengine_envs.mcp.connected_client import ConnectionSettings
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.elicitation import CallInputs
-from flowengine_envs.mcp.messages import LARGEST, CheckedStream, GuardedClient, small_enough
+from flowengine_envs.mcp.guarded_client import GuardedClient
+from flowengine_envs.mcp.messages import LARGEST, CheckedStream, small_enough
 from flowengine_envs.mcp.server_config import McpConfig, needs_user
 from flowengine_envs.mcp.session import McpSession, McpToolResult
 from flowengine_envs.mcp.stdio import HOST, SandboxedServer, StdioServer, text_of

@@ -24,7 +24,7 @@ from flowengine_envs.mcp.elicitation import (
 from flowengine_envs.mcp.messages import (
     unanswered,
 )
-from flowengine_envs.mcp.own_tools import call_own, own_tools
+from flowengine_envs.mcp.own_tools import Parts, as_file, as_part, own_tools, said
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class McpSession(ClientRequests):
         """
         await self._tools.check(name, digest, approved)
         if name in self._added:
-            content, structured = await call_own(self, name, args or {})
+            content, structured = await self._call_own(name, args or {})
             return McpToolResult(content, structured, False)
         meta: Any = None if traceparent is None else {"traceparent": traceparent}
         heard = None if progress is None else seldom(progress)
@@ -175,6 +175,36 @@ class McpSession(ClientRequests):
         if result.is_error and (request := unanswered(result.text)):
             result.content.append({"type": "text", "text": f"({request})"})
         return result
+
+    async def _call_own(
+        self, name: str, args: Mapping[str, Plain]
+    ) -> tuple[Parts, dict[str, Plain] | None]:
+        """Call a tool for resources or prompts: return the parts of its answer, or it as data."""
+
+        def text(argument: str) -> str:
+            value = args.get(argument)
+            if not isinstance(value, str):
+                raise ToolError(
+                    f"{self.name}: {name}: '{argument}' must be a text", retryable=False
+                )
+            return value
+
+        if name == "list_resources":
+            resources = await self.async_list_resources()
+            templates = await self.async_list_resource_templates()
+            return [], {"resources": list(resources), "templates": list(templates)}
+        if name == "list_prompts":
+            return [], {"prompts": list(await self.async_list_prompts())}
+        if name == "read_resource":
+            found = await self.async_read_resource(text("uri"))
+            form = as_file if args.get("as_file") is True else dict
+            return [as_part({"type": "resource", "resource": form(one)}) for one in found], None
+        given = args.get("arguments", {})
+        if not isinstance(given, Mapping) or not all(
+            isinstance(one, str) for one in given.values()
+        ):
+            raise ToolError(f"{self.name}: {name}: 'arguments' must be texts", retryable=False)
+        return [said(one) for one in await self.async_get_prompt(text("name"), given)], None
 
     async def _made_call(
         self,

@@ -16,6 +16,9 @@ from flowengine.agents.text_calls.marked_form import ToolOffer
 from flowengine.sdk import Plain
 from flowengine.sdk.read_only import plain
 
+MODEL_VARIABLE = "FLOWENGINE_MODEL"
+"""Environment variable with the model of agents that name none."""
+
 Message = dict[str, Plain]
 """`{role, content, …}`. An assistant message has `tool_calls` and, if the model reported it,
 `reasoning`. A call is `{id, type, function: {name, arguments}}`, with the arguments as JSON text. A

@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Callable
 
 import flowengine
-from flowengine.agents.agent import Agent
 from flowengine.cli.driving.chat import Chat, ChatDisplay, cost
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.driving.drive import tell_host_steps
@@ -21,6 +20,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.flow.building.conversation import conversation, conversation_with
 from flowengine.flow.building.flow import Flow
+from flowengine.runner.agent import Agent
 
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""

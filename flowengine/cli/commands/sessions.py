@@ -9,6 +9,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import Added, arg, command
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, out_text, when
+from flowengine.runner.stored_sessions import Sessions
 from flowengine.sdk.visible_text import printable
 
 _NAME = arg("name", "NAME", "name of the session")
@@ -32,7 +33,7 @@ def sessions_list_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        page = session.engine.sessions.list(search=arguments.search, limit=arguments.limit)
+        page = Sessions(session.engine).list(search=arguments.search, limit=arguments.limit)
     if arguments.json:
         out_json(page.items)
         return 0
@@ -57,7 +58,7 @@ def sessions_show_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        conversation = session.engine.sessions.read(arguments.name)
+        conversation = Sessions(session.engine).read(arguments.name)
     if arguments.json:
         out_json(conversation._asdict())
         return 0
@@ -84,7 +85,7 @@ def sessions_branch_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        session.engine.sessions.branch(arguments.name, arguments.to, drop=arguments.drop)
+        Sessions(session.engine).branch(arguments.name, arguments.to, drop=arguments.drop)
     out(printable(f"{arguments.to}: a branch of {arguments.name}"))
     return 0
 
@@ -102,7 +103,7 @@ def sessions_trim_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        session.engine.sessions.trim(arguments.name, arguments.drop)
+        Sessions(session.engine).trim(arguments.name, arguments.drop)
     out(printable(f"{arguments.name}: trimmed"))
     return 0
 
@@ -117,7 +118,7 @@ def sessions_end_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        result = session.engine.sessions.end(arguments.name)
+        result = Sessions(session.engine).end(arguments.name)
     out(printable(f"{arguments.name}: {result.status}"))
     return 0
 
@@ -130,6 +131,6 @@ def sessions_delete_command(arguments: Namespace) -> int:
         The exit code.
     """
     with CliSession(arguments) as session:
-        session.engine.sessions.delete(arguments.name)
+        Sessions(session.engine).delete(arguments.name)
     out(printable(f"{arguments.name}: deleted"))
     return 0

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import grows
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.engines.flows import LoadedFlow
@@ -20,7 +21,6 @@ from flowengine.journal.store import FlowPort
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import Event
-from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.state.records import State
@@ -29,7 +29,6 @@ from flowengine.kernel.view import View
 from flowengine.sdk.python_modules import check_importable
 from flowengine.sdk.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
-from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.runner import TaskRunner
@@ -185,25 +184,6 @@ def why_not(schema: Any, value: Any) -> str | None:
 # and those listed in `kept` remain valid. The others stay in the journal as a record of the failed
 # try. Events up to an `upgraded` are read with the previous form of the flow, later ones with the
 # new form.
-
-
-class Moment(NamedTuple):
-    """An event, and the execution right after it."""
-
-    number: int
-    event: Event
-    address: str | None
-    """Address of the event's subject."""
-    unit: int | None
-    """The unit whose attempt or wait the event is about."""
-    state: State
-    """The next step of the walk changes it."""
-    graph: Graph
-    """The form of the flow that the state is in."""
-    why: str | None = None
-    """Why the timer was set that has fired."""
-    subject: Plain = None
-    """The subject of the decision, before its edits."""
 
 
 def read(store: HistoryPort, execution: str) -> list[Event]:

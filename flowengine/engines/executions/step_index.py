@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.subjects import address_of
 from flowengine.errors import InputError
 from flowengine.journal.encoding import TextPosition, inflate, pack, pack_placed
@@ -17,9 +18,6 @@ from flowengine.kernel.events import Event
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import View
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.engines.executions.linked_flows import Moment
 
 NAME = ":observed"
 """Name under which its parts are stored. No state key has this name."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import Moment, unpacked, walk_on
+from flowengine.engines.executions.linked_flows import unpacked, walk_on
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.snapshots import AtSnapshot, read_snapshot, state_at_retry
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.host import Host

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import LinkedFlows, Moment, read, walk
+from flowengine.engines.executions.linked_flows import LinkedFlows, read, walk
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.folds import Folds
 from flowengine.engines.host import Host

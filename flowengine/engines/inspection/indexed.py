@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Iterator
 from itertools import islice
 
 from flowengine.engines.executions import step_index
-from flowengine.engines.executions.linked_flows import LinkedFlows, Moment, unpacked, walk_on
+from flowengine.engines.executions.linked_flows import LinkedFlows, unpacked, walk_on
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.snapshots import read_index
 from flowengine.engines.infos import StepInfo
 from flowengine.engines.inspection.steps import ActivationLog

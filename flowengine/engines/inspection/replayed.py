@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from flowengine.engines.executions.linked_flows import (
     LinkedFlows,
-    Moment,
     first_form,
     replayed,
     unpacked,
     walk_on,
 )
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.snapshots import read_index, state_at_retry
 from flowengine.engines.folds import Folds
 from flowengine.engines.infos import AttemptInfo, StepInfo

@@ -9,7 +9,8 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.agents.actions import answering_message, summary
-from flowengine.engines.executions.linked_flows import LinkedFlows, Moment
+from flowengine.engines.executions.linked_flows import LinkedFlows
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.step_index import AT_WORK, GAVE, REMARK, Row, at_work
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.folds import State

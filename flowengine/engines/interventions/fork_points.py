@@ -9,7 +9,6 @@ from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.linked_flows import (
     LinkedFlow,
     LinkedFlows,
-    Moment,
     first_form,
     line,
     read,
@@ -18,6 +17,7 @@ from flowengine.engines.executions.linked_flows import (
     walk,
     with_holds,
 )
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
 from flowengine.errors import Conflict, FlowEngineError, Hint, NotFound
 from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord

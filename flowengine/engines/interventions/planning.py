@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flowengine.engines.executions.linked_flows import (
-    Moment,
-    line,
-    read,
-    running,
-    state_at,
-    unit_at,
-    walk,
-)
+from flowengine.engines.executions.linked_flows import line, read, running, state_at, unit_at, walk
+from flowengine.engines.executions.moments import Moment
 from flowengine.engines.host import Host
 from flowengine.engines.interventions.fork import check_not_undone
 from flowengine.engines.interventions.fork_points import past_of

@@ -52,7 +52,7 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
-        self._work = Work(self)
+        self._work = Work(self, self.drive)
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
@@ -19,14 +19,12 @@ from flowengine.engines.running.answers import consult
 from flowengine.engines.running.call_descriptions import previewed
 from flowengine.engines.running.carrying import with_warning
 from flowengine.engines.running.commands import Left, failed_or_asked
+from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import taken
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.kernel.commands import Consult, Run, Stop
 from flowengine.kernel.events import Event
 from flowengine.sdk.user_code import CALLS, Calls, Shown, uncut
-
-if TYPE_CHECKING:
-    from flowengine.engines.running.local import Local
 
 LATE_SECONDS = 10.0
 """How long a cancelled function may take to end, so that its result shows whether it took
@@ -38,10 +36,12 @@ class Work:
 
     Args:
         driver: Drives the executions on the running event loop.
+        drive: Drives one of them until it rests.
     """
 
-    def __init__(self, driver: Local) -> None:
+    def __init__(self, driver: Driver, drive: Callable[[Execution], Awaitable[None]]) -> None:
         self._driver, self._host = driver, driver.host
+        self._drive = drive
         self._loop = asyncio.get_running_loop()
         self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
         """Execution → number of a question → the task that consults about it and computes its
@@ -173,7 +173,7 @@ class Work:
                 child = taken(self._host, id)
                 child.outer, child.depth = execution.outer, execution.depth
             if child is not None:
-                await self._driver.drive(child)
+                await self._drive(child)
 
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.

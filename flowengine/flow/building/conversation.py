@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
@@ -14,9 +14,6 @@ from flowengine.flow.compile.expressions import is_constant
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.source.yaml_source import read
 from flowengine.sdk.near_words import did_you_mean
-
-if TYPE_CHECKING:
-    from flowengine.agents.agent import Agent
 
 STEP = "chat"
 KEPT = (
@@ -73,18 +70,18 @@ def conversation(
     return _talking(flow, name)
 
 
-def conversation_with(agent: Agent, folder: str | PathLike[str]) -> Flow:
+def conversation_with(agent: object, folder: str | PathLike[str]) -> Flow:
     """Return a flow in which an agent built in Python talks with a user.
 
     Args:
-        agent: The agent.
+        agent: The `Agent`.
         folder: The directory of the file that defines it.
     """
     flow = Flow("chat", folder=folder)
     return _talking(flow, agent)
 
 
-def _talking(flow: Flow, agent: Agent | str) -> Flow:
+def _talking(flow: Flow, agent: object) -> Flow:
     """Add the only step of a conversation."""
     words: dict[str, Any] = {"agent": {"name": agent, "chat": True}}
     flow.step(STEP, **words)

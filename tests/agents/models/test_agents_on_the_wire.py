@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.model_calls import RETRY
+from flowengine.agents.agent_specs import RETRY
 from flowengine.sdk.untrusted import RULES
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
@@ -109,7 +109,7 @@ def test_a_model_without_vision_is_told_that_an_image_was_left_out(
 ) -> None:
     wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
     drawing = """
-from flowengine.agents import Result
+from flowengine import Result
 
 def add(a: int, b: int):
     "Draw."
@@ -131,7 +131,7 @@ def boom(why: str): "Fail."
 def test_a_model_with_vision_is_sent_the_data_of_an_image(wire: Wire, tmp_path: Path) -> None:
     wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
     drawing = """
-from flowengine.agents import Result
+from flowengine import Result
 
 def add(a: int, b: int):
     "Draw."

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine import Engine, Update
-from flowengine.agents import LogEvent, LoggerManager
+from flowengine import Engine, LogEvent, LoggerManager, Update
 from flowengine.engines.agent_events import AgentEvents
 from flowengine.runner.work import Reporter
 from tests.agents.models.wire import Wire, call, failed, inside, streamed

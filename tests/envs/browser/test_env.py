@@ -13,10 +13,9 @@ import yaml
 from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import async_playwright
 
-from flowengine.agents import Agent, LoggerManager, function_to_json
+from flowengine import Agent, LoggerManager, MetaChain, function_to_json
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.runner import MetaChain
 from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
 from flowengine.sdk.untrusted import unmarked
 from flowengine_envs.browser import installation, sharing

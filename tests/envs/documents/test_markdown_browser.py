@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents import function_to_json
+from flowengine import function_to_json
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
 from flowengine.sdk.web.urls import UrlRefused
