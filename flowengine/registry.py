@@ -8,9 +8,8 @@ replace built-in classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import Distribution, EntryPoint
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
@@ -77,6 +76,24 @@ _Plugin = TypeVar("_Plugin")
 _WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sandbox"}
 
 
+class _Point(Protocol):
+    """The name of a class in flow files, and where it is: an entry point, or one built in."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str: ...
+
+    @property
+    def module(self) -> str: ...
+
+    @property
+    def dist(self) -> Any: ...
+
+    def load(self) -> Any: ...
+
+
 class _BuiltIn(NamedTuple):
     """A built-in class, with the attributes of an entry point."""
 
@@ -88,7 +105,7 @@ class _BuiltIn(NamedTuple):
         return self.value.partition(":")[0]
 
     @property
-    def dist(self) -> Distribution | None:
+    def dist(self) -> Any:
         """The distribution of flowengine. None: it is imported from a directory of sources."""
         from importlib.metadata import PackageNotFoundError, distribution
 
@@ -108,8 +125,8 @@ _built_in = {
     group: {name: _BuiltIn(name, value) for name, value in classes.items()}
     for group, classes in BUILT_IN.items()
 }
-_points: dict[str, dict[str, EntryPoint]] = {}
-_classes: dict[tuple[str, str], tuple[EntryPoint | _BuiltIn, type[Any]]] = {}
+_points: dict[str, dict[str, _Point]] = {}
+_classes: dict[tuple[str, str], tuple[_Point, type[Any]]] = {}
 """Group and name → the entry point and its loaded class: loading looks the module up again."""
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, CommandEnvironment] = {}
@@ -285,15 +302,15 @@ def sandbox_class(name: str) -> type[Sandbox]:
     return _load(SANDBOXES, name, Sandbox)
 
 
-def _find(group: str, name: str) -> EntryPoint | _BuiltIn | None:
+def _find(group: str, name: str) -> _Point | None:
     return _built_in[group].get(name) or _entry_points(group).get(name)
 
 
-def _all(group: str) -> Mapping[str, EntryPoint | _BuiltIn]:
+def _all(group: str) -> Mapping[str, _Point]:
     return {**_entry_points(group), **_built_in[group]}
 
 
-def _entry_points(group: str) -> dict[str, EntryPoint]:
+def _entry_points(group: str) -> dict[str, _Point]:
     points = _points.get(group)
     if points is None:
         from importlib.metadata import entry_points
@@ -331,7 +348,7 @@ def _path(base: type) -> str:
     return f"{home}.{base.__name__}"
 
 
-def _missing(what: str, point: EntryPoint | _BuiltIn, error: ModuleNotFoundError) -> UnknownKind:
+def _missing(what: str, point: _Point, error: ModuleNotFoundError) -> UnknownKind:
     """Return an error with the missing package, and the extra of the plug-in that contains it."""
     package = (error.name or "").partition(".")[0]
     dist = point.dist
@@ -344,7 +361,7 @@ def _missing(what: str, point: EntryPoint | _BuiltIn, error: ModuleNotFoundError
     )
 
 
-def _extra_with(dist: Distribution, package: str) -> str | None:
+def _extra_with(dist: Any, package: str) -> str | None:
     """Return the extra of the plug-in's distribution that contains an import package."""
     import re
 

@@ -108,7 +108,7 @@ def generate(
     if whole:
         body["outputs"]["output"] = {"value": _WHOLE}
         if writer.person is not None:
-            writer.marks[writer.person] = replace(writer.marks[writer.person], session=True)
+            writer.marks[writer.person] = writer.marks[writer.person]._replace(session=True)
     else:
         body["inputs"][_CONTEXT] = {"type": "object", "default": {}}
     return GeneratedFlow(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from flowengine.agents.agent_specs import AgentSpec
 from flowengine.agents.generated_hooks import HookedFlow, after, of, spent
@@ -92,8 +91,7 @@ def group(
         told: Mark(plumbing=True),
         refused: Mark(plumbing=True, caller=caller),
         **{
-            id: replace(
-                _mark(tool, caller),
+            id: _mark(tool, caller)._replace(
                 in_order=True,
                 about=about,
                 asks=asks,

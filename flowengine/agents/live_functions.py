@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.agents.agent import typed_answer
 from flowengine.sdk import Plain, StepContext, ToolError, import_function
-from flowengine.sdk.user_code import PreviewContext
+from flowengine.sdk.previews import PreviewContext
 
 LIVE = "_agent_functions"
 """Name of the execution's resource that contains them: key → function."""

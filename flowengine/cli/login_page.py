@@ -18,6 +18,7 @@ from flowengine import Engine
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err
 from flowengine.engines.infos import WaitInfo
+from flowengine.engines.people import logins
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import StepError
 from flowengine.sdk.logins import LoginKey, read_login
@@ -144,9 +145,7 @@ def log_in_ahead(key: LoginKey, scopes: Sequence[str]) -> None:
     Raises:
         LoginFailed: The user did not log in.
     """
-    from flowengine.engines.people.logins import log_in_ahead
-
-    background().run(_with_page(key, partial(log_in_ahead, key, scopes)))
+    background().run(_with_page(key, partial(logins.log_in_ahead, key, scopes)))
 
 
 async def _logged_in(engine: Engine, wait: WaitInfo, user: str) -> None:

@@ -17,6 +17,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.engines import inspection, temporal
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
@@ -53,6 +54,7 @@ from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
 from flowengine.errors import NotAllowed, UsageError
+from flowengine.flow import building
 from flowengine.journal.records import OPEN, Due
 from flowengine.journal.store import Durability, JournalStore, Store, every_item
 from flowengine.sdk.argument_checks import (
@@ -66,16 +68,13 @@ from flowengine.sdk.argument_checks import (
 )
 from flowengine.settings import Settings, current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
+from flowengine.telemetry.trace_ids import trace_of
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
-    from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
-    from flowengine.engines.temporal.payloads import PayloadPage
-    from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
-    from flowengine.flow.building import Flow
 
 
 class Engine:
@@ -166,13 +165,11 @@ class Engine:
         self._host = host
         self.user = user or current_user()
         self._via = via
-        self._histories: OpenHistories | None = None
+        self._histories: inspection.replayed.OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
         self._driving = Driving(host)
         if remote is not None:
-            from flowengine.engines.temporal.driving import RemoteDriving
-
-            self._driving = RemoteDriving(host, remote)
+            self._driving = temporal.driving.RemoteDriving(host, remote)
         self._tool_authority = tool_authority
         if tool_authority is not None:
             host.consultant = self._consultant
@@ -246,9 +243,7 @@ class Engine:
         With a store in Temporal, they belong to its workers, and this raises a `UsageError`.
         """
         if remote_store(str(self._host.store.location)) is not None:
-            from flowengine.engines.temporal.support import refuse
-
-            refuse("access to the environments of its workers")
+            temporal.support.refuse("access to the environments of its workers")
         return self._host.environments.manager
 
     def decode_payloads(
@@ -286,7 +281,7 @@ class Engine:
         """
         return self._payload_page(namespace).encoded(payloads)
 
-    def _payload_page(self, namespace: str | None) -> PayloadPage:
+    def _payload_page(self, namespace: str | None) -> temporal.payloads.PayloadPage:
         location = str(self.store.location)
         if remote_store(location) is None:
             raise UsageError("only a store in Temporal has payloads")
@@ -294,7 +289,7 @@ class Engine:
         if namespace not in (None, own):
             raise UsageError(f"the namespace of this store is {own!r}, not {namespace!r}")
         store: Any = self.store
-        page: PayloadPage = store.payloads
+        page: temporal.payloads.PayloadPage = store.payloads
         return page
 
     def _other(self, to: str | PathLike[str]) -> JournalStore:
@@ -335,7 +330,7 @@ class Engine:
 
     # Flows
 
-    def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
+    def load(self, flow: building.Flow | str | PathLike[str]) -> LoadedFlow:
         """Read, check and compile a flow. An unchanged flow is loaded from the user's cache.
 
         A flow with errors raises a `FlowFileError` that contains all of them.
@@ -353,7 +348,7 @@ class Engine:
     @blocking
     async def run(
         self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
+        flow: building.Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -390,7 +385,7 @@ class Engine:
 
     def start(
         self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
+        flow: building.Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -549,9 +544,7 @@ class Engine:
             events: Maximum number of events or steps to keep. 25,000 take about 90 MB.
                 Executions that have not been shown for longest are dropped.
         """
-        from flowengine.engines.inspection.replayed import OpenHistories
-
-        self._histories = OpenHistories(events)
+        self._histories = inspection.replayed.OpenHistories(events)
 
     def due(self, execution: str | None = None) -> list[Due]:
         """Return the executions that `resume` can continue now.
@@ -660,7 +653,6 @@ class Engine:
         """
         if not self._host.traced:
             return None
-        from flowengine.telemetry.spans import trace_of
 
         return trace_of(execution, self._host.store.execution(execution).labels)
 
@@ -784,7 +776,7 @@ class Engine:
 
     def _starting(
         self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
+        flow: building.Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
@@ -800,15 +792,13 @@ class Engine:
 
 
 def _check_remote(
-    store: TemporalStore,
+    store: temporal.store.TemporalStore,
     tool_authority: ToolAuthority | None,
     clock: Clock | None,
     resources: Mapping[str, Any] | None,
     offers: Iterable[str],
 ) -> None:
     """Close a store in Temporal and refuse what its workers could not use."""
-    from flowengine.engines.temporal.support import refuse
-
     for given, what in (
         (tool_authority, "programs that decide about calls (tool_authority)"),
         (clock, "another clock than that of its server (clock)"),
@@ -816,7 +806,7 @@ def _check_remote(
     ):
         if given:
             store.close()
-            refuse(what)
+            temporal.support.refuse(what)
     if offers:
         store.close()
         raise UsageError(
@@ -827,7 +817,7 @@ def _check_remote(
 
 def _opened(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
-) -> tuple[JournalStore, TemporalStore | None]:
+) -> tuple[JournalStore, temporal.store.TemporalStore | None]:
     """Return a store, and the same one if it is in Temporal."""
     if store is not None and not isinstance(store, str | PathLike):
         if not hasattr(store, "location"):
@@ -842,7 +832,5 @@ def _opened(
     address = None if store is None else remote_store(store)
     if address is None:
         return open_store(store, durability), None
-    from flowengine.engines.temporal.opening import open_remote
-
-    remote = open_remote(address)
+    remote = temporal.opening.open_remote(address)
     return remote, remote

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from flowengine import flow as language
 from flowengine.engines import flow_cache
 from flowengine.errors import FlowFileError, UsageError
+from flowengine.flow import building
 from flowengine.flow.export.networkx_graph import networkx_graph
+from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.graph import environment_uses
@@ -21,10 +24,6 @@ from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
-
-    from flowengine.flow.building import Flow
-    from flowengine.flow.compile import Compiled
-    from flowengine.flow.source.diagnostics import Diagnostic
 
     _Graph = MultiDiGraph[str]  # generic for type checkers only
 
@@ -216,7 +215,7 @@ class LoadedFlow(NamedTuple):
         return graph
 
 
-def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
+def load(flow: building.Flow | str | PathLike[str]) -> LoadedFlow:
     """Read, check and compile a flow. An unchanged flow is loaded from the user's cache.
 
     Args:
@@ -234,7 +233,7 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     return _load_built(flow)
 
 
-def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
+def check(flow: building.Flow | str | PathLike[str]) -> list[Diagnostic]:
     """Check a flow without running anything.
 
     Args:
@@ -244,9 +243,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         All errors and warnings, in file order. Empty for a valid flow.
     """
     if isinstance(flow, str | PathLike):
-        from flowengine.flow.compile import check_file
-
-        return check_file(fspath(flow)).diagnostics
+        return language.compile.check_file(fspath(flow)).diagnostics
 
     check_flow(flow)
     try:
@@ -278,13 +275,11 @@ def load_text(
     Raises:
         FlowFileError: The flow has errors, or names a file or another module. Contains all of them.
     """
-    from flowengine.flow.compile import compile_text
-
     with only_modules(modules, folder=host):
-        return _loaded(compile_text(text, name, folder or "/"))
+        return _loaded(language.compile.compile_text(text, name, folder or "/"))
 
 
-def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+def as_loaded(flow: building.Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
     """Return a flow as the engine runs it."""
     return flow if isinstance(flow, LoadedFlow) else load(flow)
 
@@ -308,15 +303,13 @@ def _load_file(path: str) -> LoadedFlow:
     cached = flow_cache.find(place)
     if cached is not None:
         return LoadedFlow(*cached)
-    from flowengine.flow.compile import compile_file
-
-    compiled = compile_file(path)
+    compiled = language.compile.compile_file(path)
     flow = _loaded(compiled)
     flow_cache.keep(place, flow_cache.CachedFlow(*flow), compiled.sources)
     return flow
 
 
-def _load_built(flow: Flow) -> LoadedFlow:
+def _load_built(flow: building.Flow) -> LoadedFlow:
     """Load a flow built in Python. An unchanged one is loaded once per process."""
     if flow.loaded is None:
         flow.loaded = _find_built(flow)
@@ -324,7 +317,8 @@ def _load_built(flow: Flow) -> LoadedFlow:
     return loaded
 
 
-def _find_built(flow: Flow) -> LoadedFlow:
+def _find_built(flow: building.Flow) -> LoadedFlow:
+
     from flowengine.flow.building.fingerprint import fingerprint
 
     printed = fingerprint(flow)
@@ -341,7 +335,7 @@ def _find_built(flow: Flow) -> LoadedFlow:
     return loaded
 
 
-def _loaded(compiled: Compiled) -> LoadedFlow:
+def _loaded(compiled: language.compile.Compiled) -> LoadedFlow:
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
     return LoadedFlow(compiled.flow, compiled.form, warnings)
 

@@ -41,9 +41,9 @@ from flowengine.store_folder import (
 if TYPE_CHECKING:
     from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.execution_environment import NotReleased
+    from flowengine.execution_environment.errors import NotReleased
+    from flowengine.sdk.previews import Shown
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
-    from flowengine.sdk.user_code import Shown
 
 
 _LINGER = 60_000

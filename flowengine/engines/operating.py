@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from flowengine.engines import interventions
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.infos import UpgradeInfo
@@ -16,15 +17,13 @@ from flowengine.engines.messages import ask_to_cancel, ask_to_stop
 from flowengine.engines.reading import StoredExecutions
 from flowengine.engines.results import ExecutionResult, InterventionPlan
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.flow import building
 from flowengine.journal.records import ENDED, Pruned
 from flowengine.journal.refusals import not_new
 from flowengine.journal.shapes import Sound
 from flowengine.journal.store import every_item
 from flowengine.sdk.argument_checks import milliseconds
 from flowengine.util.blocking import blocking, on_loop
-
-if TYPE_CHECKING:
-    from flowengine.flow.building import Flow
 
 
 class Executions(StoredExecutions):
@@ -77,7 +76,7 @@ class Executions(StoredExecutions):
         execution: str,
         *,
         step: str | Sequence[str] | None = None,
-        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        flow: building.Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
         repeat_once: bool = False,
@@ -106,9 +105,7 @@ class Executions(StoredExecutions):
             Conflict: It has not failed, cannot be retried in place, or would repeat calls with
                 effect `once`.
         """
-        from flowengine.engines.interventions.retrying import retried
-
-        retry = retried(
+        retry = interventions.retrying.retried(
             self._host,
             self._driving,
             execution,
@@ -131,7 +128,7 @@ class Executions(StoredExecutions):
         *,
         from_step: str,
         set: Mapping[str, Any] | None = None,
-        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        flow: building.Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
@@ -156,12 +153,12 @@ class Executions(StoredExecutions):
             Conflict: An execution with this id exists, or the changed flow has another past.
             NotFound: The step has not started.
         """
-        from flowengine.engines.interventions.fork import fork
-
         if id is not None and id == self._host.store.find_execution(execution):
             raise not_new(id, self._host.store.execution(id))
         user, resources = self._engine.user, runtime_resources
-        forked = fork(self._host, execution, from_step, set, flow, id, labels, user, resources)
+        forked = interventions.fork.fork(
+            self._host, execution, from_step, set, flow, id, labels, user, resources
+        )
         if not resume:
             return self._driving.leave(forked)
         return await self._driving.drive(forked)
@@ -171,7 +168,7 @@ class Executions(StoredExecutions):
     @blocking
     async def upgrade(
         self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
+        flow: building.Flow | LoadedFlow | str | PathLike[str],
         *executions: str,
         mapping: Mapping[str, Any] | None = None,
         check: bool = False,
@@ -196,10 +193,10 @@ class Executions(StoredExecutions):
         Returns:
             The outcome for each execution, oldest first.
         """
-        from flowengine.engines.interventions.upgrading import Upgrading
-
         who = self._who(by)
-        upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
+        upgrading = interventions.upgrading.Upgrading(
+            self._host, flow, executions, mapping, who, check=check
+        )
         for execution in upgrading:
             with suppress(Conflict):  # taken over, or decided at the same moment
                 if resume:
@@ -227,10 +224,8 @@ class Executions(StoredExecutions):
             Conflict: It has ended or is running, or the other store has one with its id.
             UsageError: It cannot be moved, or not to that store.
         """
-        from flowengine.engines.interventions.moving import move
-
         with closing(self._engine._other(to)) as target:
-            return move(self._host.store, target, execution)
+            return interventions.moving.move(self._host.store, target, execution)
 
     def interrupted_moves(self, *, to: str | PathLike[str]) -> builtins.list[str]:
         """Return the ids of executions whose move to another store is left to be finished.
@@ -240,10 +235,8 @@ class Executions(StoredExecutions):
         Args:
             to: The other store.
         """
-        from flowengine.engines.interventions.moving import interrupted
-
         with closing(self._engine._other(to)) as target:
-            return interrupted(self._host.store, target)
+            return interventions.moving.interrupted(self._host.store, target)
 
     def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.
@@ -301,15 +294,13 @@ class Executions(StoredExecutions):
             Conflict: The intervention would be refused.
             NotFound: The execution or step does not exist.
         """
-        from flowengine.engines.interventions import planning
-
         id, steps = self.find(execution), _addresses(step)
         with Sound(f"the stored data of execution {id}"):
             if do == "retry":
-                return planning.planned_retry(self._host, id, steps)
+                return interventions.planning.planned_retry(self._host, id, steps)
             if do == "fork":
-                return planning.planned_fork(self._host, id, "".join(steps[:1]))
-            return planning.planned_cancellation(self._host, id)
+                return interventions.planning.planned_fork(self._host, id, "".join(steps[:1]))
+            return interventions.planning.planned_cancellation(self._host, id)
 
 
 def _addresses(step: str | Sequence[str] | None) -> Sequence[str]:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowengine.engines import inspection
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import forms, read, walk
@@ -45,7 +46,6 @@ LONGEST_SEARCH = 200
 _PART = 1 << 20
 
 if TYPE_CHECKING:
-    from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
 
 
@@ -55,7 +55,7 @@ class GroupsOwner(Protocol):
     user: str
     _host: Host
     _driving: Driving
-    _histories: OpenHistories | None
+    _histories: inspection.replayed.OpenHistories | None
 
     @property
     def _consultant(self) -> Consultant: ...
@@ -174,15 +174,17 @@ class StoredExecutions(Group):
             NotFound: The execution or step does not exist.
             UsageError: `until` is given together with `step`.
         """
-        from flowengine.engines.inspection.history import show, show_past
-
         id = self.find(execution)
         with CollectedLater(), _sound(id):
             if until is None:
-                return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
+                return inspection.history.show(
+                    self._host, id, step, self._histories, plumbing=plumbing, tries=tries
+                )
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
-            return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
+            return inspection.history.show_past(
+                self._host, id, until, plumbing=plumbing, tries=tries
+            )
 
     @contextmanager
     def folds(
@@ -201,17 +203,14 @@ class StoredExecutions(Group):
             What `show` returns, without steps, and the tree. Its steps have no values, but their
             attempts have their times. It changes after the block.
         """
-        from flowengine.engines.inspection.history import folds, past_folds
-        from flowengine.engines.inspection.replayed import OpenHistories
-
         id = self.find(execution)
-        kept = self._histories or OpenHistories(0)
+        kept = self._histories or inspection.replayed.OpenHistories(0)
         with CollectedLater(), ExitStack() as stack:
             with _sound(id):
                 if until is None:
-                    history = stack.enter_context(folds(self._host, id, kept))
+                    history = stack.enter_context(inspection.history.folds(self._host, id, kept))
                 else:
-                    history = past_folds(self._host, id, until)
+                    history = inspection.history.past_folds(self._host, id, until)
             yield history
 
     def flow_of(self, execution: str, *, step: str | None = None) -> LoadedFlow:
@@ -328,9 +327,7 @@ class StoredExecutions(Group):
         Returns:
             The number of the first entry, and the entries.
         """
-        from flowengine.engines.inspection.entries import newest
-
-        return newest(self._host, self.find(execution))
+        return inspection.entries.newest(self._host, self.find(execution))
 
     def events(
         self, execution: str, *, from_seq: int = 0, follow: bool = False
@@ -345,9 +342,7 @@ class StoredExecutions(Group):
         Returns:
             An iterator that reads lazily.
         """
-        from flowengine.engines.inspection.entries import entries
-
-        return entries(self._host, self.find(execution), from_seq, follow=follow)
+        return inspection.entries.entries(self._host, self.find(execution), from_seq, follow=follow)
 
     def all_events(
         self,
@@ -379,11 +374,9 @@ class StoredExecutions(Group):
         Raises:
             UsageError: The store is in Temporal.
         """
-        from flowengine.engines.inspection.entries import all_events
-
         check_one_of("status", status, STATUSES)
         wanted = EventFilter(flow, status, labels or {}, since)
-        return all_events(self._host, after, wanted, follow=follow)
+        return inspection.entries.all_events(self._host, after, wanted, follow=follow)
 
     def feed_all(self, after: int | None = None) -> Iterator[StoreEvent | None]:
         """Return the events of all executions as `all_events` does, and None if none is new.
@@ -393,9 +386,7 @@ class StoredExecutions(Group):
         Args:
             after: As for `all_events`.
         """
-        from flowengine.engines.inspection.entries import feed_all
-
-        return feed_all(self._host, after)
+        return inspection.entries.feed_all(self._host, after)
 
     def why(self, execution: str, *, waits: bool = True) -> builtins.list[Reason]:
         """Return, for each live branch, its reason to wait, since when, and what resumes it.
@@ -407,11 +398,9 @@ class StoredExecutions(Group):
         Returns:
             One reason for each live branch.
         """
-        from flowengine.engines.inspection.reasons import reasons
-
         id = self.find(execution)
         with _sound(id):
-            return reasons(self._host, self._read(id), waits=waits)
+            return inspection.reasons.reasons(self._host, self._read(id), waits=waits)
 
     def diff(self, left: str, right: str) -> Difference:
         """Compare two executions: where their histories diverge, and how they differ from there on.
@@ -425,11 +414,9 @@ class StoredExecutions(Group):
         Returns:
             The keys of `Difference`.
         """
-        from flowengine.engines.inspection.diff import diff
-
         left, right = self.find(left), self.find(right)
         with CollectedLater(), _sound(f"{left} or {right}"):
-            return diff(self._host, left, right)
+            return inspection.diff.diff(self._host, left, right)
 
     # Internals
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     )
     from flowengine.execution_environment.errors import (
         Fault,
+        NotReleased,
         SpecInvalid,
         UnknownEnvironment,
     )
-    from flowengine.execution_environment.lifecycle.scope_release import NotReleased, ReleaseReport
+    from flowengine.execution_environment.lifecycle.scope_release import ReleaseReport
     from flowengine.execution_environment.observation import Event
     from flowengine.execution_environment.resources.opening import TimeBounds
     from flowengine.execution_environment.specs.providers import (
@@ -48,7 +49,7 @@ _HOMES = {
     "Event": ".observation",
     "Fault": ".errors",
     "Handle": ".bookkeeping.instances",
-    "NotReleased": ".lifecycle.scope_release",
+    "NotReleased": ".errors",
     "ReleaseReport": ".lifecycle.scope_release",
     "SpecInvalid": ".errors",
     "SystemTimerClock": ".clock",

@@ -8,6 +8,15 @@ from typing import Any, NamedTuple
 from flowengine.sdk.errors import EnvironmentFailure
 
 
+class NotReleased(NamedTuple):
+    """An environment that could not be closed. Closing is retried later."""
+
+    id: str
+    resource_key: str
+    error: str
+    """Name of the error's type."""
+
+
 class Fault(NamedTuple):
     """One fault of a spec."""
 

@@ -33,11 +33,11 @@ from flowengine.kernel.limits import locks, shared_budgets
 from flowengine.kernel.limits.background import tell_parent
 from flowengine.kernel.limits.budgets import new_budget
 from flowengine.kernel.limits.shared_budgets import declare
-from flowengine.kernel.messages import take_kept
+from flowengine.kernel.messages import emit, take_kept
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.records import Scope
-from flowengine.kernel.steps.handlers import instead
+from flowengine.kernel.steps.handlers import find, instead
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.transition import Transition, require
@@ -132,8 +132,6 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     past = routing.merged_past(tx, scope)
     scope["ended"].append([[], past])
     try:
-        from flowengine.kernel.steps.handlers import find
-
         spec = find(tx, of_scope(tx, scope, past, {"error": error}), specs, error)
     except EvaluationError as failure:
         broken = caused(as_error(failure, _address(scope)), error)
@@ -189,7 +187,6 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     do = spec.get("do", "raise")
     try:
         flow_state.write_for_flow(tx, names, spec.get("set", []), scope)
-        from flowengine.kernel.messages import emit
 
         emit(tx, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":

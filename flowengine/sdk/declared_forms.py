@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, Union
 
+from flowengine.sdk import python_functions
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.plain_hints import DICTS, LISTS, is_written_by_type
@@ -229,14 +230,11 @@ def writing(hint: Any) -> Callable[[Any], Any] | None:
     if not is_written_by_type(hint):
         return None
 
-    from flowengine.sdk.python_functions.carried_values import NoPlainForm
-    from flowengine.sdk.python_functions.typed_values import TypedValues, UnknownType
-
     try:
-        values = TypedValues(hint)
-    except UnknownType:
+        values = python_functions.typed_values.TypedValues(hint)
+    except python_functions.typed_values.UnknownType:
         return None
-    except NoPlainForm as error:
+    except python_functions.carried_values.NoPlainForm as error:
         raise ValidationError(f"the result could not be kept: {error}", retryable=False) from None
 
     def write(value: Any) -> Any:
@@ -264,12 +262,9 @@ def unkept_class(hint: Any) -> type | None:
     if not isinstance(hint, type) or origin is not None or _is_kept(hint):
         return None
 
-    from flowengine.sdk.python_functions.carried_values import NoPlainForm
-    from flowengine.sdk.python_functions.typed_values import of_class
-
     try:
-        of_class(hint)
-    except NoPlainForm:
+        python_functions.typed_values.of_class(hint)
+    except python_functions.carried_values.NoPlainForm:
         return hint
     return None
 

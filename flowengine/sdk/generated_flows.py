@@ -9,10 +9,10 @@ so the two never clash.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.util.named_tuples import NamedTuple
 
 GLOB = frozenset("*?[")
 """Characters that make a name a pattern."""
@@ -179,8 +179,7 @@ class Offered(NamedTuple):
     """The name of the tool on the server. Empty if the step calls one by its name."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Properties of a step of a generated flow that the language cannot express."""
 
     plumbing: bool = False
@@ -191,16 +190,16 @@ class Mark:
     adapter: Mapping[str, Plain] | None = None
     """Whether the generating kind turns the result of the call into the output of the step. Its
     `adapt` receives this map as `task`, with the `source` of the result if it is foreign."""
-    anew: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    anew: Mapping[str, Sequence[str]] = {}
     """Keys of its input → their places in the values `given` to the flow by its file. They are
     evaluated each time the step is reached, with the time and state of that moment."""
     servers: Sequence[str] = ()
     """Tools that are servers. `context.resources` contains the sessions with them, by name."""
     offered: Offered | None = None
     """The tool of a server that was offered and is called. `call` may name the server."""
-    inputs: Mapping[str, Plain] = field(default_factory=dict)
+    inputs: Mapping[str, Plain] = {}
     """Inputs of the generated flow that it runs, besides the arguments, as in a file."""
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, str] = {}
     """Context that approvers of its call see: name → expression."""
     asks: str = ""
     """Expression for the reason why approvers are asked about its call, in addition to those of the
@@ -236,8 +235,7 @@ class Mark:
     edge is not drawn, as those for actions that users may take at any time."""
 
 
-@dataclass(frozen=True)
-class GeneratedFlow:
+class GeneratedFlow(NamedTuple):
     """A flow that a step kind made from a use of it."""
 
     id: str
@@ -246,16 +244,16 @@ class GeneratedFlow:
     """An entry of `flows`, in long form."""
     home: Declarations
     """The file with the declarations that it sees."""
-    homes: Mapping[str, Declarations] = field(default_factory=dict)
+    homes: Mapping[str, Declarations] = {}
     """Steps → the file with the declarations that they see, if it is another one."""
     loc: Loc = ()
     """Place in that file of the declaration that it was made from. Errors in the flow are reported
     there."""
-    given: Mapping[str, Given | Mapping[str, Given]] = field(default_factory=dict)
+    given: Mapping[str, Given | Mapping[str, Given]] = {}
     """Inputs that receive a value from the file, or a map of such values. One more is `_args`: the
     arguments of the call."""
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, Mark] = {}
     """By step id."""
-    returns: Mapping[str, Plain] = field(default_factory=dict)
+    returns: Mapping[str, Plain] = {}
     """JSON Schema of the output of a step that runs the flow: that of its output `output`. Its
     other outputs are available as `steps.x.NAME`."""

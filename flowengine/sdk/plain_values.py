@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk import python_functions
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.json_values import SAME_KEYS, in_order
 from flowengine.sdk.python_functions.plain_hints import is_written_by_type, known_hints
@@ -190,14 +191,11 @@ def _of_model(value: Any) -> Any:
     own = getattr(kind, "model_dump", None)
     if own not in (None, BaseModel.model_dump):
         return own(value, mode="json")
-    from flowengine.sdk.python_functions.carried_values import NoPlainForm
-    from flowengine.sdk.python_functions.typed_values import of_class
-
     try:
-        return of_class(kind).plain(value, to_plain)
+        return python_functions.typed_values.of_class(kind).plain(value, to_plain)
     except ValidationError:
         raise
-    except NoPlainForm as error:
+    except python_functions.carried_values.NoPlainForm as error:
         raise _no_form(value) from error
     except (ValueError, TypeError) as error:
         if "RecursionError" in str(error) or "Circular reference" in str(error):

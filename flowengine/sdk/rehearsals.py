@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.util.named_tuples import NamedTuple
 
 
-@dataclass(frozen=True)
-class Rehearsal:
+class Rehearsal(NamedTuple):
     """An attempt of a kind whose output is made from a reply from outside.
 
     A case contains the replies below `agents`, by the id of the step.
@@ -24,5 +23,5 @@ class Rehearsal:
     """Makes from an output the reply that it came from, as far as that is known."""
     names_tools: bool = False
     """Whether the reply also has `tools`: the names of the tools whose results are in the case."""
-    error_data: Mapping[str, Plain] = field(default_factory=dict)
+    error_data: Mapping[str, Plain] = {}
     """Type of an error → its `data`, if the case has none."""

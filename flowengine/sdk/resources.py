@@ -9,13 +9,13 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
+from flowengine.sdk.sandboxes import Request
+from flowengine.util.loops import new_event_loop
 
 if TYPE_CHECKING:
     import asyncio
     from asyncio import Task
     from concurrent.futures import Future
-
-    from flowengine.sdk.sandboxes import Request
 
 
 # The background thread that does the input and output of a process's live environments.
@@ -35,7 +35,6 @@ class Background:
     """An event loop on a thread that ends with the process."""
 
     def __init__(self) -> None:
-        from flowengine.util.loops import new_event_loop
 
         self.pid = os.getpid()
         self.loop = new_event_loop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Literal,
@@ -17,10 +16,8 @@ from typing import (
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.context import StepContext
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+from flowengine.sdk.previews import PreviewContext
 from flowengine.sdk.rehearsals import Rehearsal
-
-if TYPE_CHECKING:
-    from flowengine.sdk.user_code import PreviewContext
 
 Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""

@@ -8,7 +8,7 @@ import inspect
 import os
 import threading
 from _thread import allocate_lock, get_ident
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flowengine.sdk.errors import CodeRaised, StepError, Timeout, raised
 from flowengine.sdk.exception_text import describe
+from flowengine.sdk.previews import Shown
 from flowengine.util.loops import is_interrupt
 
 # Coroutines that were handed to a separate task, and their waits.
@@ -416,27 +417,6 @@ SECONDS = 2.0
 LONGEST = 20_000
 """Maximum characters of a preview. An approver would not read more."""
 LONGEST_NOTE = 300
-
-
-class PreviewContext(NamedTuple):
-    """Data available to a preview. Only inert environments are opened for it."""
-
-    workdir: str
-    """The working directory of the execution."""
-    environments: Collection[str]
-    """Names of the environments that the call will receive."""
-    resources: Mapping[str, Any]
-    """Objects that the program gave the execution, by name."""
-    opened: Mapping[str, Any] = {}
-    """Environments of the call that are open, by the same names: those that earlier calls have
-    opened, and inert ones."""
-
-
-class Shown(NamedTuple):
-    """Information for the approver: a preview, or the reason why there is none."""
-
-    preview: str | None = None
-    note: str | None = None
 
 
 def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:

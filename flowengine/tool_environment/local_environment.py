@@ -26,6 +26,7 @@ from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
@@ -35,7 +36,6 @@ from flowengine.sdk.tool_calls import (
 )
 from flowengine.sdk.user_code import (
     CodeOutcome,
-    Shown,
     bounded,
     call_preview,
     computed,

@@ -46,6 +46,22 @@ def exports(
     return get, listed
 
 
+def modules(package: str, names: Collection[str]) -> Callable[[str], Any]:
+    """Return `__getattr__` of a package whose modules are imported when they are first used.
+
+    Args:
+        package: Name of the package.
+        names: Names of the modules.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return import_module(f"{package}.{name}")
+
+    return get
+
+
 class _Hints(dict[str, Any]):
     """The annotations of a function or class, whose names are imported when they are read."""
 

@@ -16,7 +16,7 @@ import pytest
 from flowengine import Engine
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.processes import marked
-from flowengine.telemetry.spans import trace_of
+from flowengine.telemetry.trace_ids import trace_of
 from flowengine_envs.sandboxes.processes import has
 from tests.received import RECEIVED
 

@@ -19,7 +19,7 @@ from flowengine.kernel.notation.addresses import separate_id
 from flowengine.runner.session_places import SESSION
 from flowengine.server.executions import ENGINE_LABELS, OPERATOR_LABELS
 from flowengine.server.talks import Talk
-from flowengine.telemetry.spans import LABEL
+from flowengine.telemetry.trace_ids import LABEL
 from flowengine.tool_environment.calls import TASK, TOOL, CallExecutions
 from tests.engines.world import Clock
 from tests.server.api import EXPENSE, LOCAL, OWNER, Api

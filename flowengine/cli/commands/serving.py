@@ -19,6 +19,7 @@ from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
 from flowengine.engines.host import SystemClock
 from flowengine.engines.results import ScheduledStart
+from flowengine.engines.temporal import opening
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.extras import install_command
@@ -368,9 +369,6 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             hint="leave them out: Temporal distributes its work",
         )
 
-    from flowengine.engines.temporal.opening import without_objects
-    from flowengine.engines.temporal.opening import work as work_for
-
     is_ready = False
     deployment = arguments.deployment
     if deployment is not None and ":" not in deployment:
@@ -380,14 +378,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := without_objects()) is not None:
+        if (missing := opening.without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await work_for(
+        await opening.work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,

@@ -13,6 +13,8 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import err, out, out_json, out_table, when
 from flowengine.errors import UsageError
 from flowengine.flow.export.yaml_text import inline
+from flowengine.server.records import ServerRecords, server_folder, token_view
+from flowengine.server.rights import Access, access_of
 from flowengine.server_settings import ROLES
 from flowengine.settings import settings_file
 
@@ -75,9 +77,6 @@ def tokens_create_command(arguments: Namespace) -> int:
 
 def _created_here(arguments: Namespace, session: CliSession, user: str) -> str:
     """Create the token of a server over this store."""
-    from flowengine.server.records import ServerRecords, server_folder
-    from flowengine.server.rights import Access, access_of
-
     engine = session.engine
     now = int(time.time() * 1000)
     expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
@@ -130,8 +129,6 @@ def tokens_list_command(arguments: Namespace) -> int:
 
 def _tokens_here(session: CliSession) -> list[Any]:
     """Return the tokens of a server over this store."""
-    from flowengine.server.records import ServerRecords, server_folder, token_view
-
     now = int(time.time() * 1000)
     records = ServerRecords(server_folder(session.engine.store.location))
     try:
@@ -164,8 +161,6 @@ def tokens_revoke_command(arguments: Namespace) -> int:
 
 def _revoked_here(session: CliSession, name: str) -> Any:
     """Revoke the token of a server over this store."""
-    from flowengine.server.records import ServerRecords, server_folder, token_view
-
     now = int(time.time() * 1000)
     records = ServerRecords(server_folder(session.engine.store.location))
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
+from flowengine import registry
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
@@ -266,8 +267,6 @@ class ProgressDisplay:
             return printable(decided or "")
         took = "" if since is None else duration(step.at - since)
         if "teller" in spec and not self._verbose:
-            from flowengine import registry
-
             failure = failure_told(step, spec) if status == "failed" else None
             summary = failure or registry.summary(spec["teller"], step.output)
             return f"{took:7} {first_line(summary or '', 80)}".rstrip()

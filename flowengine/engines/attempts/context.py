@@ -27,7 +27,7 @@ from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_log import StepLog
 from flowengine.sdk.user_code import CALLS, on_thread
 from flowengine.secrets import Secrets
-from flowengine.telemetry.spans import attempt_span
+from flowengine.telemetry.trace_ids import attempt_span
 
 _Result = TypeVar("_Result")
 _beginning = allocate_lock()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flowengine.engines.attempts.serialization import StoredValue
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData, Event, Evidence, Log, Opening, Succeeded
 from flowengine.sdk.context import ExecutionContext
-
-if TYPE_CHECKING:
-    from flowengine.sdk.step_kind import Need
+from flowengine.sdk.step_kind import Need
 
 ASKING = frozenset({"NeedsApproval", "NeedsInput", "ToolChanged"})
 """Errors of attempts that may be asked about before the call is made again."""

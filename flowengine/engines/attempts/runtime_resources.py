@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flowengine import registry
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
@@ -148,8 +149,6 @@ def check_environments(
 
 def _check_arguments(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
     """Refuse objects whose names are those of a function's arguments."""
-    from flowengine import registry
-
     for step in flow["steps"]:
         arguments = (step.get("task", {}).get("schema") or {}).get("properties", {})
         for name in resources.keys() & arguments.keys():

@@ -12,6 +12,7 @@ from typing import Any
 
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.attempts.serialization import StoredValue
+from flowengine.engines.executions.calls import uncertain_call
 from flowengine.engines.executions.growing_lists import STORED, GrowingLists, Read
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows, unpacked, walk
 from flowengine.engines.executions.outer_attempts import OuterAttempt
@@ -68,6 +69,7 @@ from flowengine.kernel.commands import (
 from flowengine.kernel.events import Event, Upgraded
 from flowengine.kernel.state.records import State
 from flowengine.sdk.context import ExecutionContext
+from flowengine.telemetry.trace_ids import trace_of
 from flowengine.util.named_tuples import NamedTuple
 
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "unoffered", "used"})
@@ -347,8 +349,6 @@ class Execution:
             return
         self.context = self.context._replace(identity=data["identity"], workdir=data["workdir"])
         if self.context.trace is not None:
-            from flowengine.telemetry.spans import trace_of
-
             self.context = self.context._replace(trace=trace_of(self.id, data["labels"]))
         if "environments" in data:
             self.context = self.context._replace(environments=data["environments"])
@@ -738,8 +738,6 @@ class Execution:
         elif isinstance(command, OpenWait):
             opened, number = command.record, command.record["id"]
             if opened["kind"] == "question" and opened.get("ran") == "maybe":
-                from flowengine.engines.executions.calls import uncertain_call
-
                 opened |= uncertain_call(self.linked.compiled, self.state, opened)
             self.waits[number] = self._opened[number] = opened
             if self.told is not None:

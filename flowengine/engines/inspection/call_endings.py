@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine import registry
 from flowengine.engines.attempts.failures import is_over_call_limit
 from flowengine.kernel.commands import Observation
 
@@ -48,6 +49,5 @@ def failure_told(seen: Observation, step: Mapping[str, Any]) -> str | None:
     """
     if seen.output is None or "teller" not in step:
         return None
-    from flowengine import registry
 
     return registry.told_failure(step["teller"], step.get("kind", ""), seen.output)

@@ -25,7 +25,7 @@ from flowengine.engines.interventions.retrying import fork_at
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.errors import Conflict, Hint, InputError
-from flowengine.flow.building import Flow
+from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.events import Event

@@ -37,7 +37,7 @@ from flowengine.engines.interventions.upgrading import (
 )
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import Conflict, Hint, NotFound
-from flowengine.flow.building import Flow
+from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ExecutionRecord
 from flowengine.journal.shapes import unpack_error
 from flowengine.kernel.events import ErrorData

@@ -22,7 +22,7 @@ from flowengine.engines.interventions.fork_points import last_point
 from flowengine.engines.interventions.lost_results import later, lost_results
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
-from flowengine.flow.building import Flow
+from flowengine.flow.building.flow import Flow
 from flowengine.journal.records import ENDED, ExecutionFilter, ExecutionRecord
 from flowengine.journal.store import every_execution
 from flowengine.kernel.commands import Observation

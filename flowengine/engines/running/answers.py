@@ -13,9 +13,10 @@ Programs answer questions about calls in this order: the rules of the host (`gat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.actors import is_assignee
+from flowengine.engines.executions.calls import names_of
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.parts import has_expired
 from flowengine.engines.host import Host
@@ -27,9 +28,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import counting, edited, grant_status, only_choice
-
-if TYPE_CHECKING:
-    from flowengine.sdk.user_code import Shown
+from flowengine.sdk.previews import Shown
 
 
 def record(
@@ -113,8 +112,6 @@ async def consult(
     Returns:
         Whether it was answered. Otherwise it is left to approvers.
     """
-    from flowengine.engines.executions.calls import names_of
-
     question = execution.waits.get(asked.wait)
     if host.consultant is None or question is None or "opens" in question:
         return False  # a program that decides about a call opens nothing

@@ -13,12 +13,15 @@ from typing import TypeAlias
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, QuickCall, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.executions.calls import has_preview
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.host import Host
 from flowengine.engines.messages import deliver
 from flowengine.engines.running.answers import answer_by_grant
+from flowengine.engines.running.call_descriptions import described, server_description
 from flowengine.engines.running.carrying import Carrier, Notice, report_notice
+from flowengine.engines.running.gate import answer, asked_instead, look
 from flowengine.engines.running.recovery import begin_detached
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.encoding import pack
@@ -60,12 +63,9 @@ class HostCarrier(Carrier):
             return True  # the next process begins it
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
-        if not is_open:
-            from flowengine.engines.running.gate import look
-
-            if (gated := look(self.host, execution, run)) is not None:
-                self.post(execution, gated)
-                return True
+        if not is_open and (gated := look(self.host, execution, run)) is not None:
+            self.post(execution, gated)
+            return True
         if execution.linked.compiled["steps"][run.step].get("kind") == "flow":
             begun = begin_detached(self.host, execution, run)
             self.post(execution, begun)
@@ -96,8 +96,6 @@ class HostCarrier(Carrier):
             if self._answered(execution, command):
                 self.read_inbox(execution)
                 return
-            from flowengine.engines.executions.calls import has_preview
-
             step = execution.linked.compiled["steps"][command.step]
             if self.host.consultant is not None or has_preview(step):
                 self.left.append((execution, command))
@@ -119,12 +117,11 @@ class HostCarrier(Carrier):
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
         """Record the description of a call, and return whether rules or grants answer it."""
-        if self.host.policies.there():
-            from flowengine.engines.running.gate import answer
-
-            if answer(self.host, execution, asked.wait, asked.step, required=asked.required):
-                return True
-        from flowengine.engines.running.call_descriptions import described, server_description
+        at = asked.wait, asked.step
+        if self.host.policies.there() and answer(
+            self.host, execution, *at, required=asked.required
+        ):
+            return True
 
         source = execution.waits[asked.wait].get("source")
         if source is None:
@@ -282,9 +279,7 @@ def run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
 
 def failed_or_asked(host: Host, execution: Execution, run: Run, failure: AttemptFailed) -> Event:
     """Return the event of a failed attempt: a failure, or an approval request."""
+    event = None
     if failure.error["type"] in ASKING:
-        from flowengine.engines.running.gate import asked_instead
-
-        if (event := asked_instead(host, execution, run, failure)) is not None:
-            return event
-    return failed(run, failure, host.clock.now())
+        event = asked_instead(host, execution, run, failure)
+    return event or failed(run, failure, host.clock.now())

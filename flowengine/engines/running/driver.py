@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.executions.reducers import Unreduced
@@ -22,15 +21,13 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.commands import HostCarrier, may_run_ahead, run_ahead
 from flowengine.engines.running.recovery import not_released, recover
 from flowengine.errors import Conflict, InputError, LeaseLost, StoreError
+from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import Append, InboxMessage, ListedWait
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.notation.addresses import NOTIFIES
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment import NotReleased
 
 QUICK_SECONDS = 0.005
 """How long quick steps may run before their results are committed. Pure quick steps run one after

@@ -7,15 +7,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines.attempts.lines_at_work import Attempt
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.executions.calls import has_preview
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview
 from flowengine.engines.host import Host
 from flowengine.engines.running.answers import answer_by_grant
+from flowengine.engines.running.call_descriptions import undescribed
 from flowengine.engines.running.carrying import fire, take_message
 from flowengine.engines.starting.separate import begin_separate
 from flowengine.errors import InputError
+from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.records import InboxMessage, Owner
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
@@ -24,10 +28,6 @@ from flowengine.kernel.events import CutOff, Decided, Event, Log, Offered
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 from flowengine.kernel.waiting.approvals import EVENTS
 from flowengine.sdk.processes import end_marked, is_dead, is_program, is_stopped
-
-if TYPE_CHECKING:
-    from flowengine.engines.attempts.lines_at_work import Attempt
-    from flowengine.execution_environment import NotReleased
 
 
 def taken(
@@ -83,8 +83,6 @@ def recover(
     logs = {} if at_work is None else at_work.read()
     execution.queue.extend(_cut(host, execution, before, logs, now))
     if any("digest" in record for record in execution.waits.values()):
-        from flowengine.engines.running.call_descriptions import undescribed
-
         execution.queue.extend(undescribed(execution, now))
         consults = asks and host.consultant is not None and host.consultant.has_own(execution.id)
         execution.commands.extend(_questions(execution, consults=consults))
@@ -225,8 +223,6 @@ def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Pr
         consults: Whether an authority is consulted about them. Otherwise only their missing
             previews are computed.
     """
-    from flowengine.engines.executions.calls import has_preview
-
     state, steps = execution.state, execution.linked.compiled["steps"]
     for number, record in execution.waits.items():
         if "digest" not in record:

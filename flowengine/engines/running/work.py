@@ -16,15 +16,16 @@ from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.answers import consult
-from flowengine.engines.running.call_descriptions import previewed
 from flowengine.engines.running.carrying import with_warning
 from flowengine.engines.running.commands import Left, failed_or_asked
 from flowengine.engines.running.driver import Driver
+from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.recovery import taken
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.kernel.commands import Consult, Run, Stop
 from flowengine.kernel.events import Event
-from flowengine.sdk.user_code import CALLS, Calls, Shown, uncut
+from flowengine.sdk.previews import Shown
+from flowengine.sdk.user_code import CALLS, Calls, uncut
 
 LATE_SECONDS = 10.0
 """How long a cancelled function may take to end, so that its result shows whether it took

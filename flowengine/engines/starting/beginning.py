@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
 from flowengine.engines.executions.execution import Execution
@@ -18,6 +18,7 @@ from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.flow import building
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Beginning, LockOperation, NewExecution
 from flowengine.kernel import advance, new_state
@@ -27,10 +28,8 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.telemetry.trace_ids import check_label
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.flow.building import Flow
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
@@ -38,7 +37,7 @@ _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 class Starting(NamedTuple):
     """The request to start an execution."""
 
-    flow: Flow | LoadedFlow | str | PathLike[str]
+    flow: building.Flow | LoadedFlow | str | PathLike[str]
     """The flow to run."""
     inputs: Mapping[str, Any]
     """The inputs, as passed by the caller."""
@@ -231,8 +230,6 @@ def execution_data(
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
         )
     if "traceparent" in labels:
-        from flowengine.telemetry.spans import check_label
-
         check_label(labels)
     return {
         "id": id or host.ids.execution(now),

@@ -1,1 +1,17 @@
-"""Executions in Temporal: their workflow history is the journal, and workers drive them."""
+"""Executions in Temporal: their workflow history is the journal, and workers drive them.
+
+Its modules are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.util.lazy_names import modules
+
+if TYPE_CHECKING:
+    from flowengine.engines.temporal import driving, opening, payloads, store, support, worker
+
+__all__ = ["driving", "opening", "payloads", "store", "support", "worker"]
+
+__getattr__ = modules(__name__, __all__)

@@ -31,8 +31,9 @@ from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
 from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
-from flowengine.engines.running.call_descriptions import described, previewed
+from flowengine.engines.running.call_descriptions import described
 from flowengine.engines.running.gate import answer, asked_instead, look
+from flowengine.engines.running.previews import previewed
 from flowengine.engines.running.recovery import begin_detached, not_released
 from flowengine.engines.running.work import LATE_SECONDS
 from flowengine.engines.temporal.at_work import AttemptAtWork, AtWork

@@ -11,19 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from flowengine.engines.guard import BEATS, Guard, Pulse, digest, now
 from flowengine.engines.guard import guarded as guarded_by
+from flowengine.engines.temporal.connection import Address, connect
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.sdk.processes import end_orphans
 from flowengine.store_folder import make_private, state_folder
 from flowengine.telemetry.worker_log import Format, WorkerLog
 from flowengine.util.files import write_whole
-
-if TYPE_CHECKING:
-    from flowengine.engines.temporal.connection import Address
 
 _LOGGER = "flowengine.temporal"
 _EAGER = 10.0
@@ -79,8 +76,6 @@ async def _send_beats(address: Address, guard: Guard) -> None:
         RecordActivityTaskHeartbeatRequest,
     )
     from temporalio.service import RPCError, RPCStatusCode
-
-    from flowengine.engines.temporal.connection import connect
 
     client = None
     while client is None:
@@ -148,8 +143,6 @@ def _leave_record(guard: Guard, who: str) -> None:
 
 def main(worker: str, file: str, heartbeat: str, log_format: str, who: str, *address: str) -> None:
     """Run the guard of a worker."""
-    from flowengine.engines.temporal.connection import Address
-
     log = WorkerLog("json" if log_format == "json" else "text", lambda: time.time_ns() // 1_000_000)
 
     def tell(why: str) -> None:

@@ -15,15 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from flowengine.engines.temporal.connection import Address
 from flowengine.engines.temporal.requests import QUEUE
 from flowengine.sdk.confined_files import take_lock
 from flowengine.store_folder import make_private, state_folder
 from flowengine.util.files import write_whole
-
-if TYPE_CHECKING:
-    from flowengine.engines.temporal.connection import Address
 
 
 class Place(NamedTuple):

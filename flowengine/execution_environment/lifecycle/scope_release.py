@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.clock import within
+from flowengine.execution_environment.errors import NotReleased
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks, PlaceQueue
 from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
 from flowengine.execution_environment.registry.workspaces import Wanted
@@ -18,15 +19,6 @@ from flowengine.execution_environment.resources.opening import ManagerServices
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import settled
-
-
-class NotReleased(NamedTuple):
-    """An environment that could not be closed. Closing is retried later."""
-
-    id: str
-    resource_key: str
-    error: str
-    """Name of the error's type."""
 
 
 class ReleaseReport(NamedTuple):

@@ -5,27 +5,20 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from flowengine.errors import FlowFileError, UsageError
-from flowengine.flow.building.graph import FlowDeclarations
+from flowengine.errors import UsageError
+from flowengine.flow.building.graph import FlowDeclarations, FlowGraph
 from flowengine.flow.building.origins import DeclarationSite, InFile, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
 from flowengine.flow.source.diagnostics import (
     Diagnostic,
-    Diagnostics,
     Loc,
     Position,
     SourceLines,
-    render,
 )
-from flowengine.sdk.python_modules import check_importable
-
-if TYPE_CHECKING:
-    from flowengine.flow.building.graph import FlowGraph
-    from flowengine.flow.models import FlowModel
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Keys of a step in which steps are named."""
@@ -246,39 +239,6 @@ def assemble(flow: FlowGraph) -> Built:
         Its data, and the places of all declarations.
     """
     return Built(flow)
-
-
-def loaded(flow: FlowGraph) -> FlowModel:
-    """Return the model of a flow that can be written as a file.
-
-    Args:
-        flow: The flow.
-
-    Returns:
-        The model, which has no short forms.
-
-    Raises:
-        FlowFileError: It has errors.
-        UsageError: No file can name one of its functions.
-    """
-    from flowengine.flow.loading.load import load_source
-
-    source, diagnostics = assemble(flow), Diagnostics()
-    model = load_source(source, diagnostics)
-    if model is None or diagnostics.errors:
-        problems = list(diagnostics)
-        raise FlowFileError(render(problems, source.files), problems)
-    check_importable(_texts(model.plain()))
-    return model
-
-
-def _texts(data: Any) -> Iterator[str]:
-    """Yield all texts in plain data."""
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, Mapping | list):
-        for part in data.values() if isinstance(data, Mapping) else data:
-            yield from _texts(part)
 
 
 def _own(value: Any, id: str) -> Any:

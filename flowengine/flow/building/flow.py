@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from flowengine import flow as language
 from flowengine.errors import UsageError
+from flowengine.flow.building import conversions
 from flowengine.flow.building.graph import Declared, FlowGraph
 from flowengine.flow.building.origins import here
-
-if TYPE_CHECKING:
-    from flowengine.flow.compile import Compiled
-    from flowengine.flow.source.yaml_source import Source
 
 
 class Flow(FlowGraph):
@@ -67,7 +65,7 @@ class Flow(FlowGraph):
 
     # Results
 
-    def compile(self) -> Compiled:
+    def compile(self) -> language.compile.Compiled:
         """Check and compile the flow. An unchanged flow is compiled only once.
 
         Returns:
@@ -78,15 +76,14 @@ class Flow(FlowGraph):
             FlowFileError: It has errors. The exception contains all of them, with their places in
                 Python.
         """
-        from flowengine.flow.building.assemble import assemble
-        from flowengine.flow.compile import compile_source
-
         if self.root is not self:
             raise UsageError(
                 f"{self!r} is a part of {self.root!r}", hint="a step of that flow runs it"
             )
         if self._compiled is None:
-            self._compiled = compile_source(assemble(self), self.folder)
+            self._compiled = language.compile.compile_source(
+                conversions.assemble(self), self.folder
+            )
         return self._compiled
 
     def to_yaml(self) -> str:
@@ -101,10 +98,7 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
-        from flowengine.flow.building.assemble import loaded
-        from flowengine.flow.export.definition import expanded
-
-        return expanded(loaded(self))
+        return conversions.expanded(conversions.loaded(self))
 
     def to_python(self) -> str:
         """Return Python code that builds `flow`, with the same structural hash.
@@ -117,10 +111,7 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The flow has errors.
         """
-        from flowengine.flow.building.assemble import loaded
-        from flowengine.flow.building.python_text import program
-
-        return program(loaded(self).plain())
+        return conversions.program(conversions.loaded(self).plain())
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Self:
@@ -135,9 +126,7 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The file is not YAML, or not a mapping.
         """
-        from flowengine.flow.source.yaml_source import read
-
-        return cls._read(read(fspath(path)), Path(path).resolve().parent)
+        return cls._read(conversions.read(fspath(path)), Path(path).resolve().parent)
 
     @classmethod
     def from_text(cls, text: str, folder: str | PathLike[str] = ".") -> Self:
@@ -153,14 +142,11 @@ class Flow(FlowGraph):
         Raises:
             FlowFileError: The text is not YAML, or not a mapping.
         """
-        from flowengine.flow.source.yaml_source import read_text
-
-        return cls._read(read_text(text), Path(folder).resolve())
+        return cls._read(conversions.read_text(text), Path(folder).resolve())
 
     @classmethod
-    def _read(cls, source: Source, folder: Path) -> Self:
-        from flowengine.flow.building.from_file import adopt
+    def _read(cls, source: conversions.Source, folder: Path) -> Self:
 
         flow = cls("", folder=folder)
-        adopt(flow, source)
+        conversions.adopt(flow, source)
         return flow

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowengine.errors import FlowFileError
+from flowengine.flow.building.graph import FlowGraph
 from flowengine.flow.building.origins import InFile
 from flowengine.flow.building.steps import Scope, Step
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, render
-
-if TYPE_CHECKING:
-    from flowengine.flow.building.graph import FlowGraph
 
 
 def adopt(flow: FlowGraph, source: Origin) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
+from flowengine import flow as language
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
 from flowengine.flow.building.origins import DeclarationSite, InCode, here
@@ -23,16 +24,11 @@ from flowengine.flow.building.steps import (
     Text,
     Words,
 )
+from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.registry import has_kind, kind_class
 from flowengine.sdk.argument_checks import check_kind, check_kinds
 from flowengine.sdk.python_functions.live_types import schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flowengine.flow.compile import Compiled
-    from flowengine.flow.source.diagnostics import Diagnostic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None
@@ -292,7 +288,7 @@ class FlowGraph(FlowDeclarations, FlowHandle):
         self.problems: list[Diagnostic] = []
         """Errors in the file that it was read from."""
         self._open = [self.steps]
-        self._compiled: Compiled | None = None
+        self._compiled: language.compile.Compiled | None = None
         self.loaded: Any = None
         """The form in which the engine runs it, until it is changed."""
         self.declare_fields("inputs", inputs)

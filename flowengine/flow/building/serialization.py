@@ -13,6 +13,9 @@ from typing import Any, get_origin
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
 from flowengine.sdk.argument_checks import in_words
+from flowengine.sdk.errors import ValidationError
+from flowengine.sdk.json_values import plain as as_text
+from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_types import needed, schema_of
 from flowengine.sdk.python_functions.schema_forms import ABSENT, Schema
 from flowengine.sdk.python_modules import MAIN, name_of_program, public_name
@@ -209,10 +212,6 @@ def _keys(value: Mapping[Any, Any], what: str, typed: bool) -> list[str]:
 
 def _kept(value: Any, what: str) -> Any:
     """Return a value without expressions in its plain form, with bytes as base64."""
-    from flowengine.sdk.errors import ValidationError
-    from flowengine.sdk.json_values import plain as as_text
-    from flowengine.sdk.plain_values import to_plain
-
     try:
         return json.loads(json.dumps(to_plain(value, number_keys=True), default=as_text))
     except ValidationError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
@@ -31,12 +31,11 @@ from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, digest, holds_secret
 from flowengine.sdk.argument_schemas import described_arguments
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_functions.live_signature import Signature
+from flowengine.sdk.python_functions.signature import signature_of
 from flowengine.sdk.python_modules import may_use_folder
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
-
-if TYPE_CHECKING:
-    from flowengine.sdk.python_functions.live_signature import Signature
 
 
 def check_offered(
@@ -401,8 +400,6 @@ class Tools:
     def function(self, function: str, loc: Loc) -> Signature | None:
         """Return the signature of a function from its source, or None if errors were reported."""
         try:
-            from flowengine.sdk.python_functions.signature import signature_of
-
             signature = signature_of(function, self.file.folder)
         except SignatureError as error:
             self.report.at("E401", error.message, loc, error.hint)

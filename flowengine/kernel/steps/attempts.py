@@ -41,7 +41,7 @@ from flowengine.kernel.state.records import Activation, Unit
 from flowengine.kernel.steps.scopes import open_scope
 from flowengine.kernel.steps.subflows import enter
 from flowengine.kernel.transition import Transition
-from flowengine.kernel.waiting import input_questions
+from flowengine.kernel.waiting import budget_questions, input_questions
 from flowengine.kernel.waiting.approvals import open_approval
 from flowengine.kernel.waiting.call_questions import arguments, forget_question, permission
 from flowengine.kernel.waiting.input_questions import given as inputs_of
@@ -80,9 +80,7 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     # Before the lock, so that it is not held during a human decision.
     if node.action == "task" and not BUDGETED.isdisjoint(tx.state):
         try:
-            from flowengine.kernel.waiting.budget_questions import waits
-
-            if waits(tx, unit, entries.attempt(unit["id"])):
+            if budget_questions.waits(tx, unit, entries.attempt(unit["id"])):
                 return
         except StepFailure as failure:
             refused = failure

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flowengine.errors import UsageError
+from flowengine.sdk import python_functions
 from flowengine.sdk.python_functions.plain_hints import is_field, known_hints, tuple_items
 from flowengine.sdk.python_functions.schema_forms import (
     DICTS,
@@ -203,15 +204,14 @@ class LiveTypes:
         """Return pydantic's schema of a type."""
         from pydantic_core import SchemaError
 
-        from flowengine.sdk.python_functions.carried_values import NoPlainForm
-        from flowengine.sdk.python_functions.typed_values import TypedValues
-
         try:
-            schema = TypedValues(type).json_schema(result=self.result)
+            schema = python_functions.typed_values.TypedValues(type).json_schema(result=self.result)
         except Exception as error:
             if self.lenient:
                 return {}
-            if not isinstance(error, (NoPlainForm, ValueError, SchemaError)):
+            if not isinstance(
+                error, (python_functions.carried_values.NoPlainForm, ValueError, SchemaError)
+            ):
                 raise
             raise UsageError(
                 f"{_named(type)} has no JSON Schema: {error}",
