@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from flowengine import sdk
 from flowengine.errors import FlowEngineError
 from flowengine.sdk.context import CommandEnvironment, StepContext
+from flowengine.sdk.environments import Provider, Sandbox
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.extras import install_command
 from flowengine.sdk.step_kind import StepKind
 from flowengine.util.named_tuples import NamedTuple
-
-if TYPE_CHECKING:
-    from flowengine.sdk.environments import Provider, Sandbox
 
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"
@@ -282,8 +280,6 @@ def sandbox_names() -> list[str]:
 
 def provider_class(kind: str) -> type[Provider[Any]]:
     """Return the provider class of a kind of environment, with the errors of `kind_class`."""
-    from flowengine.sdk.environments import Provider
-
     return _load(ENVIRONMENTS, kind, Provider)
 
 
@@ -297,8 +293,6 @@ def provider(kind: str) -> Provider[Any]:
 
 def sandbox_class(name: str) -> type[Sandbox]:
     """Return the class of a sandbox, with the errors of `kind_class`."""
-    from flowengine.sdk.environments import Sandbox
-
     return _load(SANDBOXES, name, Sandbox)
 
 

@@ -219,10 +219,8 @@ def _data(path: str) -> Any:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if not stat.S_ISREG(kind):
         raise UsageError(f"{path} is not a file", hint="remove it, or write your settings there")
-    from flowengine.flow.source.yaml_source import read
-
     try:
-        source = read(path)
+        source = texts.yaml_source.read(path)
     except NotFound as error:
         raise UsageError(error.message) from None
     if source.problems:

@@ -6,8 +6,9 @@ import os
 import time
 from argparse import Namespace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
+from flowengine import client
 from flowengine.cli.parsing.arguments import flow_named, is_deployed
 from flowengine.cli.parsing.command_table import works_there
 from flowengine.cli.process import ProcessEnd
@@ -21,10 +22,6 @@ from flowengine.journal.records import ENDED
 from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
 from flowengine.journal.store import every_item
 from flowengine.store_folder import find_store, remote_store
-
-if TYPE_CHECKING:
-    from flowengine.client.client import Client
-    from flowengine.flow.building.flow import Flow
 
 NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
 """The help of an argument for `CliSession.execution`."""
@@ -47,7 +44,7 @@ class CliSession:
     """
 
     def __init__(
-        self, arguments: Namespace, *, make: Flow | str | None = None, named: bool = False
+        self, arguments: Namespace, *, make: building.Flow | str | None = None, named: bool = False
     ) -> None:
         self.arguments = arguments
         self.began = time.time_ns() // 1_000_000
@@ -208,11 +205,9 @@ _STORE_ONLY = ("by", "resume")
 """Arguments that only an engine with a store takes."""
 
 
-def connect(url: str) -> Client:
+def connect(url: str) -> client.client.Client:
     """Return a client of a server, with the token of the environment."""
-    from flowengine.client.client import Client
-
-    return Client(url)
+    return client.client.Client(url)
 
 
 class ServedGroup:
@@ -259,10 +254,8 @@ class ServedEngine:
         return shortest(id, [], SHORT_EXECUTION)
 
     def __getattr__(self, name: str) -> Any:
-        from flowengine.client.client import ClientGroup
-
         part = getattr(self._client, name)
-        is_group = isinstance(part, ClientGroup)
+        is_group = isinstance(part, client.client.ClientGroup)
         return ServedGroup(self, name) if is_group else partial(self._called, part)
 
     @cached_property

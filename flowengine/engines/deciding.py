@@ -6,8 +6,9 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from flowengine.engines import people
 from flowengine.engines.actors import is_assignee
 from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
 from flowengine.engines.people.answering import choice_of, hand_over, record_decision
@@ -17,12 +18,10 @@ from flowengine.engines.reading import Group
 from flowengine.engines.results import Decision, WaitPage
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.argument_checks import check_keywords, check_one_of
+from flowengine.sdk.environments import LoginPage
+from flowengine.sdk.resources import background
 from flowengine.store_folder import remote_store
 from flowengine.util.blocking import Either, blocking, on_loop
-
-if TYPE_CHECKING:
-    from flowengine.engines.people.tool_authority import CallAnswer
-    from flowengine.sdk.environments import LoginPage
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
 """The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
@@ -103,10 +102,8 @@ class Approvals(Group):
         Args:
             wait: The wait.
         """
-        from flowengine.engines.people.logins import is_logged_in, login_of
-
-        login = login_of(wait) if wait.get("status") != "closed" else None
-        return login is not None and not is_logged_in(login)
+        login = people.logins.login_of(wait) if wait.get("status") != "closed" else None
+        return login is not None and not people.logins.is_logged_in(login)
 
     @blocking
     async def log_in(self, wait: str, page: LoginPage, *, by: str | None = None) -> None:
@@ -125,11 +122,8 @@ class Approvals(Group):
             NotFound: The login is not known on this machine.
             StepError: The login failed, or was refused.
         """
-        from flowengine.engines.people.logins import log_in, login_of
-        from flowengine.sdk.resources import background
-
         asked = self.show(wait)
-        if (login := login_of(asked)) is None:
+        if (login := people.logins.login_of(asked)) is None:
             raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
         work = partial(log_in, login, self._who(by).user, page)
         await Either(lambda: background().run(work()), lambda: background().wait(work()))
@@ -190,7 +184,7 @@ class Approvals(Group):
     def consulting(
         self,
         execution: str,
-        answer: CallAnswer,
+        answer: people.tool_authority.CallAnswer,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
         """Consult a function about the calls of one execution, instead of the engine's authority.

@@ -17,7 +17,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.engines import inspection, temporal
+from flowengine.engines import inspection, people, temporal
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
@@ -73,7 +73,6 @@ from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 
 if TYPE_CHECKING:
-    from flowengine.engines.people.tool_authority import Consultant
     from flowengine.execution_environment import EnvironmentManager
 
 
@@ -753,10 +752,10 @@ class Engine:
     # Internals
 
     @cached_property
-    def _consultant(self) -> Consultant:
-        from flowengine.engines.people.tool_authority import Consultant
-
-        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
+    def _consultant(self) -> people.tool_authority.Consultant:
+        return people.tool_authority.Consultant(
+            self._host, self._tool_authority, Actor(self.user, "callback")
+        )
 
     def _who(self, by: str | None) -> Actor:
         """Return the actor, for the history.
@@ -832,5 +831,6 @@ def _opened(
     address = None if store is None else remote_store(store)
     if address is None:
         return open_store(store, durability), None
+    temporal.support.check_installed(address)
     remote = temporal.opening.open_remote(address)
     return remote, remote

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.arriving_replies import ReplyFiles
+from flowengine.engines.attempts.lines_at_work import LinesAtWork
 from flowengine.engines.attempts.printed import PRINTING, Follower
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
@@ -39,7 +40,6 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
     from flowengine.execution_environment.errors import NotReleased
     from flowengine.sdk.previews import Shown
@@ -332,8 +332,6 @@ class Host:
         """
         lines = self._lines_at_work.get(execution)
         if lines is None and (folder := folder_of(self.store)) is not None:
-            from flowengine.engines.attempts.lines_at_work import LinesAtWork
-
             lines = self._lines_at_work.setdefault(execution, LinesAtWork(folder, execution))
         return lines
 

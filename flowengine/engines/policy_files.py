@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 from flowengine.errors import FlowEngineError
+from flowengine.execution_environment.registry.entries import is_signed, signed
 from flowengine.flow.compiler import compiler
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.journal.encoding import pack, unpack
@@ -149,7 +150,6 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
     """
     if store is None:
         return None
-    from flowengine.execution_environment.registry.entries import is_signed
 
     try:
         source = store.find_source(_key(path))
@@ -164,7 +164,6 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
 
 
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
-    from flowengine.execution_environment.registry.entries import signed
     from flowengine.flow.compile.policies import compile_host_policies
 
     digest = source_digest(path)

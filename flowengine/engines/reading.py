@@ -6,9 +6,9 @@ import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from flowengine.engines import inspection
+from flowengine.engines import inspection, people
 from flowengine.engines.actors import Actor
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import forms, read, walk
@@ -45,9 +45,6 @@ LONGEST_SEARCH = 200
 """Characters of a text to search for."""
 _PART = 1 << 20
 
-if TYPE_CHECKING:
-    from flowengine.engines.people.tool_authority import Consultant
-
 
 class GroupsOwner(Protocol):
     """The engine, as its groups see it."""
@@ -58,7 +55,7 @@ class GroupsOwner(Protocol):
     _histories: inspection.replayed.OpenHistories | None
 
     @property
-    def _consultant(self) -> Consultant: ...
+    def _consultant(self) -> people.tool_authority.Consultant: ...
 
     def _who(self, by: str | None) -> Actor: ...
 

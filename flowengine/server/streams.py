@@ -14,7 +14,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from sse_starlette import EventSourceResponse
+from sse_starlette.sse import AppStatus
 
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.engine import Engine
@@ -26,10 +29,6 @@ from flowengine.server.events import shown_to, view_of
 from flowengine.server.problems import RequestRefused, as_json
 from flowengine.server.rights import CHECKED_EVERY, Principal
 
-if TYPE_CHECKING:
-    from sse_starlette import EventSourceResponse
-
-
 LOOK_SECONDS = 0.02
 """Seconds between two checks whether a process has committed. One costs microseconds."""
 SURE_SECONDS = 1.0
@@ -38,9 +37,6 @@ SURE_SECONDS = 1.0
 
 def event_source(pieces: AsyncIterator[bytes]) -> EventSourceResponse:
     """Return an answer that lasts, with pieces of server-sent events."""
-    from sse_starlette import EventSourceResponse
-    from sse_starlette.sse import AppStatus
-
     # The server ends its streams itself when it stops.
     AppStatus.enable_automatic_graceful_drain = False
     return EventSourceResponse(pieces, ping=HEARTBEAT_SECONDS, sep="\n")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import (
     INVALID_SPAN,
@@ -23,11 +23,6 @@ from opentelemetry.trace import (
 
 from flowengine.telemetry.collector import CollectorExporter
 from flowengine.telemetry.spans import Span
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.trace.export import SpanExporter
-
 
 KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)

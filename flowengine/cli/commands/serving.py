@@ -12,14 +12,15 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from flowengine import __version__
+from flowengine import worker as working
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.parsing.declared import arg, command, flag, many
 from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
+from flowengine.engines import temporal
 from flowengine.engines.host import SystemClock
 from flowengine.engines.results import ScheduledStart
-from flowengine.engines.temporal import opening
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.sdk.extras import install_command
@@ -27,7 +28,6 @@ from flowengine.store_folder import remote_store
 from flowengine.telemetry.worker_log import WorkerLog
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.worker.backlog import CONCURRENCY
-from flowengine.worker.health import Measure, measured
 from flowengine.worker.loop import TakenExecution, Worker
 from flowengine.worker.service import STOP, until_stopped
 
@@ -325,8 +325,8 @@ async def _work(arguments: Namespace, log: WorkerLog, until: _Until) -> None:
         async def work(stopping: asyncio.Event) -> None:
             await worker.work(stopping, drain=arguments.drain, on_start=begun)
 
-        def measures() -> list[Measure]:
-            return measured(worker, session.engine)
+        def measures() -> list[working.health.Measure]:
+            return working.health.measured(worker, session.engine)
 
         async with _answering(arguments, log, lambda: worker.is_ready, measures):
             await until(work, log)
@@ -369,6 +369,7 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             hint="leave them out: Temporal distributes its work",
         )
 
+    temporal.support.check_installed(address)
     is_ready = False
     deployment = arguments.deployment
     if deployment is not None and ":" not in deployment:
@@ -378,14 +379,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := opening.without_objects()) is not None:
+        if (missing := temporal.opening.without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await opening.work(
+        await temporal.opening.work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
@@ -408,21 +409,21 @@ async def _answering(
     arguments: Namespace,
     log: WorkerLog,
     is_ready: Callable[[], bool],
-    measures: Callable[[], list[Measure]],
+    measures: Callable[[], list[working.health.Measure]],
 ) -> AsyncIterator[None]:
     """Answer requests about health, if an address is given."""
     if arguments.http is None:
         yield
         return
     try:
-        from flowengine.worker.health import answering, routes
+        health = working.health
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--http needs the package {error.name}",
             hint=f"install it: {install_command('serve')}",
         ) from None
     host, port = arguments.http
-    async with answering(routes(is_ready, measures), host, port) as port:
+    async with health.answering(health.routes(is_ready, measures), host, port) as port:
         log("http", address=f"{host}:{port}")
         yield
 

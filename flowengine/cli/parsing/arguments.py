@@ -9,7 +9,7 @@ import time
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from flowengine.cli.parsing.declared import Added, arg, flag, many, together
 from flowengine.cli.parsing.python_objects import object_of
@@ -20,9 +20,6 @@ from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk.json_values import read_json
 from flowengine.sdk.received import received_text
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    from flowengine.flow.building.flow import Flow
 
 LARGEST = 64 * 2**20
 """Maximum number of bytes of a file that the command line names."""
@@ -173,13 +170,11 @@ def names_python(word: str) -> bool:
     return _PYTHON.fullmatch(word) is not None and not os.path.isdir(word)
 
 
-def flow_named(word: str) -> Flow | str:
+def flow_named(word: str) -> building.Flow | str:
     """Return the flow of a Python file that a word names. Other words are returned."""
     if not names_python(word):
         return word
-    from flowengine.flow.building.flow import Flow
-
-    return object_of(word, Flow, "flow")
+    return object_of(word, building.Flow, "flow")
 
 
 def assigned(
@@ -293,9 +288,7 @@ def yaml_file(path: str) -> Any:
     Raises:
         FlowFileError: It is not valid.
     """
-    from flowengine.flow.source.yaml_source import read_text
-
-    source = read_text(read_file(path), path)
+    source = texts.yaml_source.read_text(read_file(path), path)
     if source.problems:
         raise FlowFileError(render(source.problems, source.files), source.problems)
     return source.data

@@ -12,7 +12,6 @@ The files are not synced: they survive the process, not a power failure.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections import deque
@@ -56,6 +55,8 @@ class LogLines:
         Returns:
             The stored form of the line.
         """
+        import logging
+
         now, name = time.time_ns() // 1_000_000, logging.getLevelName(level)[:LONGEST_LEVEL]
         shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
         line = (now, name, shown.encode(errors="replace"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines import attempts
 from flowengine.engines.executions.growing_lists import grows
 from flowengine.engines.executions.moments import Moment
 from flowengine.engines.executions.reducers import reducer
@@ -30,9 +31,6 @@ from flowengine.sdk.python_modules import check_importable
 from flowengine.sdk.validation import Validator, shared
 from flowengine.util.garbage import CollectedLater
 
-if TYPE_CHECKING:
-    from flowengine.engines.attempts.runner import TaskRunner
-
 
 class LinkedFlow:
     """A compiled flow, ready to run. One instance serves all executions in a process.
@@ -55,11 +53,9 @@ class LinkedFlow:
         self.graph = Graph(compiled, evaluator, why_not, reducer)
 
     @cached_property
-    def runner(self) -> TaskRunner:
+    def runner(self) -> attempts.runner.TaskRunner:
         """Return the runner of its steps."""
-        from flowengine.engines.attempts.runner import TaskRunner
-
-        return TaskRunner(self.compiled, in_memory=self._in_memory)
+        return attempts.runner.TaskRunner(self.compiled, in_memory=self._in_memory)
 
     @cached_property
     def ruled(self) -> frozenset[int]:
@@ -98,9 +94,7 @@ class LinkedFlow:
         if bodies is not None:
             steps = [step for step in steps if step.get("body", 0) in bodies]
         if steps:
-            from flowengine.engines.attempts.runner import load_ahead
-
-            load_ahead(steps, labels)
+            attempts.runner.load_ahead(steps, labels)
 
     @cached_property
     def _ahead(self) -> list[StepSpec]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flowengine.engines import running
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.outer_attempts import outer_attempt
@@ -26,9 +27,6 @@ from flowengine.engines.starting.beginning import Starting, begin, exists, recor
 from flowengine.engines.starting.same_start import check_same_start
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.util.blocking import Either, imported, is_awaited, pause, refuse_on_loop
-
-if TYPE_CHECKING:
-    from flowengine.engines.running.local import Local
 
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before messages of other processes are
@@ -51,7 +49,7 @@ class Driving:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._local: Local | None = None
+        self._local: running.local.Local | None = None
         self._sent_out = False
 
     async def close(self) -> None:
@@ -246,13 +244,11 @@ class Driving:
             self._host.bring(execution.id, resources)
             execution.take_resources(self._host.resources_of(execution.id))
 
-    def _here(self) -> Local:
+    def _here(self) -> running.local.Local:
         """Return what drives on the running event loop."""
-        from flowengine.engines.running.local import Local
-
         local = self._local  # another thread may replace it at any time
         if local is None or not local.is_here():
-            local = self._local = Local(self._host)
+            local = self._local = running.local.Local(self._host)
         return local
 
     def _taken_here(self, execution: str) -> bool:
@@ -299,9 +295,7 @@ class Driving:
             driver.release(execution)
             raise
         if execution.error is None and driver.executions:
-            from flowengine.engines.running.local import drive_alone
-
-            drive_alone(self._host, execution, driver.left)
+            running.local.drive_alone(self._host, execution, driver.left)
         if execution.error is not None:
             raise execution.error
 

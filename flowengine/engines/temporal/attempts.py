@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
-from temporalio.client import AsyncActivityCancelledError, WorkflowExecutionStatus
+from temporalio.client import AsyncActivityCancelledError, Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -78,10 +78,6 @@ from flowengine.sdk.context import ExecutionContext
 from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-
 
 _log = logging.getLogger("flowengine.temporal")
 _PAUSE = 0.5

@@ -21,14 +21,14 @@ from collections.abc import (
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
 )
-from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -52,9 +52,6 @@ from flowengine.journal.records import (
 from flowengine.journal.records import OPEN as OPEN_STATUSES
 from flowengine.kernel.notation.addresses import wait_id
 from flowengine.sdk.sizes import size_text
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
 
 STATUS = SearchAttributeKey.for_keyword("FlowengineStatus")
 """The status of an execution. Absent until it first stops running."""

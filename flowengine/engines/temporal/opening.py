@@ -15,7 +15,6 @@ from flowengine.engines.temporal.room import LARGEST_HISTORY
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import offered
-from flowengine.sdk.extras import install_command
 from flowengine.sdk.sizes import size_text
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
@@ -27,12 +26,9 @@ def open_remote(address: str) -> TemporalStore:
     """Return the store at an address.
 
     Raises:
-        UsageError: The address is not valid, or Temporal's package is not installed.
+        UsageError: The address is not valid.
     """
-    named = read_address(address)
-    _check_installed(address)
-
-    return TemporalStore(named)
+    return TemporalStore(read_address(address))
 
 
 async def work(
@@ -56,7 +52,6 @@ async def work(
         FlowFileError: The policies of this host have errors.
     """
     named = read_address(address)
-    _check_installed(address)
     policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
     policies.check()
     from flowengine.engines.temporal.worker import forward_logs, work
@@ -98,13 +93,3 @@ def without_objects() -> str | None:
         f"values fill a history of {size_text(LARGEST_HISTORY)}, files of steps, and files of "
         "environments of executions that are moved need it"
     )
-
-
-def _check_installed(address: str) -> None:
-    try:
-        import temporalio  # noqa: F401
-    except ModuleNotFoundError:
-        raise UsageError(
-            f"the store {address} needs the package temporalio",
-            hint=f"install it: {install_command('temporal')}",
-        ) from None

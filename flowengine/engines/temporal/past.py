@@ -10,10 +10,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.exceptions import FailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
@@ -21,12 +24,6 @@ from flowengine.engines.temporal.workflow import READERS, FlowExecution, Workflo
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import unpack
 from flowengine.journal.records import JournalEntry
-
-if TYPE_CHECKING:
-    from temporalio.api.history.v1 import HistoryEvent
-    from temporalio.client import Client, WorkflowHistory
-    from temporalio.converter import DataConverter
-
 
 P = ParamSpec("P")
 T = TypeVar("T")

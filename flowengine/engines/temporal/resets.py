@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.requests import AT_WORK, ATTEMPT, NOT_BEGUN, OUTCOMES
 from flowengine.errors import StoreError
-
-if TYPE_CHECKING:
-    from temporalio.api.common.v1 import Payload
-    from temporalio.client import Client
 
 _MOST_KEPT = 8
 """Number of executions whose replaced attempts are kept in memory."""

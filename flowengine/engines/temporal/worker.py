@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import (
     LogForwardingConfig,
@@ -52,10 +53,6 @@ from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
 from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-
 
 _PASSED = (
     "flowengine",

@@ -32,13 +32,14 @@ from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.sdk.environments import Provider, Sandbox
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.validation import SchemaError, Validator
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from flowengine.sdk.environments import Provider, Sandbox
 
 HOST = "host"
 NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"
@@ -523,8 +524,6 @@ def _of_provider(
 
 def _chooses(provider: Provider[Any]) -> bool:
     """Return whether the sandbox of a kind depends on the configuration."""
-    from flowengine.sdk.environments import Provider
-
     return type(provider).default_sandbox is not Provider.default_sandbox
 
 
@@ -551,7 +550,6 @@ def _config_model(
 
 @lru_cache  # building a model takes milliseconds
 def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
-    from flowengine.sdk.sandboxes import with_sandboxes
 
     return with_sandboxes(provider.config_model(), sandboxes)
 

@@ -13,17 +13,15 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpcore2
+from httpcore2 import AsyncNetworkStream
 
 from flowengine.sdk.web.connections import Network, Rules
 from flowengine.sdk.web.responses import BadAnswer, ConnectionInterrupted, ResponseHead
 from flowengine.sdk.web.urls import PORTS, Url, literal, not_public
-
-if TYPE_CHECKING:
-    from httpcore2 import AsyncNetworkStream
 
 CONNECTING = 15.0
 SILENCE = 30.0

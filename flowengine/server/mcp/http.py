@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.routing import Route as PathRoute
 from starlette.types import Receive, Scope, Send
@@ -18,10 +19,6 @@ from flowengine.server.mcp.sdk import UserSessions, mcp_server
 from flowengine.server.places import Places
 from flowengine.server.problems import RequestRefused, problem_response
 from flowengine.server.rights import CHECKED_EVERY, Principal
-
-if TYPE_CHECKING:
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
 
 PATH = "/mcp"
 MOST_SESSIONS = 500

@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcp_types as types
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
@@ -29,11 +31,6 @@ from flowengine.server.mcp.calls import (
 )
 from flowengine.server.places import Places
 from flowengine.server.problems import as_json, problem_of
-
-if TYPE_CHECKING:
-    from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
-    from mcp.server.streamable_http import StreamableHTTPServerTransport
-
 
 _INSTRUCTIONS = (
     "Each tool runs a flow. A flow can take long, and can wait for the decision of a person. Then "
