@@ -26,6 +26,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from flowengine import flow as language
 from flowengine.errors import NotFound, UsageError
 from flowengine.sdk.argument_checks import known_words
 from flowengine.sdk.near_words import nearest
@@ -220,7 +221,7 @@ def _data(path: str) -> Any:
     if not stat.S_ISREG(kind):
         raise UsageError(f"{path} is not a file", hint="remove it, or write your settings there")
     try:
-        source = texts.yaml_source.read(path)
+        source = language.yaml_source.read(path)
     except NotFound as error:
         raise UsageError(error.message) from None
     if source.problems:

@@ -18,6 +18,7 @@ from flowengine.engines.flows import LoadedFlow, load
 from flowengine.engines.infos import DeployedInfo, UpgradeInfo
 from flowengine.engines.results import ExecutionPage, WaitPage
 from flowengine.errors import FlowEngineError, NotFound, UsageError
+from flowengine.flow import building
 from flowengine.journal.records import ENDED
 from flowengine.journal.short_ids import SHORT_EXECUTION, shortest
 from flowengine.journal.store import every_item

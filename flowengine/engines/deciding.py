@@ -125,7 +125,7 @@ class Approvals(Group):
         asked = self.show(wait)
         if (login := people.logins.login_of(asked)) is None:
             raise UsageError(f"{wait} is about no login", hint="decide it: flowengine approve ID")
-        work = partial(log_in, login, self._who(by).user, page)
+        work = partial(people.logins.log_in, login, self._who(by).user, page)
         await Either(lambda: background().run(work()), lambda: background().wait(work()))
 
     log_in_async = on_loop(log_in)

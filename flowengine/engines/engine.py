@@ -15,8 +15,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractContextManager
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from flowengine import execution_environment
 from flowengine.engines import inspection, people, temporal
 from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
@@ -71,9 +72,6 @@ from flowengine.store_folder import project_folder, remote_store
 from flowengine.telemetry.trace_ids import trace_of
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
-
-if TYPE_CHECKING:
-    from flowengine.execution_environment import EnvironmentManager
 
 
 class Engine:
@@ -236,7 +234,7 @@ class Engine:
         return other
 
     @property
-    def environments(self) -> EnvironmentManager:
+    def environments(self) -> execution_environment.EnvironmentManager:
         """The manager of the environments that its executions use.
 
         With a store in Temporal, they belong to its workers, and this raises a `UsageError`.

@@ -21,6 +21,7 @@ from flowengine.engines.leases import LeaseKeeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
 from flowengine.errors import Hint, NotFound, StoreError
+from flowengine.execution_environment.errors import NotReleased
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED, Loaded, Owner
 from flowengine.journal.store import ArtifactPort, Durability, JournalStore, Store
@@ -29,6 +30,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
 from flowengine.sdk.context import ExecutionContext, File
+from flowengine.sdk.previews import Shown
 from flowengine.settings import Settings
 from flowengine.store_folder import (
     DATABASE,
@@ -41,8 +43,6 @@ from flowengine.store_folder import (
 
 if TYPE_CHECKING:
     from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.execution_environment.errors import NotReleased
-    from flowengine.sdk.previews import Shown
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from flowengine import flow as language
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.registry.entries import is_signed, signed
 from flowengine.flow.compiler import compiler
@@ -164,10 +165,8 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
 
 
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
-    from flowengine.flow.compile.policies import compile_host_policies
-
     digest = source_digest(path)
-    compiled = compile_host_policies(path).compiled
+    compiled = language.policies.compile_host_policies(path).compiled
     # If the file has changed since, the compiled content is unknown.
     if store is not None and digest is not None and digest == source_digest(path):
         with suppress(FlowEngineError):  # only a cache

@@ -1,7 +1,4 @@
-"""From a file to a compiled flow.
-
-The compiler is imported when it is first used.
-"""
+"""From a file to a compiled flow. The compiler is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -11,7 +8,9 @@ from flowengine.util.lazy_names import modules
 
 if TYPE_CHECKING:
     from flowengine.flow import compile
+    from flowengine.flow.compile import link, policies
+    from flowengine.flow.source import yaml_source
 
-__all__ = ["compile"]
+__all__ = ["compile", "link", "policies", "yaml_source"]
 
-__getattr__ = modules(__name__, __all__)
+__getattr__ = modules(__name__, "compile", "compile.link", "compile.policies", "source.yaml_source")

@@ -46,18 +46,19 @@ def exports(
     return get, listed
 
 
-def modules(package: str, names: Collection[str]) -> Callable[[str], Any]:
+def modules(package: str, *names: str) -> Callable[[str], Any]:
     """Return `__getattr__` of a package whose modules are imported when they are first used.
 
     Args:
         package: Name of the package.
-        names: Names of the modules.
+        names: Names of the modules, from the package on. A module is known by its last word.
     """
+    homes = {name.rpartition(".")[2]: name for name in names}
 
     def get(name: str) -> Any:
-        if name not in names:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return import_module(f"{package}.{name}")
+        return import_module(f"{package}.{homes[name]}")
 
     return get
 
@@ -122,7 +123,10 @@ def _import_types(module: str) -> None:
         if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
             for line in part.body:
                 try:
-                    exec(compile(ast.Module([line], []), module, "exec"), vars(loaded))
+                    if hasattr(loaded, "__getattr__"):  # a package, whose hints are importable
+                        vars(loaded).update({name: getattr(loaded, name) for name in _bound(line)})
+                    else:
+                        exec(compile(ast.Module([line], []), module, "exec"), vars(loaded))
                 except (ImportError, TypeError):
                     vars(loaded).update(dict.fromkeys(_bound(line), Any))
 

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["health"]
 
-__getattr__ = modules(__name__, __all__)
+__getattr__ = modules(__name__, *__all__)

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from flowengine import flow as language
 from flowengine.cli.parsing.declared import Added, arg, flag, many, together
 from flowengine.cli.parsing.python_objects import object_of
 from flowengine.engines.typed_text import by_type
 from flowengine.errors import FlowFileError, InputError, NotFound, UsageError
+from flowengine.flow import building
 from flowengine.flow.source.diagnostics import render
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk.json_values import read_json
@@ -288,7 +290,7 @@ def yaml_file(path: str) -> Any:
     Raises:
         FlowFileError: It is not valid.
     """
-    source = texts.yaml_source.read_text(read_file(path), path)
+    source = language.yaml_source.read_text(read_file(path), path)
     if source.problems:
         raise FlowFileError(render(source.problems, source.files), source.problems)
     return source.data

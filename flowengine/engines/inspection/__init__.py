@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["diff", "entries", "history", "reasons", "replayed"]
 
-__getattr__ = modules(__name__, __all__)
+__getattr__ = modules(__name__, *__all__)

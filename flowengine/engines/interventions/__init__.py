@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["fork", "moving", "planning", "retrying", "upgrading"]
 
-__getattr__ = modules(__name__, __all__)
+__getattr__ = modules(__name__, *__all__)

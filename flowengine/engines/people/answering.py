@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.host import Host
@@ -19,8 +18,6 @@ from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.view import only_choice
 
-if TYPE_CHECKING:
-    pass
 LONGEST = 500
 """Maximum length of the journal's note on a refused decision."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from flowengine.engines.attempts.printed import Printed
 from flowengine.engines.executions.execution import DriveChild, Execution, Preview, Told
@@ -22,13 +22,12 @@ from flowengine.kernel.events import Event
 from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.view import View, budgets_around
 
-if TYPE_CHECKING:
 
-    class Tell(Protocol):
-        """Receives updates for subscribers."""
+class Tell(Protocol):
+    """Receives updates for subscribers."""
 
-        def __call__(self, *updates: Update) -> None:
-            """Receive them in order."""
+    def __call__(self, *updates: Update) -> None:
+        """Receive them in order."""
 
 
 Notice: TypeAlias = Consult | Preview | DriveChild | Send | ReleaseRegion | Notify

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine import flow as language
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import create, execution_data
@@ -99,7 +100,5 @@ def begin_separate(
 
 def _separate(host: Host, linked: LinkedFlow, number: int) -> LinkedFlow:
     """Return one of the flows of a compiled flow, as the flow of an execution."""
-    from flowengine.flow.compile.link import alone
-
-    flow = alone(linked.compiled, number)
+    flow = language.link.alone(linked.compiled, number)
     return host.flows.of(flow, form_hash(flow, structural_hash(flow)))

@@ -7,16 +7,21 @@ parts: unknown keys, missing keys, and constants.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from flowengine import registry
 from flowengine.flow.compile.expressions import TypedValue
 from flowengine.flow.compile.types import differs, words
-from flowengine.flow.models import Loc
+from flowengine.flow.models import Environment, Loc
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.source.diagnostics import DiagnosticReporter
+from flowengine.sdk.environments import Provider, Sandbox
+from flowengine.sdk.models import ResourceLimits
 from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.validation_messages import ModelFault, model_faults
 
 
@@ -29,7 +34,49 @@ class _Fault(NamedTuple):
     """Whether it is about the key, not its value."""
 
 
-def report_faults(
+def report_configuration(
+    report: DiagnosticReporter,
+    provider: Provider[Any],
+    model: Environment,
+    default: str | None,
+    data: Mapping[str, Any],
+    at: Loc,
+    computed: Mapping[str, TypedValue],
+) -> None:
+    """Report values of a declaration that do not fit the models of its kind.
+
+    Args:
+        report: Of the file.
+        provider: The provider of its kind.
+        model: The declaration.
+        default: The sandbox that is used if none is named. None if it needs none.
+        data: Its configuration, with expressions as text.
+        at: The place of the configuration.
+        computed: The entries with expressions, compiled.
+    """
+    _report_faults(report, _config_model(provider, model, default), data, at, computed)
+    _report_faults(report, provider.policy_model(), model.policy, (*model.loc, "policy"))
+    _report_faults(report, ResourceLimits, model.limits, (*model.loc, "limits"))
+
+
+def _config_model(
+    provider: Provider[Any], model: Environment, default: str | None
+) -> type[BaseModel]:
+    """Return the model of the kind combined with those of the named sandboxes."""
+    if default is None:
+        return _model_of(provider, ())
+    given = model.provider or default
+    names = [given] if isinstance(given, str) else given
+    known = [registry.sandbox_class(name) for name in names if name in registry.sandbox_names()]
+    return _model_of(provider, tuple(known))
+
+
+@lru_cache  # building a model takes milliseconds
+def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
+    return with_sandboxes(provider.config_model(), sandboxes)
+
+
+def _report_faults(
     report: DiagnosticReporter,
     cls: type[BaseModel],
     data: Mapping[str, Any],

@@ -7,8 +7,7 @@ It is evaluated for each attempt with the user's arguments, which determine the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
@@ -32,14 +31,9 @@ from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.sdk.environments import Provider, Sandbox
+from flowengine.sdk.environments import Provider
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.validation import SchemaError, Validator
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
 
 HOST = "host"
 NOT_HOST = "name a declared environment. Only commands run on the host, with 'in: host'"
@@ -420,17 +414,14 @@ class EnvironmentDeclarations:
             at: The place of the configuration.
             default: The sandbox that is used if none is named. None if it needs none.
         """
-        from flowengine.flow.compile.environment_configurations import report_faults
-        from flowengine.sdk.models import ResourceLimits
+        from flowengine.flow.compile.environment_configurations import report_configuration
 
         computed = {key: typed for key, typed in config.items() if not typed.constant}
         data = {
             key: model.config[key] if key in computed else typed.value[1]
             for key, typed in config.items()
         }
-        report_faults(self.report, _config_model(provider, model, default), data, at, computed)
-        report_faults(self.report, provider.policy_model(), model.policy, (*model.loc, "policy"))
-        report_faults(self.report, ResourceLimits, model.limits, (*model.loc, "limits"))
+        report_configuration(self.report, provider, model, default, data, at, computed)
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         names = provider.only_in or registry.sandbox_names()
         kinds = names if default else [model.kind]
@@ -534,24 +525,6 @@ def _known(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_known(item) for item in value]
     return "" if has_expression(value) else value
-
-
-def _config_model(
-    provider: Provider[Any], model: Environment, default: str | None
-) -> type[BaseModel]:
-    """Return the model of the kind combined with those of the named sandboxes."""
-    if default is None:
-        return _model_of(provider, ())
-    given = model.provider or default
-    names = [given] if isinstance(given, str) else given
-    known = [registry.sandbox_class(name) for name in names if name in registry.sandbox_names()]
-    return _model_of(provider, tuple(known))
-
-
-@lru_cache  # building a model takes milliseconds
-def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
-
-    return with_sandboxes(provider.config_model(), sandboxes)
 
 
 def _of_scope(scope: str, declared: Declared) -> TypedValue:

@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["carried_values", "typed_values"]
 
-__getattr__ = modules(__name__, __all__)
+__getattr__ = modules(__name__, *__all__)
