@@ -13,7 +13,9 @@ from typing import Any
 from cel_expr_python import cel  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_strings  # type: ignore[import-untyped]
 
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
 
 TEXTS = (
     "n + 1",
@@ -28,7 +30,7 @@ VALUES: dict[str, Any] = {"n": 3, "name": "Ada", "open": True}
 _TYPES = {"n": "integer", "name": "string", "open": "boolean"}
 _FRESH = """\
 import json, sys
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 records, values = json.loads(sys.stdin.read())
 CelEvaluator(records, "flow").evaluate(0, values)
 """

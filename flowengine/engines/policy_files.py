@@ -18,7 +18,7 @@ from flowengine import flow as language
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.registry.entries import is_signed, signed
 from flowengine.flow.compiler import compiler
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import FlowPort
 from flowengine.kernel.graph.compiled import Plain

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, CheckedExpression, DeclaredNames, Note, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import CheckedExpression, DeclaredNames, Note
 
 SCHEMA: dict[str, Any] = {
     "properties": {

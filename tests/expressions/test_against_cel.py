@@ -11,7 +11,9 @@ from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-unt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 from tests.sliced_examples import sliced
 

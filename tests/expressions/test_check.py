@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import CheckedExpression, DeclaredNames, Note, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.types import CheckedExpression, DeclaredNames, Note
 from tests.rows import each_row
 
 

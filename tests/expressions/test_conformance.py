@@ -14,7 +14,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 
 LINES = Path(__file__).with_name("conformance.jsonl").read_text(encoding="utf-8").splitlines()[1:]

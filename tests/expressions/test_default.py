@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import DeclaredNames
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 
 OUTPUT = {"type": "object", "properties": {

@@ -34,7 +34,9 @@ SOURCES = [
 CODE = """
 import json, sys
 import msgpack
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
+from flowengine.flow.expressions.checker import check
 x = {"c": 3, "b": 2, "a": 1, **{f"key{n}": n for n in range(50)}}
 names = DeclaredNames({"properties": {"x": {}}})
 found = []

@@ -11,7 +11,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 from tests.rows import each_row
 
@@ -218,7 +220,7 @@ def test_evaluation_loads_neither_the_check_nor_what_few_expressions_need(
     records = [check(source, names).record for source in sources]
     code = (
         "import sys, json\n"
-        "from flowengine.flow.expressions import CelEvaluator\n"
+        "from flowengine.flow.expressions.evaluator import CelEvaluator\n"
         "records, values = json.load(sys.stdin)\n"
         "evaluator = CelEvaluator(records, 'f')\n"
         "for number in range(len(records)): evaluator.evaluate(number, values)\n"

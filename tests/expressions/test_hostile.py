@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
 from flowengine.flow.expressions.bounds import MAX_SIZE
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.evaluator import CelEvaluator
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 
 NAMES = DeclaredNames({"properties": {"text": {"type": "string"}, "list": {}, "x": {}}})

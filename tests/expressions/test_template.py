@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine.flow.expressions import Piece, TemplateError, split_text
+from flowengine.flow.expressions.template import Piece, TemplateError, split_text
 from tests.rows import each_row
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file, compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import StepSpec

@@ -6,7 +6,7 @@ import pytest
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import Compiled, compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.notation.times import share
 from tests.rows import each_row

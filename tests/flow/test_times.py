@@ -13,9 +13,11 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import FlowFileError, InputError, UsageError
 from flowengine.flow.compile import compile_text
-from flowengine.flow.expressions import CelEvaluator, DeclaredNames, check
+from flowengine.flow.expressions.checker import check
 from flowengine.flow.expressions.clock import duration_of
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.flow.expressions.paths import NoValue
+from flowengine.flow.expressions.types import DeclaredNames
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.notation.times import TooLong, format_time, parse_duration, parse_time
 from flowengine.sdk.models import Duration

@@ -9,7 +9,7 @@ import pytest
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.compile.compilation import Compilation
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.flow.loading.files import FlowFiles
 from flowengine.flow.models import GeneratedBody
 from flowengine.flow.models.reading import Reading

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation

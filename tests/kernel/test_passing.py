@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from flowengine.flow.compile import compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation

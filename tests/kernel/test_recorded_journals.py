@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import compile_file
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.compiled import OtherFormat

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import Graph
 from tests.simulation.simulator import Fails, Simulator
 from tests.testing.graphs import graph, step, v, x

@@ -30,7 +30,7 @@ from flowengine import (
 from flowengine.engines.executions.linked_flows import why_not
 from flowengine.engines.executions.reducers import reducer
 from flowengine.flow.compile import Compiled, compile_text
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.sdk import user_code

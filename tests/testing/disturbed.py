@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.specs import CompiledFlow

@@ -199,7 +199,7 @@ def _player(flow: CompiledFlow) -> Callable[[Choose], tuple[Simulator, list[bool
 
 
 def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
-    from flowengine.flow.expressions import CelEvaluator
+    from flowengine.flow.expressions.evaluator import CelEvaluator
 
     records = flow["expressions"]
     conditions = frozenset(number for number, record in enumerate(records) if record.get("bool"))

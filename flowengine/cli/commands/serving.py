@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
 
 from flowengine import __version__
 from flowengine import worker as working
@@ -30,9 +29,6 @@ from flowengine.util.blocking import run_on_new_loop
 from flowengine.worker.backlog import CONCURRENCY
 from flowengine.worker.loop import TakenExecution, Worker
 from flowengine.worker.service import STOP, until_stopped
-
-if TYPE_CHECKING:
-    from flowengine.server.running import Ready
 
 PORT = 8383
 RATE = 3000
@@ -104,7 +100,7 @@ def serve_command(arguments: Namespace) -> int:
     try:
         from flowengine.page.site import Site
         from flowengine.server.mcp.http import mcp_routes
-        from flowengine.server.running import Serving, check, serve
+        from flowengine.server.running import Ready, Serving, check, serve
         from flowengine.server.talk_routes import talk_routes
     except ModuleNotFoundError as error:
         raise UsageError(

@@ -13,7 +13,7 @@ from flowengine.engines.executions.reducers import reducer
 from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import InputError
-from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.expressions.evaluator import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.journal.reading import HistoryPort
 from flowengine.journal.records import JournalEntry

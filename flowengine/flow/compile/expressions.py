@@ -24,18 +24,17 @@ from flowengine.flow.compile.types import (
     of_constant,
     words,
 )
-from flowengine.flow.expressions import (
+from flowengine.flow.expressions.checker import check
+from flowengine.flow.expressions.names_in import names_in
+from flowengine.flow.expressions.template import Piece, TemplateError, split_text
+from flowengine.flow.expressions.types import (
     CheckedExpression,
     DeclaredNames,
     Note,
-    Piece,
-    TemplateError,
     Want,
-    check,
-    split_text,
+    kinds,
+    resolve,
 )
-from flowengine.flow.expressions.names_in import names_in
-from flowengine.flow.expressions.types import kinds, resolve
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import DiagnosticReporter
 from flowengine.kernel.graph.compiled import Plain, Value

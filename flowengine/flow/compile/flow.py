@@ -34,7 +34,7 @@ from flowengine.flow.compile.types import (
     named_steps,
     words,
 )
-from flowengine.flow.expressions import split_text
+from flowengine.flow.expressions.template import split_text
 from flowengine.flow.loading.files import Definition, FlowFile
 from flowengine.flow.models import Approval, Budget, Concurrency, Loc, SharedBudget, Wait
 from flowengine.flow.models.types import has_expression, in_generated

@@ -31,7 +31,7 @@ from flowengine.flow.compile.types import (
     step_schema,
     under,
 )
-from flowengine.flow.expressions import Note
+from flowengine.flow.expressions.types import Note
 from flowengine.flow.loading.files import Definition, FlowFile, FlowFiles
 from flowengine.flow.models import Loc, Map, Part, Trigger
 from flowengine.flow.models.actions import Asking

@@ -22,7 +22,7 @@ from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import DeclarationScope, base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema, VisibleNames
-from flowengine.flow.expressions import Note
+from flowengine.flow.expressions.types import Note
 from flowengine.flow.loading.files import Definition, FlowFile, known_names
 from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Step, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flowengine.flow.expressions import DeclaredNames, Note, types
+from flowengine.flow.expressions import types
+from flowengine.flow.expressions.types import DeclaredNames, Note
 from flowengine.sdk.declared_forms import integers
 
 Schema = dict[str, Any]
