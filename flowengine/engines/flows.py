@@ -12,7 +12,6 @@ from flowengine.engines import flow_cache
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow import building
 from flowengine.flow.export.networkx_graph import networkx_graph
-from flowengine.flow.source.diagnostics import Diagnostic
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.graph import environment_uses
@@ -233,7 +232,7 @@ def load(flow: building.Flow | str | PathLike[str]) -> LoadedFlow:
     return _load_built(flow)
 
 
-def check(flow: building.Flow | str | PathLike[str]) -> list[Diagnostic]:
+def check(flow: building.Flow | str | PathLike[str]) -> list[language.diagnostics.Diagnostic]:
     """Check a flow without running anything.
 
     Args:

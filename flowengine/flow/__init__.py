@@ -9,8 +9,12 @@ from flowengine.util.lazy_names import modules
 if TYPE_CHECKING:
     from flowengine.flow import compile
     from flowengine.flow.compile import link, policies
-    from flowengine.flow.source import yaml_source
+    from flowengine.flow.source import diagnostics, yaml_source
 
-__all__ = ["compile", "link", "policies", "yaml_source"]
+__all__ = ["compile", "diagnostics", "link", "policies", "yaml_source"]
 
-__getattr__ = modules(__name__, "compile", "compile.link", "compile.policies", "source.yaml_source")
+__getattr__ = modules(
+    __name__,
+    *("compile", "compile.link", "compile.policies"),
+    *("source.diagnostics", "source.yaml_source"),
+)
