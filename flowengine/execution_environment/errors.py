@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.sdk.errors import EnvironmentFailure
+from flowengine.util.named_tuples import NamedTuple
 
 
 class NotReleased(NamedTuple):

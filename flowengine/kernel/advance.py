@@ -28,7 +28,6 @@ from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.limits.budgets import skip
 from flowengine.kernel.limits.locks import rest
 from flowengine.kernel.messages import may_free, on_state
-from flowengine.kernel.moving.move import upgrade
 from flowengine.kernel.recovery import need_anew
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.records import State
@@ -124,6 +123,7 @@ def running(state: State) -> list[tuple[int, int]]:
 
 
 def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
+    from flowengine.kernel.moving.move import upgrade  # few executions are upgraded
 
     upgrade(tx, before, event["mapping"])
     for wait in [wait for wait in tx.state["waits"].values() if wait["kind"] == "worker"]:

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import fnmatch
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -293,7 +292,7 @@ class Below:
                 before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
                 if not stat.S_ISREG(before.st_mode):
                     raise self._no_file(path)
-            new = f".{secrets.token_hex(8)}.tmp"
+            new = f".{os.urandom(8).hex()}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:

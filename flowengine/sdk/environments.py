@@ -25,7 +25,6 @@ from typing import (
     Any,
     ClassVar,
     Generic,
-    NamedTuple,
     Protocol,
     TypeVar,
     get_args,
@@ -49,6 +48,7 @@ from flowengine.sdk.sandboxes import (
     Spec,
     Tracer,
 )
+from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from flowengine.util.named_tuples import NamedTuple
 
 
 class PreviewContext(NamedTuple):

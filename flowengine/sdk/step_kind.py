@@ -7,7 +7,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     NotRequired,
     Protocol,
     TypedDict,
@@ -18,6 +17,7 @@ from flowengine.sdk.context import StepContext
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
 from flowengine.sdk.previews import PreviewContext
 from flowengine.sdk.rehearsals import Rehearsal
+from flowengine.util.named_tuples import NamedTuple
 
 Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""

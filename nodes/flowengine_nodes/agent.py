@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from flowengine.agents import skills
+from flowengine.agents import generated_hooks, skills
 from flowengine.agents.actions import failure, summary
 from flowengine.agents.agent import instructions_of
 from flowengine.agents.agent_declarations import declare_in
@@ -340,10 +340,8 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_hooks import STATE
-
         agent = configuration["agent"]
-        more = (("hooked", STATE), ("defer", FOUND), ("beside", AHEAD))
+        more = (("hooked", generated_hooks.STATE), ("defer", FOUND), ("beside", AHEAD))
         return (*DERIVED, *(key for name, keys in more if name in agent for key in keys))
 
     async def needs(
