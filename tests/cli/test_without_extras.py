@@ -1,0 +1,107 @@
+"""Commands of an installation without extras: they work, or name the extra that they need."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+sys.meta_path.insert(0, Hidden)
+from flowengine.cli.program import main
+sys.exit(main({words!r}))
+"""
+FLOW = """
+flowengine: 1
+id: f
+agents: {a: {model: scripted/s.yaml, instructions: hi}}
+steps:
+  - {id: s, agent: a, with: {prompt: hi}}
+  - {id: t, run: "echo 1"}
+"""
+
+
+def is_installed(name: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(distribution(name))
+    return False
+
+
+def modules_of_extras() -> set[str]:
+    """Return the modules of all packages that only extras need."""
+    needed, left = set[str](), ["flowengine"]
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name not in needed and is_installed(name):
+            needed.add(name)
+            base = (one for one in distribution(name).requires or () if "extra ==" not in one)
+            left += (re.split(r"[^A-Za-z0-9._-]", one)[0] for one in base)
+    return {
+        module
+        for module, names in packages_distributions().items()
+        if not needed & {re.sub(r"[-_.]+", "-", one).lower() for one in names}
+    }
+
+
+def begun(words: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a command in a process that finds no module of an extra."""
+    code = HIDE.format(hidden=modules_of_extras(), words=words.split())
+    environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    given: Any = {"cwd": folder, "env": environment, "text": True, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, **given)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with an execution."""
+    (tmp_path / "f.yaml").write_text(FLOW)
+    (tmp_path / "s.yaml").write_text("[{text: hello}]")
+    process = begun("run f.yaml", tmp_path)
+    _, printed = process.communicate()
+    assert process.returncode == 0, printed
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("check f.yaml", ""),
+        ("list", ""),
+        ("doctor", ""),
+        ("graph f.yaml", ""),
+        ("tokens list", ""),
+        ("logins list", ""),
+        ("sessions list", ""),
+        ("envs list", ""),
+        ("worker --http 127.0.0.1:0", r"install it: pip install .*\[serve\]"),
+        ("serve --port 0", r"install it: pip install .*\[serve\]"),
+        ("mcp", r"install it: pip install .*\["),
+        ("list --store temporal://127.0.0.1:1/default", r"install it: pip install .*\[temporal\]"),
+    ],
+)
+def test_a_command_works_or_names_the_extra(words: str, says: str, folder: Path) -> None:
+    process = begun(words, folder)
+    _, printed = process.communicate()
+    assert (process.returncode == 0) == (not says), printed
+    assert re.search(says, printed)
+
+
+def test_a_worker_needs_none(folder: Path) -> None:
+    process = begun("worker", folder)
+    assert process.stderr is not None
+    with process.stderr as lines:
+        assert "started" in next(iter(lines))
+        process.terminate()
+        assert process.wait() == 0
