@@ -15,11 +15,12 @@ import pytest
 
 HIDE = """
 import sys
-class Hidden:
+from importlib.machinery import PathFinder
+class Without(PathFinder):
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in {hidden!r}:
-            raise ModuleNotFoundError("No module named " + repr(name), name=name)
-sys.meta_path.insert(0, Hidden)
+        if name.partition(".")[0] not in {hidden!r}:
+            return PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from flowengine.cli.program import main
 sys.exit(main({words!r}))
 """
@@ -31,6 +32,19 @@ steps:
   - {id: s, agent: a, with: {prompt: hi}}
   - {id: t, run: "echo 1"}
 """
+
+NEEDING = {
+    "docker": "environments: {b: {kind: bash, provider: docker}}\n"
+    "steps: [{id: s, run: 'echo 1', in: b}]",
+    "mcp": "tools: {m: {mcp: {command: 'true'}}}\nsteps: [{id: s, call: m.x}]",
+    "browser": "environments: {browser: {kind: browser, policy: {network: public}}}\n"
+    "steps: [{id: s, call: std.browse, with: {url: 'https://x.example/'}}]",
+    "documents": "environments: {documents: {kind: documents}}\n"
+    "steps: [{id: s, call: std.read_document, with: {path: s.yaml}}]",
+    "agents": "agents: {a: {model: openai/gpt-4o, instructions: hi}}\n"
+    "steps: [{id: s, agent: a, with: {prompt: hi}}]",
+}
+"""Extra → a flow that needs it."""
 
 
 def is_installed(name: str) -> bool:
@@ -68,6 +82,8 @@ def folder(tmp_path: Path) -> Path:
     """Return a folder with an execution."""
     (tmp_path / "f.yaml").write_text(FLOW)
     (tmp_path / "s.yaml").write_text("[{text: hello}]")
+    for extra, flow in NEEDING.items():
+        (tmp_path / f"{extra}.yaml").write_text(f"flowengine: 1\nid: {extra}\n{flow}\n")
     process = begun("run f.yaml", tmp_path)
     _, printed = process.communicate()
     assert process.returncode == 0, printed
@@ -87,6 +103,7 @@ def folder(tmp_path: Path) -> Path:
         ("envs list", ""),
         ("worker --http 127.0.0.1:0", r"install it: pip install .*\[serve\]"),
         ("serve --port 0", r"install it: pip install .*\[serve\]"),
+        *((f"run {extra}.yaml", rf"pip install .*\[{extra}\]") for extra in NEEDING),
         ("mcp", r"install it: pip install .*\["),
         ("list --store temporal://127.0.0.1:1/default", r"install it: pip install .*\[temporal\]"),
     ],
