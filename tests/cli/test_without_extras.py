@@ -77,9 +77,10 @@ def begun(words: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, **given)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an execution."""
+    tmp_path = tmp_path_factory.mktemp("flows")
     (tmp_path / "f.yaml").write_text(FLOW)
     (tmp_path / "s.yaml").write_text("[{text: hello}]")
     for extra, flow in NEEDING.items():
