@@ -43,13 +43,13 @@ from flowengine.engines.inspection.updates import Subscription, updates
 from flowengine.engines.messages import signal
 from flowengine.engines.operating import Executions
 from flowengine.engines.people.answering import answer_questions
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
     Update,
 )
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
@@ -161,7 +161,7 @@ class Engine:
             ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),
-            policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
+            rules=RuleFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         self._host = host
         self.user = user or current_user()

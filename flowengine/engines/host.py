@@ -17,8 +17,8 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.executions.parts import Timers
 from flowengine.engines.leases import LeaseKeeper
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.errors import Hint, NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED, Loaded, Owner
@@ -65,7 +65,7 @@ class Host:
         ttl: Milliseconds without a heartbeat after which the leases of an owner are free.
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
-        policies: The policies of this host.
+        rules: The rules of this host.
         offers: Offers of this process to steps that need them.
         environments: Directory in which open environments are recorded. Default: the one that
             belongs to the store.
@@ -83,7 +83,7 @@ class Host:
         linger: int | None,
         ttl: int,
         resources: Mapping[str, Any] | None = None,
-        policies: PolicyFiles | None = None,
+        rules: RuleFiles | None = None,
         offers: Iterable[str] = (),
         environments: str | None = None,
         guarded: Sequence[str] = (),
@@ -91,7 +91,7 @@ class Host:
         self.store: Store = store
         self.journals: JournalPort = store
         """Only for code that drives executions."""
-        self.policies = policies or PolicyFiles([])
+        self.rules = rules or RuleFiles([])
         self.offers = frozenset(offers)
         self.clock = clock
         self.ids = ids
@@ -172,7 +172,7 @@ class Host:
             return False
         if execution.outer is not None:
             return False
-        return not self.policies.there()
+        return not self.rules.there()
 
     def _make_environments(self) -> EngineEnvironments:
         from flowengine.engines.environments.environments import EngineEnvironments

@@ -1321,11 +1321,11 @@ def test_credentials_are_those_of_temporals_tools(monkeypatch: pytest.MonkeyPatc
     assert (given["api_key"], given["tls"]) == ("hidden", True)
 
 
-def test_a_worker_does_not_begin_with_broken_policies(
+def test_a_worker_does_not_begin_with_broken_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "flowengine").mkdir()
-    (tmp_path / "flowengine" / "policies.yaml").write_text("policies: [}\n")
+    (tmp_path / "flowengine" / "rules.yaml").write_text("rules: [}\n")
     refused = flowengine("--store", "temporal://127.0.0.1:1/default", "worker")
-    assert (refused.code, "policies.yaml:1" in refused.err) == (3, True), refused.err
+    assert (refused.code, "rules.yaml:1" in refused.err) == (3, True), refused.err

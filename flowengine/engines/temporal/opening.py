@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from flowengine.engines.host import Clock, Host, ToolAuthority
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import ScheduledStart
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.temporal import worker
 from flowengine.engines.temporal.connection import read_address
 from flowengine.engines.temporal.driving import RemoteDriving
@@ -84,11 +84,11 @@ async def work(
 
     Raises:
         UsageError: As for `open_remote`.
-        FlowFileError: The policies of this host have errors.
+        FlowFileError: The rules of this host have errors.
     """
     named = read_address(address)
-    policies = PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
-    policies.check()
+    rules = RuleFiles([MACHINE_FOLDER, user_folder()], None, project_folder())
+    rules.check()
     worker.forward_logs()
     await worker.work(
         named,
@@ -99,7 +99,7 @@ async def work(
         concurrency=concurrency,
         log_format=log_format,
         strict=load_settings(project_folder()).strict,
-        policies=policies,
+        rules=rules,
         stopping=stopping,
         on_ready=on_ready,
         on_attempt=on_attempt,

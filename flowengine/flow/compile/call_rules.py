@@ -1,4 +1,4 @@
-"""Policies: the rules that apply to a call (docs/language.md: Policies).
+"""The rules that apply to a call (docs/language/approvals.md: Rules).
 
 Matching globs, the agent, the effect and the environment of a call are known at compile time. Only
 the condition of a rule over the arguments remains, which the kernel evaluates.
@@ -20,7 +20,7 @@ from flowengine.flow.compile.types import CALLS, EXECUTION, UNKNOWN, VisibleName
 from flowengine.flow.loading.files import FlowFile, known_names
 from flowengine.flow.loading.load import FileValidator
 from flowengine.flow.loading.long_form import Expander
-from flowengine.flow.models.declarations import Policy, PolicyFile
+from flowengine.flow.models.declarations import Rule, RuleFile
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.types import shown
 from flowengine.flow.source.diagnostics import (
@@ -40,7 +40,7 @@ _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """The path of a Python function, `package.module:function`."""
 
 
-class Policies:
+class CallRules:
     """The rules for the calls of a flow: those of its file, and of the files that use it.
 
     Args:
@@ -59,38 +59,36 @@ class Policies:
             call: The call.
         """
         own = self.scope.file
-        policies = []
+        of_files = []
         for file in self.scope.others.files.around(own):
             before = own.prefix.removeprefix(file.prefix)
-            rules = list(self._fitting(file, call, before))
-            if rules:
-                policies.append(in_order(rules))
-        return policies
+            if rules := list(self._fitting(file, call, before)):
+                of_files.append(in_order(rules))
+        return of_files
 
     def within(self) -> list[list[RuleSpec]]:
         """Return all rules of the enclosing files, for the calls of agents that a step starts.
 
         These calls are not known before they are made.
         """
-        policies = []
-        for file in self.scope.others.files.around(self.scope.file):
-            rules = [self._within(file, index) for index in range(len(file.model.policies))]
-            if rules:
-                policies.append(in_order(rules))
-        return policies
+        return [
+            in_order([self._within(file, index) for index in range(len(file.model.rules))])
+            for file in self.scope.others.files.around(self.scope.file)
+            if file.model.rules
+        ]
 
     def _within(self, file: FlowFile, index: int) -> RuleSpec:
-        policy = file.model.policies[index]
+        declared = file.model.rules[index]
         rule = self._named(file, index)
-        calls: CallsSpec = {"glob": policy.verdict[1]}
-        if policy.agent is not None:
-            calls["agent"] = policy.agent
-        if policy.effect is not None:
-            calls["effect"] = policy.effect
-        if policy.environment is not None:
-            calls["environment"] = policy.environment
+        calls: CallsSpec = {"glob": declared.verdict[1]}
+        if declared.agent is not None:
+            calls["agent"] = declared.agent
+        if declared.effect is not None:
+            calls["effect"] = declared.effect
+        if declared.environment is not None:
+            calls["environment"] = declared.environment
         rule["calls"] = calls
-        if policy.when is not None:
+        if declared.when is not None:
             # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
             # on.
             used = self.scope.of_file(file).expressions.used
@@ -107,22 +105,22 @@ class Policies:
             call: The call.
             before: The prefix of the tool's name in this file.
         """
-        for index, policy in enumerate(file.model.policies):
-            if not call.is_of(policy, before):
+        for index, declared in enumerate(file.model.rules):
+            if not call.is_of(declared, before):
                 continue
             rule = self._named(file, index)
             if call.any_of_server:
-                glob = policy.verdict[1]
+                glob = declared.verdict[1]
                 rule["tools"] = {"glob": glob, "before": [before, f"{call.kind}:{before}"]}
-            if policy.when is not None:
+            if declared.when is not None:
                 rule["when"] = self._condition(file, index, self._conditions)
             yield rule
 
     def _named(self, file: FlowFile, index: int) -> RuleSpec:
         """Return the verdict of a rule, and its name for users."""
-        word, glob = file.model.policies[index].verdict
+        word, glob = file.model.rules[index].verdict
         where = "" if file is self.scope.others.first else f"{file.name} "
-        return {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
+        return {"do": word, "rule": f"{where}rules[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
 
     def _condition(self, file: FlowFile, index: int, known: dict[tuple[FlowFile, int], int]) -> int:
         """Return the number of the condition of a rule, compiled once for all calls of a flow.
@@ -133,47 +131,47 @@ class Policies:
             known: Compiled conditions, to which this one is added.
         """
         if (file, index) not in known:
-            policy = file.model.policies[index]
-            assert policy.when is not None
+            rule = file.model.rules[index]
+            assert rule.when is not None
             scope = self.scope.of_file(file)
             view = scope.view.having({"args": UNKNOWN, "calls": CALLS})
             if file is not scope.others.first:
                 # it would depend on the caller whose inputs these are
                 view.roots.pop("inputs", None)
-            number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)
+            number = scope.expressions.condition(rule.when, (*rule.loc, "when"), view)
             known[file, index] = number
         return known[file, index]
 
     def check(self) -> None:
         """Report rules of the file with an invalid condition, or with impossible tools."""
         file = self.scope.file
-        _warn_of_covered(file.report, file.model.policies)
-        for index, policy in enumerate(file.model.policies):
-            if policy.when is not None:
+        _warn_of_covered(file.report, file.model.rules)
+        for index, rule in enumerate(file.model.rules):
+            if rule.when is not None:
                 self._condition(file, index, self._conditions)
-            word, glob = policy.verdict
+            word, glob = rule.verdict
             kind, colon, name = glob.partition(":")
-            loc = (*policy.loc, word)
+            loc = (*rule.loc, word)
             if not word:
                 continue  # it was reported
-            if not is_kind_known(file.report, policy):
+            if not is_kind_known(file.report, rule):
                 continue
             is_kind = colon and kind in registry.kind_names()
-            self._check_agent(file, policy)
+            self._check_agent(file, rule)
             if not _has_wildcard(glob) and not self._is_tool(file, name if is_kind else glob):
                 known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
 
-    def _check_agent(self, file: FlowFile, policy: Policy) -> None:
+    def _check_agent(self, file: FlowFile, rule: Rule) -> None:
         """Report a rule that names an agent by its title, a label for users, not by its name."""
         agents = file.model.agents
-        if policy.agent is None or policy.agent in agents:
+        if rule.agent is None or rule.agent in agents:
             return
         for name, agent in agents.items():
-            if agent.title == policy.agent:
-                message = f"there is no agent {policy.agent!r}: that is the title of {name!r}"
-                file.report.at("E401", message, (*policy.loc, "agent"), f"write {name!r}")
+            if agent.title == rule.agent:
+                message = f"there is no agent {rule.agent!r}: that is the title of {name!r}"
+                file.report.at("E401", message, (*rule.loc, "agent"), f"write {name!r}")
                 return
 
     def _is_tool(self, file: FlowFile, name: str) -> bool:
@@ -193,36 +191,36 @@ def _names_for_agents(file: FlowFile, prefix: str = "") -> Iterator[str]:
             yield from _names_for_agents(other, f"{prefix}{alias}.")
 
 
-def is_kind_known(report: DiagnosticReporter, policy: Policy) -> bool:
+def is_kind_known(report: DiagnosticReporter, rule: Rule) -> bool:
     """Return whether the kind of tools that a rule names exists, and report it otherwise."""
-    word, glob = policy.verdict
+    word, glob = rule.verdict
     kind, colon, _ = glob.partition(":")
     if not colon or _has_wildcard(kind) or kind in registry.kind_names():
         return True
     hint = did_you_mean(kind, registry.kind_names())
     if hint is None and _PATH.fullmatch(glob):
         return True
-    report.at("E401", f"there is no kind of tool {kind!r}", (*policy.loc, word), hint)
+    report.at("E401", f"there is no kind of tool {kind!r}", (*rule.loc, word), hint)
     return False
 
 
-def _warn_of_covered(report: DiagnosticReporter, policies: Sequence[Policy]) -> None:
+def _warn_of_covered(report: DiagnosticReporter, rules: Sequence[Rule]) -> None:
     """Warn of rules that allow what another rule of the file always denies (W418)."""
-    denying = [rule for rule in policies if rule.verdict[0] == "deny" and rule.when is None]
-    for policy in policies:
-        word, glob = policy.verdict
+    denying = [rule for rule in rules if rule.verdict[0] == "deny" and rule.when is None]
+    for allowing in rules:
+        word, glob = allowing.verdict
         if word != "allow":
             continue
-        covering = next((rule for rule in denying if _covers(rule, policy)), None)
+        covering = next((rule for rule in denying if _covers(rule, allowing)), None)
         if covering is not None:
             message = (
                 f"'deny: {covering.verdict[1]}' covers {glob!r}, so this 'allow' has no effect"
             )
             hint = "a matching 'deny' wins in any order. Narrow it, or leave this rule out"
-            report.at("W418", message, (*policy.loc, word), hint, key=True)
+            report.at("W418", message, (*allowing.loc, word), hint, key=True)
 
 
-def _covers(rule: Policy, other: Policy) -> bool:
+def _covers(rule: Rule, other: Rule) -> bool:
     """Return whether a rule matches each call that another one matches."""
     pairs = (
         (rule.agent, other.agent),
@@ -240,7 +238,7 @@ def _has_wildcard(glob: str) -> bool:
 
 # The rules of a host, read from a separate file and evaluated right before a call.
 #
-# They have the form of `policies` in a flow file but belong to no flow: their conditions see
+# They have the form of `rules` in a flow file but belong to no flow: their conditions see
 # `args` and `execution`. They are not compiled into flows, so a changed rule takes effect at once,
 # including for executions that have begun.
 
@@ -251,7 +249,7 @@ PROJECT = ".flowengine"
 """The directory of a project, whose rules can only restrict."""
 
 
-class HostPolicies(NamedTuple):
+class CompiledRules(NamedTuple):
     """The rules of one file."""
 
     compiled: dict[str, Plain]
@@ -262,7 +260,7 @@ class HostPolicies(NamedTuple):
     """The warnings, as a readable report."""
 
 
-def compile_host_policies(path: str) -> HostPolicies:
+def compile_host_rules(path: str) -> CompiledRules:
     """Compile the rules of a host.
 
     Args:
@@ -277,41 +275,41 @@ def compile_host_policies(path: str) -> HostPolicies:
     """
     source = read(path)
     diagnostics = Diagnostics()
-    if not source.says("policies"):  # a link may lead to any file, so its content is not quoted
-        message = f"{path} is not a policy file: 'policies:' is missing"
+    if not source.says("rules"):  # a link may lead to any file, so its content is not quoted
+        message = f"{path} is not a rule file: 'rules:' is missing"
         raise FlowFileError(message, [])
-    policies = _policies(source, diagnostics)
+    declared = _rules(source, diagnostics)
     report = DiagnosticReporter(source, diagnostics)
     expressions = Expressions(report, {})
     view = VisibleNames({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
     conditions = {}
     in_project = Path(path).absolute().parent.name == PROJECT
-    _warn_of_covered(report, policies)
-    for index, policy in enumerate(policies):
-        if in_project and policy.verdict[0] == "allow":
+    _warn_of_covered(report, declared)
+    for index, rule in enumerate(declared):
+        if in_project and rule.verdict[0] == "allow":
             message = "a project's rules only restrict: this 'allow' answers no question"
-            hint = "write it into ~/.config/flowengine/policies.yaml"
-            report.at("W418", message, (*policy.loc, "allow"), hint, key=True)
-        kind, colon, _ = policy.verdict[1].partition(":")
+            hint = "write it into ~/.config/flowengine/rules.yaml"
+            report.at("W418", message, (*rule.loc, "allow"), hint, key=True)
+        kind, colon, _ = rule.verdict[1].partition(":")
         if colon and kind in FLOWS:
             message = f"a call of kind {kind!r} only makes further calls"
             hint = "write rules for the tools that it calls"
-            report.at("E401", message, (*policy.loc, policy.verdict[0]), hint)
-        elif is_kind_known(report, policy) and policy.when is not None:
-            loc = (*policy.loc, "when")
-            conditions[index] = expressions.condition(policy.when, loc, view)
+            report.at("E401", message, (*rule.loc, rule.verdict[0]), hint)
+        elif is_kind_known(report, rule) and rule.when is not None:
+            loc = (*rule.loc, "when")
+            conditions[index] = expressions.condition(rule.when, loc, view)
     if diagnostics.errors:
         _refuse(source, diagnostics)
     rules = [
-        [[*policy.verdict], policy.agent, policy.effect, policy.environment, conditions.get(index)]
-        for index, policy in enumerate(policies)
+        [[*rule.verdict], rule.agent, rule.effect, rule.environment, conditions.get(index)]
+        for index, rule in enumerate(declared)
     ]
     compiled: dict[str, Plain] = {"rules": rules, "expressions": expressions.records}
     problems = list(diagnostics)
-    return HostPolicies(compiled, problems, render(problems, source.files))
+    return CompiledRules(compiled, problems, render(problems, source.files))
 
 
-def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
+def _rules(source: Source, diagnostics: Diagnostics) -> list[Rule]:
     """Return the rules of a file.
 
     Raises:
@@ -321,15 +319,15 @@ def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
     if source.root is None:
         _refuse(source, diagnostics)
     if not isinstance(source.data, dict):
-        message = f"{PolicyFile.NOUN} is a mapping, this is {shown(source.data)}"
-        faults.add("E103", message, (), "start with 'policies:'")
+        message = f"{RuleFile.NOUN} is a mapping, this is {shown(source.data)}"
+        faults.add("E103", message, (), "start with 'rules:'")
         _refuse(source, diagnostics)
     expander = Expander(faults)
-    expanded = expander.part(PolicyFile, dict(source.data), ())
-    model = FileValidator(expander, PolicyFile).validate(expanded)
+    expanded = expander.part(RuleFile, dict(source.data), ())
+    model = FileValidator(expander, RuleFile).validate(expanded)
     if model is None or diagnostics.errors:
         _refuse(source, diagnostics)
-    return model.policies
+    return model.rules
 
 
 def _refuse(source: Source, diagnostics: Diagnostics) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Host policies: they apply to the calls of all flows, and are checked right before each call."""
+"""Rules of the host: they apply to the calls of all flows, and are checked before each call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines import policy_files
+from flowengine.engines import rule_files
 from flowengine.engines.results import ExecutionResult
 from flowengine.journal.encoding import pack, unpack
 
@@ -43,19 +43,19 @@ def acted() -> str:
 
 def host(*rules: str, where: str = "config/flowengine") -> Path:
     """Write the user's rules, or the project's."""
-    path = Path(where) / "policies.yaml"
+    path = Path(where) / "rules.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(["policies:\n", *(f"  - {rule}\n" for rule in rules)]))
+    path.write_text("".join(["rules:\n", *(f"  - {rule}\n" for rule in rules)]))
     return path
 
 
 def flow(
-    approval: str = "none", policies: str = "[]", step: str = "{id: a, call: get, with: {n: 1}}"
+    approval: str = "none", rules: str = "[]", step: str = "{id: a, call: get, with: {n: 1}}"
 ) -> str:
     Path("flow.yaml").write_text(f"""
 flowengine: 1
 id: it
-policies: {policies}
+rules: {rules}
 tools:
   get: {{python: "acts:act", approval: {approval}}}
   put: {{python: "acts:act", effect: idempotent}}
@@ -106,12 +106,12 @@ def test_another_process_approves_and_goes_on() -> None:
 def test_a_file_that_a_step_writes_counts_for_the_step_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(policy_files, "ABSENT_SECONDS", 3600.0)
-    rules = Path("config/flowengine/policies.yaml")
+    monkeypatch.setattr(rule_files, "ABSENT_SECONDS", 3600.0)
+    rules = Path("config/flowengine/rules.yaml")
     rules.parent.mkdir(parents=True)
     Path("acts.py").write_text(
         f"{FUNCTIONS}\ndef write():\n    with open({str(rules)!r}, 'w') as file:\n"
-        "        file.write('policies: [{deny: get}]')\n"
+        "        file.write('rules: [{deny: get}]')\n"
     )
     step = "{id: w, python: 'acts:write'}, {id: a, call: get, with: {n: 1}}"
 
@@ -189,7 +189,7 @@ def test_rules_that_somebody_else_put_into_the_store_are_not_believed() -> None:
 def _keep(kept: bytes) -> None:
     with sqlite3.connect("store/flowengine.db") as database:
         changed = database.execute(
-            "UPDATE sources SET extra = ? WHERE hash = 'policies'", (kept,)
+            "UPDATE sources SET extra = ? WHERE hash = 'rules'", (kept,)
         ).rowcount
     database.close()
     assert changed == 1
@@ -198,7 +198,7 @@ def _keep(kept: bytes) -> None:
 def _kept() -> bytes:
     database = sqlite3.connect("store/flowengine.db")
     try:
-        [(extra,)] = database.execute("SELECT extra FROM sources WHERE hash = 'policies'")
+        [(extra,)] = database.execute("SELECT extra FROM sources WHERE hash = 'rules'")
     finally:
         database.close()
     found: bytes = extra

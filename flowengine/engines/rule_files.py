@@ -1,8 +1,8 @@
-"""The policy files of this host, read before a call and again after a change.
+"""The rule files of this host, read before a call and again after a change.
 
-`policies.yaml` is looked up in the configuration directories of the machine and of the user, and in
+`rules.yaml` is looked up in the configuration directories of the machine and of the user, and in
 the project's `.flowengine` directory. The strictest verdict of all files wins. Everyone who works
-in a project can write its policy file, including agents. It can therefore only ask and deny, and
+in a project can write its rule file, including agents. It can therefore only ask and deny, and
 its `allow` has no effect.
 """
 
@@ -25,26 +25,26 @@ from flowengine.kernel.graph.specs import RuleSpec
 from flowengine.util.files import source_digest
 from flowengine.util.named_tuples import NamedTuple
 
-NAME = "policies.yaml"
+NAME = "rules.yaml"
 ABSENT_SECONDS = 0.005
 """Seconds for which the absence of files is cached, unless an attempt has ended that may have
 written one. Quick steps, which only compute, follow each other in a fraction of that. Each run
 begins with a fresh check."""
 
 
-_KIND = "policies"
+_KIND = "rules"
 """Stored in place of the hash of a flow."""
 
 
 class _Read(NamedTuple):
     mark: tuple[int, ...]
     """Identifies the version of the file's content."""
-    policies: HostRules | None
+    rules: HostRules | None
     error: FlowEngineError | None
 
 
-class PolicyFiles:
-    """The policy files of a host.
+class RuleFiles:
+    """The rule files of a host.
 
     Args:
         folders: Directories whose files may allow calls. Never a project's directory.
@@ -68,7 +68,7 @@ class PolicyFiles:
         self._absent_until = 0.0
 
     def there(self) -> bool:
-        """Return whether a policy file existed within the last few milliseconds."""
+        """Return whether a rule file existed within the last few milliseconds."""
         now = monotonic()
         if now < self._absent_until:
             return False
@@ -89,8 +89,8 @@ class PolicyFiles:
         Raises:
             FlowEngineError: A file has errors.
         """
-        policies = [self._policies(path) for path in self._paths]
-        are_absent = not any(policies)
+        rules = [self._rules(path) for path in self._paths]
+        are_absent = not any(rules)
         self._absent_until = monotonic() + ABSENT_SECONDS if are_absent else 0.0
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
@@ -105,13 +105,13 @@ class PolicyFiles:
         """
         verdicts: list[Verdict] = []
         for path in self._paths:
-            policies = self._policies(path)
-            verdict = policies and policies.verdict(call, names)
+            rules = self._rules(path)
+            verdict = rules and rules.verdict(call, names)
             if verdict and not (verdict.do == "allow" and path == self._restricting):
                 verdicts.append(verdict)
         return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
-    def _policies(self, path: str) -> HostRules | None:
+    def _rules(self, path: str) -> HostRules | None:
         mark = _mark(path)
         if mark is None:
             return None
@@ -120,7 +120,7 @@ class PolicyFiles:
             read = self._read[path] = _load(self._store, path, mark)
         if read.error is not None:
             raise read.error
-        return read.policies
+        return read.rules
 
 
 def _mark(path: str) -> tuple[int, ...] | None:
@@ -165,10 +165,10 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
 
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
     from flowengine.execution_environment.registry.entries import signed
-    from flowengine.flow.compile.policies import compile_host_policies
+    from flowengine.flow.compile.call_rules import compile_host_rules
 
     digest = source_digest(path)
-    compiled = compile_host_policies(path).compiled
+    compiled = compile_host_rules(path).compiled
     # If the file has changed since, the compiled content is unknown.
     if store is not None and digest is not None and digest == source_digest(path):
         with suppress(FlowEngineError):  # only a cache
@@ -181,7 +181,7 @@ def _key(path: str) -> str:
     return f"{os.path.abspath(path)}\n{_KIND}\n{compiler()}"
 
 
-# The rules of one policy file, compiled for evaluation on calls.
+# The rules of one rule file, compiled for evaluation on calls.
 #
 # They are plain data, so that a store can keep them. The compiler takes longer to load than most
 # commands take to run.
@@ -192,7 +192,7 @@ class HostRules:
 
     Args:
         name: How messages name the file.
-        compiled: As `flowengine.flow.compile.policies` returns them.
+        compiled: As `flowengine.flow.compile.call_rules` returns them.
     """
 
     def __init__(self, name: str, compiled: Any) -> None:
@@ -221,7 +221,7 @@ class HostRules:
         for index, (calls, when) in enumerate(self._rules):
             if call.is_of(calls):
                 word, glob = calls.verdict
-                rule_name = f"{self._name}: policies[{index}] ({word}: {glob})"
+                rule_name = f"{self._name}: rules[{index}] ({word}: {glob})"
                 rule: RuleSpec = {"do": word, "rule": rule_name}  # type: ignore[typeddict-item]
                 if when is not None:
                     rule["when"] = when
