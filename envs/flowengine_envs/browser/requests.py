@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from flowengine.sdk import PathEscape, StepError
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.sizes import size_text
+from flowengine_documents.terminal_text import clean
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import Downloaded
-from flowengine_envs.link.terminal_text import clean
 from flowengine_envs.network.file_names import safe, unused
 from flowengine_envs.network.proxy import NAME
 

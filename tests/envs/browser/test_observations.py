@@ -14,7 +14,7 @@ import pytest
 from flowengine_envs.browser import faults, observing
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
 
