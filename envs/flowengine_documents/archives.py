@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from lxml import etree
+
 from flowengine_documents.document import ConversionLimits, Damaged, LimitReached
 
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
@@ -98,8 +100,6 @@ def readable(data: bytes, limits: ConversionLimits) -> bytes:
 
 def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
     """Return the relationship lists with relationships to missing parts, without these."""
-    from lxml import etree
-
     known = {name.lower() for name in archive.namelist()}
     changes: dict[str, bytes] = {}
     for name in archive.namelist():
@@ -176,8 +176,6 @@ def parse_xml(data: bytes) -> Any:
     Raises:
         Damaged: It is not well-formed.
     """
-    from lxml import etree
-
     try:
         return etree.fromstring(data, etree.XMLParser(**XML_OPTIONS))
     except etree.XMLSyntaxError as error:

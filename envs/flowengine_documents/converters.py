@@ -42,20 +42,9 @@ MODULES = {
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
 _LIBRARIES = {
-    "pdf": ["pypdf"],
-    "docx": ["docx"],
-    "pptx": ["pptx"],
-    "xlsx": ["openpyxl"],
     "xls": ["openpyxl", "olefile"],
     "xlsb": ["openpyxl"],
-    "odt": ["flowengine_documents.html", "lxml.etree"],
-    "ods": ["lxml.etree"],
-    "html": ["lxml.etree"],
-    "epub": ["lxml.etree"],
-    "eml": ["flowengine_documents.html", "lxml.etree"],
-    "rtf": ["flowengine_documents.html", "lxml.etree"],
-    "msg": ["flowengine_documents.html", "lxml.etree", "olefile"],
-    "feed": ["flowengine_documents.html", "lxml.etree"],
+    "msg": ["olefile"],
     "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
     "text": ["charset_normalizer"],
 }

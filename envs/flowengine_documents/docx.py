@@ -8,6 +8,12 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
+from docx.opc.constants import RELATIONSHIP_TYPE
+from docx.opc.part import Part, PartFactory
+from docx.package import Package
+from docx.parts.document import DocumentPart
+from docx.parts.image import ImagePart
+
 from flowengine_documents import charts, html, mail, rtf
 from flowengine_documents.archives import parse_xml, readable, title_of
 from flowengine_documents.comments import WordComments, leave_out
@@ -65,9 +71,6 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 def _opened(data: bytes, limits: ConversionLimits) -> Any:
     """Return the library's object for a Word file, including templates and files with macros."""
     data = readable(data, limits)
-    from docx.opc.part import PartFactory
-    from docx.package import Package
-
     PartFactory.part_class_selector = _class_of_part
     try:
         package = Package.open(io.BytesIO(data))
@@ -82,11 +85,6 @@ def _class_of_part(_media_type: str, relation: str) -> Any:
 
     An inserted file declares its type as that of a document.
     """
-    from docx.opc.constants import RELATIONSHIP_TYPE
-    from docx.opc.part import Part
-    from docx.parts.document import DocumentPart
-    from docx.parts.image import ImagePart
-
     known = {
         RELATIONSHIP_TYPE.IMAGE: ImagePart,
         RELATIONSHIP_TYPE.A_F_CHUNK: Part,

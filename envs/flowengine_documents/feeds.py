@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urljoin
 
+from lxml import etree
+
 from flowengine_documents import html
 from flowengine_documents.archives import XML_OPTIONS
 from flowengine_documents.document import Damaged
@@ -39,8 +41,6 @@ def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> Non
     Raises:
         Damaged: It is not XML.
     """
-    from lxml import etree
-
     # Many feeds are not well-formed.
     parser = etree.XMLParser(encoding="utf-8", recover=True, **XML_OPTIONS)
     root = etree.fromstring(noted(data, out, declared).encode("utf-8", "replace"), parser)
@@ -86,8 +86,6 @@ def _write_body(body: Any, out: Writer, base: str) -> None:
     kind, before = body.get("type", "html"), out.document.title
     base = _resolved(base, body.get(_BASE, ""))
     if kind == "xhtml":
-        from lxml import etree
-
         html.convert_text(etree.tostring(body, encoding="unicode"), out, base)
     elif kind in {"html", "text/html"} and _MARKUP.search("".join(body.itertext())):
         html.convert_text("".join(body.itertext()), out, base)

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urljoin
 
+from lxml import etree
+
 from flowengine_documents.document import Damaged
 from flowengine_documents.encodings import declared_in
 from flowengine_documents.html_parts import (
@@ -113,8 +115,6 @@ def convert_text(text: str, out: Writer, base: str = "", address: Address | None
         base: Its address, against which links are resolved.
         address: Returns the target of a link. By default, the address is resolved against `base`.
     """
-    from lxml import etree
-
     parser = etree.HTMLParser(
         encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True, no_network=True
     )
@@ -187,8 +187,6 @@ class HtmlPage:
 
     def walk(self, root: Any) -> None:
         """Convert a tree."""
-        from lxml import etree
-
         as_shown(root)
         around = {next(table.iterancestors("table"), None) for table in root.iter("table")}
         headed = {next(head.iterancestors("table"), None) for head in root.iter("th")}
@@ -237,8 +235,6 @@ class HtmlPage:
 
     def _words(self, drawing: Any) -> Iterator[str]:
         """Yield the name of a drawing and its texts."""
-        from lxml import etree
-
         walker = etree.iterwalk(drawing, events=("start",))
         for _, element in walker:
             if element is not drawing and self._is_hidden(element):

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from lxml import etree
+
 from flowengine_documents.archives import XML_OPTIONS, open_archive, parse_xml, read_entry
 from flowengine_documents.comments import Remarks
 from flowengine_documents.document import Damaged, PasswordRequired
@@ -42,8 +44,6 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         Damaged: It cannot be read.
         PasswordRequired: It is encrypted.
     """
-    from lxml import etree
-
     content = read_entry(opened(data, out), "content.xml")
     try:
         _Sheets(out, Remarks(out, comments)).convert(content)
@@ -84,8 +84,6 @@ class _Sheets:
 
     def convert(self, content: bytes) -> None:
         """Convert all sheets."""
-        from lxml import etree
-
         hidden = _hidden_styles(content)
         events = etree.iterparse(
             io.BytesIO(content), events=("start", "end"), tag=_EVENTS, **XML_OPTIONS
@@ -166,8 +164,6 @@ class _Sheets:
 
 def _hidden_styles(content: bytes) -> set[str]:
     """Return the styles of sheets that are not displayed."""
-    from lxml import etree
-
     hidden = set()
     tags = (f"{STYLE}style", f"{OFFICE}body")
     events = etree.iterparse(io.BytesIO(content), events=("start", "end"), tag=tags, **XML_OPTIONS)

@@ -9,7 +9,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdf import PageObject, PdfReader, apply_configuration
+from pypdf.errors import LimitReachedError, PdfReadError
 
 from flowengine_documents.comments import Remarks
 from flowengine_documents.document import (
@@ -34,9 +37,6 @@ from flowengine_documents.pdf_order import (
 from flowengine_documents.pdf_tables import TableRow, key_of
 from flowengine_documents.pdf_tags import MarkedTexts, Structure, Tags, mapping_of
 from flowengine_documents.pdfium import Pdfium, has_unknown_fonts
-
-if TYPE_CHECKING:
-    from pypdf import PageObject, PdfReader
 
 _LIGATURES = {
     **LETTERS,
@@ -90,8 +90,6 @@ def convert(
         PasswordRequired: It is encrypted, and no password was given.
         WrongPassword: The password does not open it.
     """
-    from pypdf import apply_configuration
-
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every minor fault
     most = out.limits.unpacked
     limits: dict[str, Any] = {**dict.fromkeys(_LIMITS, most), _WORK: 4 * most}
@@ -104,9 +102,6 @@ def convert(
 
 def _opened(data: bytes, password: str) -> tuple[PdfReader, int]:
     """Return the library's reader of a PDF, and its number of pages."""
-    from pypdf import PdfReader
-    from pypdf.errors import PdfReadError
-
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(password):
@@ -304,8 +299,6 @@ class _Pages:
 
     def _check(self, page: PageObject, number: int) -> None:
         """Check that the content of a page is not too large to unpack."""
-        from pypdf.errors import LimitReachedError
-
         try:
             contents = page.get_contents()
             if contents is not None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdf import PageObject
 
 from flowengine_documents.markdown import target
 from flowengine_documents.pdf_layers import Layers
 from flowengine_documents.pdf_tags import mapping_of, object_of
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
 
 _UNSEEN = 0b10_0010
 """Flags of an invisible annotation: hidden, no view."""

@@ -6,12 +6,12 @@ Source: ISO 32000-1, 8.11 (optional content).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdf import PageObject
+from pypdf.generic import ContentStream, NameObject
 
 from flowengine_documents.pdf_tags import list_of, mapping_of
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
 
 _TEXTS = frozenset({b"Tj", b"TJ", b"'", b'"'})
 _PAINTS = frozenset({b"S", b"s", b"f", b"F", b"f*", b"B", b"B*", b"b", b"b*"})
@@ -94,8 +94,6 @@ class Layers:
 
     def _filter(self, objects: Any, name: str, form: Any) -> None:
         """Put a form without what layers hide in its place."""
-        from pypdf.generic import ContentStream, NameObject
-
         if isinstance(form, ContentStream):  # It was drawn before.
             self.hidden += vars(form).get("hidden", 0)
             return

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pypdf import PageObject
+from pypdf.generic import ArrayObject, ByteStringObject, ContentStream, FloatObject, NameObject
 
 from flowengine_documents.pdf_directions import is_right_to_left, joined
 from flowengine_documents.pdf_grids import Grid, Piece, grids_of, matrix_of, product_of
@@ -13,10 +16,6 @@ from flowengine_documents.pdf_layers import Layers
 from flowengine_documents.pdf_order import PdfLine, width_of
 from flowengine_documents.pdf_tables import Word, find_tables
 from flowengine_documents.pdf_tags import mapping_of
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
-    from pypdf.generic import ContentStream
 
 Operation = tuple[Any, bytes]
 _GAP = -900
@@ -120,8 +119,6 @@ def _is_word_gap(item: Any) -> bool:
 
 
 def _own_number(item: Any) -> Any:
-    from pypdf.generic import FloatObject
-
     return FloatObject(item) if isinstance(item, (int, float)) else item
 
 
@@ -203,14 +200,10 @@ def _number(given: Any) -> float:
 
 
 def _array(parts: Iterable[Any]) -> Any:
-    from pypdf.generic import ArrayObject
-
     return ArrayObject(parts)
 
 
 def _bytes(text: bytes) -> Any:
-    from pypdf.generic import ByteStringObject
-
     return ByteStringObject(text)
 
 
@@ -272,8 +265,6 @@ def _prepared(page: PageObject, layers: Layers, grids: list[Grid] | None = None)
     Yields:
         Whether it was possible. It is not if no text begins there, so that parsing is unnecessary.
     """
-    from pypdf.generic import NameObject
-
     try:
         stream = _apart(page, layers, grids)
     except MemoryError:
@@ -293,8 +284,6 @@ def _prepared(page: PageObject, layers: Layers, grids: list[Grid] | None = None)
 
 def _apart(page: PageObject, layers: Layers, grids: list[Grid] | None) -> ContentStream | None:
     """Return the page's content with texts and words separated, or None if no text begins there."""
-    from pypdf.generic import ContentStream
-
     stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
     if b"BT" not in stream.get_data() and not layers:
         return None

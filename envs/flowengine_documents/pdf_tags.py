@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pypdf import PageObject, PdfReader
 
 from flowengine_documents.pdf_directions import DrawnText, is_right_to_left, lines_of
 from flowengine_documents.pdf_tables import TableRow, key_of
-
-if TYPE_CHECKING:
-    from pypdf import PageObject, PdfReader
 
 _LEVELS = {"H": 1, "Title": 1, **{f"H{level}": level for level in range(1, 7)}}
 _CELLS = frozenset({"TD", "TH"})

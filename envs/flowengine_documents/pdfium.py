@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdf import PageObject
 
 from flowengine_documents.pdf_tables import Word
 from flowengine_documents.pdf_tags import mapping_of, object_of
 from flowengine_documents.picture import LONGEST_SIDE, copy_of
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
 
 _SMALLEST_SIDE = 200
 """Pixels. A smaller image is not the scan of a page."""

@@ -6,6 +6,11 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from pptx.opc.package import PartFactory
+from pptx.package import Package
+from pptx.parts.presentation import PresentationPart
+from pptx.text.text import _Run
+
 from flowengine_documents import charts
 from flowengine_documents.archives import parse_xml, readable, title_of
 from flowengine_documents.comments import Remarks
@@ -76,11 +81,6 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
 def _opened(data: bytes) -> tuple[Any, list[Any]]:
     """Return the library's objects for a file and its slides, including shows and templates."""
-    import pptx  # noqa: F401 - it registers the classes of parts
-    from pptx.opc.package import PartFactory
-    from pptx.package import Package
-    from pptx.parts.presentation import PresentationPart
-
     PartFactory.part_type_for |= dict.fromkeys(_WITH_MACROS, PresentationPart)
     try:
         package = Package.open(io.BytesIO(data))
@@ -280,8 +280,6 @@ def _number(properties: Any, level: int, counts: dict[int, tuple[str, int]]) -> 
 
 
 def _spans(paragraph: Any, around: str = "") -> Iterator[TextSpan]:
-    from pptx.text.text import _Run
-
     for child in paragraph._p:
         if child.tag == f"{_DRAWING}r":
             run = _Run(child, paragraph)

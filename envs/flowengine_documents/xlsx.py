@@ -13,6 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import openpyxl
+from openpyxl.cell.text import Text
+from openpyxl.styles.numbers import BUILTIN_FORMATS
+from openpyxl.utils.cell import range_boundaries
+from openpyxl.worksheet._reader import WorkSheetParser
+
 from flowengine_documents.archives import (
     open_archive,
     parse_xml,
@@ -69,8 +75,6 @@ class SheetCells:
         Args:
             most: The number of cells after which the rest is not read.
         """
-        from openpyxl.worksheet._reader import WorkSheetParser
-
         book = self._sheet.parent
         with self._sheet._get_source() as source:
             parser = WorkSheetParser(
@@ -124,8 +128,6 @@ class SheetCells:
 
     def _format(self, style: int) -> str:
         if style not in self._formats:
-            from openpyxl.styles.numbers import BUILTIN_FORMATS
-
             book = self._sheet.parent
             number = book._cell_styles[style].numFmtId
             known = book._number_formats
@@ -138,8 +140,6 @@ class SheetCells:
 
     def _link(self, links: Any) -> None:
         """Put links into the texts of their cells."""
-        from openpyxl.utils.cell import range_boundaries
-
         if not links:
             return
         addresses = {
@@ -291,8 +291,6 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
 def _exact_strings(archive: zipfile.ZipFile) -> list[str]:
     """Return the strings of cells if the library would lose a mark of an escaped one, else none."""
-    from openpyxl.cell.text import Text
-
     if _STRINGS not in archive.NameToInfo or _MARK not in (data := read_entry(archive, _STRINGS)):
         return []
     return [Text.from_tree(string).content for string in parse_xml(data).iter(f"{_MAIN}si")]
@@ -300,8 +298,6 @@ def _exact_strings(archive: zipfile.ZipFile) -> list[str]:
 
 @contextmanager
 def _opened(data: bytes) -> Iterator[Any]:
-    import openpyxl
-
     try:
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     except Exception as error:  # of the library, of its XML parser, of zipfile
