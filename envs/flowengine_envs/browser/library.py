@@ -5,23 +5,6 @@ from typing import TYPE_CHECKING
 from flowengine_envs.libraries import names_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import (
-        Browser,
-        BrowserContext,
-        CDPSession,
-        Dialog,
-        Download,
-        Error,
-        FilePayload,
-        Frame,
-        Locator,
-        Page,
-        Playwright,
-        Request,
-        Response,
-        Route,
-        TimeoutError,
-        async_playwright,
-    )  # fmt: skip
+    from playwright.async_api import *
 else:
     __getattr__ = names_of("playwright.async_api")
