@@ -1207,7 +1207,7 @@ def ended(engine: Engine, ids: list[str]) -> list[ExecutionResult]:
 
 def copy_to(folder: Any, store: Any, id: str) -> None:
     """Copy the events of an execution to a folder, whose kernel computes the rest from them."""
-    left = store._call(store._ended(id))  # the driver of the workflow
+    left = store._call(store._ended(id))  # the driver of the workflow, which no method gives out
     data = left.store.copy(id) | {"claims": []}
     events = [[*entry] for entry in store.events(id)]
     data["journal"] |= {"first": 0, "entries": events, "snapshot": None, "lists": []}

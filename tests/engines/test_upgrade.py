@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,7 @@ def test_replay_of_the_whole_journal_gives_the_state_of_the_snapshot(tmp_path: P
         engine.executions.upgrade(changed, mapping={"steps": {"sign": "check"}})
         engine.approvals.approve(engine.approvals.list().items[0]["id"])
         state = pack(engine.executions._read(id).state)
-        with store._database.writing() as connection:
+        with closing(sqlite3.connect(tmp_path / "flowengine.db")) as connection, connection:
             connection.execute("UPDATE snapshots SET sum = sum + 1")
         assert store.load(id).snapshot is None
         assert pack(engine.executions._read(id).state) == state

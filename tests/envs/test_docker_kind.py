@@ -143,11 +143,7 @@ def test_cancelling_ends_the_container(docker: Containers) -> None:
         import asyncio
 
         task = asyncio.ensure_future(
-            docker._call(
-                lambda: docker._run(
-                    ["sh", "-c", "echo; sleep 1000"], on_output=lambda *_: heard.set()
-                )
-            )
+            docker.async_run(["sh", "-c", "echo; sleep 1000"], on_output=lambda *_: heard.set())
         )
         await asyncio.to_thread(heard.wait, 60)
         task.cancel()

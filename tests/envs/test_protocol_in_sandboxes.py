@@ -14,7 +14,7 @@ from flowengine.sdk.environments import Sandbox, background
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.link import channel
-from tests.envs.opening import opened
+from tests.envs.opening import channel_of, opened
 
 
 async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
@@ -126,7 +126,7 @@ def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, reques
     python.run("x = 41")
 
     async def bad() -> None:
-        await python._channel.request(request_)
+        await channel_of(python).request(request_)
 
     with pytest.raises(ValidationError):
         background().run(bad())
@@ -153,7 +153,7 @@ def test_bytes_without_the_key_end_the_connection_and_do_nothing(
         assert python.run("1").value == 1
 
         async def write() -> None:
-            python._channel._input.write(data + b"\x00" * 200)
+            channel_of(python)._input.write(data + b"\x00" * 200)
 
         background().run(write())
         with pytest.raises(EnvironmentLost):
@@ -165,7 +165,7 @@ def test_bytes_without_the_key_end_the_connection_and_do_nothing(
 
 # Shows S25
 def test_the_key_is_in_no_variable_argument_or_file(python: PythonSandbox) -> None:
-    python.put("key", python._channel._sealer._key.hex().encode())
+    python.put("key", channel_of(python)._sealer._key.hex().encode())
     code = """
 import os
 with open("key") as file: text = file.read()

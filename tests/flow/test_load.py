@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from flowengine.flow.export.definition import expanded
-from flowengine.flow.loading import kind_configurations
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
 from flowengine.flow.models.base import NOT_YET
@@ -371,13 +370,3 @@ def test_what_people_are_asked_before_is_checked(given: str, message: str) -> No
     _, errors = load(f"{HEAD}environments: {{e: {{kind: files, approval: {given}}}}}\n{GREET}")
 
     assert any(message in error for error in errors), errors
-
-
-def test_the_schema_of_a_kind_is_compiled_once() -> None:
-    kind_configurations._validator.cache_clear()
-    steps = "".join(f"  - {{id: s{n}, python: {{code: 'pass'}}}}\n" for n in range(20))
-
-    _, errors = load(f"{HEAD}steps:\n{steps}  - {{id: bad, python: {{cod: x}}}}\n")
-
-    assert kind_configurations._validator.cache_info().misses == 1
-    assert any("unknown key 'cod'" in error for error in errors), errors

@@ -29,7 +29,8 @@ from flowengine_envs.mcp.stdio import GRACE
 from flowengine_envs.mcp.tool_list import Changed
 from tests.alive import alive
 from tests.envs.enough import enough
-from tests.envs.mcp.conftest import NASTY, Open, ends, processes
+from tests.envs.mcp.conftest import NASTY, Open, ends
+from tests.envs.opening import managed_processes
 
 # Starting (E50)
 
@@ -66,7 +67,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
         with pytest.raises(EnvironmentStartFailed, match=f"(?i){told}"):
             manager.ensure(spec)
         assert time.monotonic() - begin < 50
-        assert processes(manager) == []
+        assert managed_processes(manager) == []
 
 
 # Health (E51)
@@ -79,7 +80,7 @@ def test_a_server_that_died_between_calls_is_made_anew(
     first = nasty()
     assert first.call_tool("count").text == "1"
     assert nasty() is first
-    for pid in processes(manager):
+    for pid in managed_processes(manager):
         os.kill(pid, signal.SIGKILL)
 
     second = nasty()
@@ -125,11 +126,11 @@ def test_a_server_that_hangs_in_a_call_is_started_again_for_the_next_one(
     """Even if the time of each call is shorter than a check of the server may take."""
     first = nasty()
     assert first.call_tool("count").text == "1"
-    [hanging] = {pid for pid in processes(manager) if "nasty" in _words(pid)}
+    [hanging] = {pid for pid in managed_processes(manager) if "nasty" in _words(pid)}
 
     async def cancelled() -> None:
         async with asyncio.timeout(0.3):
-            await first._call_tool("hang", {"block": True})
+            await first.async_call_tool("hang", {"block": True})
 
     if how == "cancelled":
         with pytest.raises(TimeoutError):
@@ -151,7 +152,7 @@ def _words(pid: int) -> str:
 def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
     spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
     with EnvironmentManager(tmp_path / "other", bounds=TimeBounds(check=0.5)) as manager:
-        first, stopped = manager.ensure(spec).resource, processes(manager)
+        first, stopped = manager.ensure(spec).resource, managed_processes(manager)
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
 
@@ -190,7 +191,7 @@ def test_a_server_that_does_not_want_to_end_is_killed(
     assert manager.release_scope("session").failed == []
 
     assert ends(child)
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
 
 
 def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> 
                 time.sleep(0.01)
             manager.release_scope("session")
             assert called.exception(60) is not None
-        assert processes(manager) == []
+        assert managed_processes(manager) == []
 
 
 # Messages from the server (E55)
@@ -242,7 +243,7 @@ def test_floods_and_garbage_do_no_harm(nasty: Open, tool: str, args: dict[str, A
     async def call() -> tuple[str, float]:
         stop = asyncio.Event()
         watching = asyncio.create_task(slowest(stop))
-        answer = await session._call_tool(tool, args)
+        answer = await session.async_call_tool(tool, args)
         stop.set()
         return answer.text, await watching
 
@@ -379,4 +380,4 @@ def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
 
     assert [one["kind"] for one in found if one["what"] == "environment"] == ["mcp"]
     assert ends(grandchild)
-    assert processes(manager) == []
+    assert managed_processes(manager) == []
