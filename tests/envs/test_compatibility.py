@@ -255,16 +255,6 @@ def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len([text for text in told if "LocalEnv" in text and "without a sandbox" in text]) == 2
 
 
-def test_a_name_that_is_taken_is_not_taken_over(tmp_path: Path) -> None:
-    first = make("docker", tmp_path, container_name=f"mine-{os.getpid()}")
-    second = make("docker", tmp_path, container_name=f"mine-{os.getpid()}")
-    with first:
-        with pytest.raises(EnvironmentStartFailed, match="left alone"):
-            second.init_container()
-        assert first.execute_code("1").result == "1"
-    second.close()
-
-
 # Tools
 
 

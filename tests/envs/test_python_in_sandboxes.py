@@ -512,6 +512,7 @@ def test_modules_of_the_workspace_can_be_imported(python: PythonSandbox) -> None
 # Attacks
 
 
+# Tricks, most of which use what is private.
 ESCAPES = [
     "().__class__.__base__.__subclasses__()",
     "import gc; gc.get_objects()",

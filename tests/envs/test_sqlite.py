@@ -497,18 +497,6 @@ def test_release_rolls_back_and_leaves_the_file_whole(
     file.unlink()
 
 
-def test_release_interrupts_what_runs(opened: Open, manager: EnvironmentManager) -> None:
-    database = opened(path=":memory:", limits={"time": 60})
-    with ThreadPoolExecutor(1) as pool:
-        endless = NUMBERS.format(10**12) + "select count(*) from n"
-        running = pool.submit(database.query, endless)
-        while not database._turn.locked():  # until the statement runs, see above
-            time.sleep(0.01)
-        report = manager.release_scope("session")
-        assert running.exception(60) is not None
-    assert report.failed == []
-
-
 # Shows E47
 def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentManager) -> None:
     first = opened(path=":memory:")

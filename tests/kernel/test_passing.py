@@ -138,7 +138,6 @@ def test_the_limit_of_steps_is_that_of_the_long_way(most: int) -> None:
     assert played.status == ("failed" if most < 3 else "succeeded")
 
 
-ROUND = "id: a, call: std.print"
 SET = "set: {x: '${{ state.x + 1 }}'}"
 GIVEN = "with: {text: '${{ string(state.x) }}'}"
 ITEM = "with: {text: '${{ string(item) }}'}"
@@ -148,103 +147,6 @@ SUM = "set: {n: 1}"
 
 def until(condition: str, most: int = 9) -> str:
     return f"loop: {{until: '${{{{ {condition} }}}}', max: {most}}}"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}}}]", id="state"),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, output: '${{{{ state.x }}}}', {SET},"
-            f" {until('output > 2 || round.number > 5')}}}, {{id: b, {CALL}}}]",
-            id="output",
-        ),
-        pytest.param(f"[{{{ROUND}, {GIVEN}, {until('false', 3)}}}]", id="never done"),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.l[state.x] == 1')}, on_error: continue}},"
-            f" {{id: b, {CALL}}}]",
-            id="until has no value",
-        ),
-        pytest.param(
-            "[{id: a, call: std.print, with: {text: '${{ state.x < 3 ? string(state.x) :"
-            f" string(state.l[5]) }}}}'}}, {SET}, {until('false')}, on_error: continue}},"
-            f" {{id: b, {CALL}}}]",
-            id="what is given has no value",
-        ),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, set: {{x: \"${{{{ state.x < 3 ? state.x + 1 : 'x' }}}}\"}},"
-            f" {until('false')}, on_error: continue}}, {{id: b, {CALL}}}]",
-            id="a write does not fit",
-        ),
-        pytest.param(
-            f"[{{id: s, next: {{all: [a, b]}}}}, {{{ROUND}, {GIVEN}, {SET}, {until('state.x > 9')},"
-            f" next: end}}, {{id: b, {CALL}, {SET}, next: end}}]",
-            id="parallel writes",
-        ),
-        pytest.param(
-            f"[{{id: s, next: {{all: [a, b]}}}}, {{{ROUND}, {GIVEN}, {SET}, {until('state.x > 5')},"
-            " next: end}, {id: b, wait: {when: '${{ state.x > 3 }}'}, next: end}]",
-            id="somebody waits for the state",
-        ),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 2')}}},"
-            " {id: b, wait: {when: '${{ state.x > 2 }}'}}, {id: c, output: 1}]",
-            id="a wait for the state follows",
-        ),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}, retry: {{attempts: 3}}}}]",
-            id="retry",
-        ),
-        pytest.param(
-            f"[{{id: g, group: [{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}}}]}}]",
-            id="in a group",
-        ),
-        pytest.param(f"[{{{ROUND}, {GIVEN}, {SET}, lock: l, {until('state.x > 4')}}}]", id="lock"),
-        pytest.param(
-            f"[{{{ROUND}, {GIVEN}, timeout: 9s, {SET}, {until('state.x > 4')}}}]",
-            id="timeout",
-        ),
-        pytest.param(f"[{{{ROUND}, {GIVEN}, map: 2, {until('round.number > 2')}}}]", id="both"),
-        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}}}]", id="items"),
-        pytest.param(f"[{{{ROUND}, {ITEM}, map: {{over: 9, concurrency: 1}}}}]", id="one"),
-        pytest.param(f"[{{{ROUND}, {ITEM}, map: 20}}, {{id: b, {CALL}}}]", id="eight places"),
-        pytest.param(
-            "[{id: b, set: {x: 2}}, {id: a, call: std.print,"
-            f" with: {{text: '${{{{ string([1, 2, 3, 4, 5][item]) }}}}'}}, {MAP},"
-            f" on_error: continue}}, {{id: c, {CALL}, {SET}}}]",
-            id="items that cannot begin",
-        ),
-        pytest.param(
-            f"[{{{ROUND}, {ITEM}, {MAP}, retry: {{attempts: 9, delay: 1s}}}}]",
-            id="items that are retried",
-        ),
-        pytest.param(
-            "[{id: a, call: acts, map: {over: 40, concurrency: 3, on_item_error: continue}}]",
-            id="items that people are asked about after a crash",
-        ),
-        pytest.param(
-            f"[{{{ROUND}, {ITEM}, map: {{over: 9, concurrency: 3, on_item_error: continue}}}}]",
-            id="items that may fail",
-        ),
-        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}, {SUM}}}]", id="items that write"),
-        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}, lock: l}}]", id="items that lock"),
-        pytest.param(
-            f"[{{id: g, map: 2, group: [{{{ROUND}, {ITEM}, {MAP}}}]}}]", id="items of items"
-        ),
-    ],
-)
-def test_rounds_and_items(body: str) -> None:
-    text = (
-        "flowengine: 1\nid: it\n"
-        "tools: {acts: {python: 'os:getcwd', args: {type: object}, effect: once}}\n"
-        "state: {x: {type: integer, default: 0}, l: {type: array, default: [0, 0]},"
-        " n: {type: integer, default: 0, reducer: add}}\n"
-        f"steps: {body}\n"
-    )
-    flow = compile_text(text).flow
-    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
-    for seed in range(8):
-        compared(graph, events_of(graph, seed))
 
 
 def test_a_word_that_nobody_has_thought_of_takes_the_long_way() -> None:

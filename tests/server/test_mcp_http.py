@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from flowengine import Engine
 from flowengine.server import rights
 from flowengine.server.mcp import http
 from flowengine.server.mcp.tools import STATUS
@@ -22,7 +21,6 @@ from tests.command_line import PROGRAM
 from tests.server.api import LOCAL, OWNER
 from tests.server.mcp import MODES
 from tests.server.served import Served, status, until
-from tests.server.test_mcp import ASKING
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -198,37 +196,3 @@ class Program:
     def answer(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())["result"]
-
-
-@pytest.mark.endurance
-def test_a_killed_program_leaves_its_question_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Engine(tmp_path / ".flowengine", durability="none") as engine:
-        (tmp_path / "asking.yaml").write_text(ASKING.replace("user:owner", engine.user))
-        engine.flows.deploy("asking.yaml")
-
-        first = Program(tmp_path)
-        first.send()
-        until(engine.due)
-        [execution] = [engine.resume(due.execution).execution for due in engine.due()]
-        asked = first.answer()
-        first.process.kill()
-        first.process.communicate()
-
-        [wait] = asked["inputRequests"]
-        second = Program(tmp_path)
-        content = {"choice": "approve", "account": "4711"}
-        second.send(
-            inputResponses={wait: {"action": "accept", "content": content}},
-            requestState=asked["requestState"],
-        )
-        until(engine.due)
-        engine.resume(execution)
-        [again] = second.answer()["inputRequests"]
-        assert again != wait
-        second.process.communicate(timeout=60)  # standard input ends
-        assert second.process.returncode == 0
-        assert len(engine.executions.list().items) == 1
-        assert engine.approvals.show(wait)["decision"]["via"] == "mcp"

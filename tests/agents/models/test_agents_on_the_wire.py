@@ -95,39 +95,6 @@ def boom(why: str): "Fail."
     assert "An image was left out" in json.dumps(image["content"])
 
 
-def test_a_conversation_that_the_provider_refuses_is_reduced_and_sent_again(
-    wire: Wire, tmp_path: Path
-) -> None:
-    words = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens"
-    wire.answer(
-        *(calling("add", {"a": n, "b": 2}) for n in range(3)),
-        failed(400, f"This model's {words}.", code="context_length_exceeded"),
-        replied("I have added 0 and 1."),
-        replied("It is 4."),
-    )
-
-    result = run(tmp_path, wire, "openai/gpt-4o", more="context: {reduce: summarize}")
-
-    assert result.outputs["answer"] == "It is 4."
-    *_, refused, summary, again = (sent.body["messages"] for sent in wire.requests)
-    assert len(wire.requests) == 6
-    assert "Now write the summary" in summary[-1]["content"]
-    assert len(again) < len(refused)
-    assert "I have added 0 and 1." in again[1]["content"]
-    assert "What is 1 + 2?" in [message["content"] for message in again]
-
-
-def test_a_refusal_without_a_reducer_names_model_and_tokens(wire: Wire, tmp_path: Path) -> None:
-    words = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens"
-    wire.answer(failed(400, f"This model's {words}.", code="context_length_exceeded"))
-
-    result = run(tmp_path, wire, "openai/gpt-4o")
-
-    assert result.error["type"] == "ContextWindowExceeded"
-    assert "openai/gpt-4o was sent about 9,000 tokens" in result.error["message"]
-    assert len(wire.requests) == 1
-
-
 def test_the_last_turn_offers_the_same_tools_and_calls_none(wire: Wire, tmp_path: Path) -> None:
     wire.answer(calling("add", {"a": 1, "b": 2}), replied("3"))
 

@@ -167,6 +167,7 @@ def test_frames_that_never_answer_are_left_out_and_asked_at_once(
     other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
     frames = f"<iframe src={other}></iframe>" * 4
     fine = "<iframe srcdoc='<button>Inner</button>'></iframe>"
+    # In which order frames are asked, which an observation does not tell.
     asked, answers = list[bool](), observing._answers
 
     async def noted(frame: Any) -> bool:

@@ -7,8 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -349,35 +347,3 @@ def test_a_secret_is_in_nothing_that_is_told(
 
 
 # A process that is killed (E54, E86)
-
-KILLED = """
-import json, sys
-from flowengine.execution_environment import EnvironmentManager
-folder, command = json.loads(sys.stdin.readline())
-spec = {"kind": "mcp", "scope": "session", "config": {"command": command}}
-print(EnvironmentManager(folder).ensure(spec).resource.call_tool("spawn").text, flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.endurance
-def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
-    manager: EnvironmentManager, tmp_path: Path
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        given = [str(tmp_path / "environments"), [*NASTY, "stubborn"]]
-        child.stdin.write(json.dumps(given) + "\n")
-        child.stdin.flush()
-        grandchild = int(child.stdout.readline())
-        child.kill()
-    assert alive(grandchild)
-
-    found = manager.reap()
-
-    assert [one["kind"] for one in found if one["what"] == "environment"] == ["mcp"]
-    assert ends(grandchild)
-    assert managed_processes(manager) == []
