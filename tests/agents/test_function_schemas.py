@@ -220,23 +220,6 @@ def test_what_a_model_cannot_call_is_refused(function: Any, told: str) -> None:
     assert told in raised.value.message
 
 
-def _differences(static: Any, live: Any, path: str) -> list[str]:
-    """Return the differences of the schema from source, which may omit a default or a type."""
-    if isinstance(static, list) and isinstance(live, list) and len(static) == len(live):
-        pairs = enumerate(zip(static, live, strict=True))
-        return [one for at, (a, b) in pairs for one in _differences(a, b, f"{path}[{at}]")]
-    if not (isinstance(static, dict) and isinstance(live, dict)):
-        return [] if static == live else [f"{path}: {static!r} is not {live!r}"]
-    if static == {} and not path.endswith((".properties", "args")):
-        return []
-    missing = [key for key in live if key not in static and key != "default"]
-    return [f"{path}.{key} is missing" for key in missing] + [
-        one
-        for key in static
-        for one in _differences(static[key], live.get(key, "nothing"), f"{path}.{key}")
-    ]
-
-
 @dataclass
 class Flight:
     price: float

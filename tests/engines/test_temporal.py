@@ -1012,33 +1012,6 @@ def test_all_that_is_listed_as_refused_is_refused_before_it_runs() -> None:
                     attempt(engine.store)
 
 
-REDUCED = """\
-state:
-  notes: {type: array, default: [], reducer: {python: "temporal_ledger:note"}}
-  total: {type: integer, default: 0, reducer: {python: "temporal_ledger:total"}}
-steps:
-  - {id: first, set: {notes: a, total: 5}}
-  - {id: each, map: 3, group: [{id: add, set: {notes: "${{ string(item) }}", total: 2}}]}
-  - {id: ask, approval: {title: "Pay ${{ state.total }}?", expires: 1h}, set: {notes: asked}}
-  - {id: bad, set: {total: -1}, on_error: [{output: "${{ error.message }}"}]}
-  - {id: pause, wait: 10ms, set: {notes: late}}
-outputs: {notes: "${{ state.notes }}", total: "${{ state.total }}", bad: "${{ steps.bad.output }}"}
-"""
-LEDGER = """
-import random
-
-def note(old, new):
-    with open("CALLS", "a") as file:
-        file.write(new + " ")
-    return [*old, [new, random.random()]]
-
-def total(old, new):
-    if new < 0:
-        raise RuntimeError("less than nothing")
-    return old + new
-"""
-
-
 ACT = """
 def act(value):
     if len(str(value)) % 4 == 0:

@@ -138,17 +138,6 @@ def test_the_limit_of_steps_is_that_of_the_long_way(most: int) -> None:
     assert played.status == ("failed" if most < 3 else "succeeded")
 
 
-SET = "set: {x: '${{ state.x + 1 }}'}"
-GIVEN = "with: {text: '${{ string(state.x) }}'}"
-ITEM = "with: {text: '${{ string(item) }}'}"
-MAP = "map: {over: 9, concurrency: 3}"
-SUM = "set: {n: 1}"
-
-
-def until(condition: str, most: int = 9) -> str:
-    return f"loop: {{until: '${{{{ {condition} }}}}', max: {most}}}"
-
-
 def test_a_word_that_nobody_has_thought_of_takes_the_long_way() -> None:
     chain = compile_text(f"flowengine: 1\nid: it\nsteps: {CHAIN}\n").flow
     graph = Graph(chain, CelEvaluator(chain["expressions"], chain["id"]))

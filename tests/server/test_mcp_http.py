@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 from flowengine.server import rights
 from flowengine.server.mcp import http
 from flowengine.server.mcp.tools import STATUS
-from tests.command_line import PROGRAM
 from tests.server.api import LOCAL, OWNER
 from tests.server.mcp import MODES
 from tests.server.served import Served, status, until
@@ -34,10 +31,6 @@ INITIALIZE = {
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     },
-}
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODES[1],
-    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
 }
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -163,36 +156,3 @@ def test_each_request_needs_the_token_of_its_session(served: Served) -> None:
     assert send(None, listing, **modern).status_code == 401
     assert send(LOCAL, listing, **modern).status_code == 400  # without the metadata of a request
     assert send(LOCAL, content_type="text/plain").status_code in (200, 400, 415)
-
-
-class Program:
-    """`flowengine mcp`, spoken to line by line.
-
-    Args:
-        folder: Of the store.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            [PROGRAM, "mcp"],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def send(self, **params: Any) -> None:
-        assert self.process.stdin is not None
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "asking", "arguments": {"who": "user:eve"}, "_meta": META} | params,
-        }
-        self.process.stdin.write(f"{json.dumps(message)}\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())["result"]

@@ -126,13 +126,3 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     keys = Counter(key for _, key, _ in world.effects(tmp_path))
     assert len(keys) == count
     assert keys.total() <= count + 8 * kills
-
-
-ONCE = """
-steps:
-  - {id: first, python: "effects:act"}
-  - id: each
-    map: {over: [1, 2], as: n}
-    python: "effects:act"
-  - {id: last, python: "effects:act"}
-"""
