@@ -246,6 +246,12 @@ def _settings() -> dict[str, Any]:
         "folder": os.getcwd() if os.path.exists(".") else None,
         "path": tuple(sys.path),
         "streams": (sys.stdin, sys.stdout, sys.stderr),
-        # The public function raises an error without a loop.
-        "running event loop": asyncio._get_running_loop(),
+        "running event loop": _running_loop(),
     }
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

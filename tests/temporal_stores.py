@@ -70,7 +70,7 @@ class Stores:
         """Whether the test has opened one."""
 
     def opened(self, store: Any, durability: Any) -> Any:
-        """Open the store that takes the place of another one: see `engine._opened`."""
+        """Open the store that takes the place of another one: as the function that engines call."""
         if store is None or isinstance(store, str | os.PathLike):
             store = self._address(store)
             if store in self._idle:

@@ -1,5 +1,5 @@
 # Shows D1, D4, D5, D7, D12, F60, V51
-"""Executions in Temporal: same flows, commands and histories as with a store in a folder."""
+"""Executions in Temporal: same flows and histories as with a store in a folder."""
 
 from __future__ import annotations
 

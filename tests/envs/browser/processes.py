@@ -10,8 +10,9 @@ from flowengine_envs.browser.sharing import _Key
 
 def session_of(browser: Any) -> Any:
     """Return the open session of a browser."""
-    assert browser._session is not None
-    return browser._session
+    session = browser._session
+    assert session is not None
+    return session
 
 
 def key_of(request: Any) -> _Key:
