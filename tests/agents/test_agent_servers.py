@@ -16,12 +16,9 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
-from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, STEPS, Case, call, flow
 from tests.command_line import flowengine
-from tests.testing.faulty_store import Fault
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 SDK_SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "sdk_server.py"
@@ -538,38 +535,3 @@ tools:
     assert case.run().status == "succeeded"
     assert [json.loads(one) for one in case.results(1)[:2]] == [{"result": 3}, {"result": 7}]
     assert "hi" in case.results(1)[2]
-
-
-@pytest.mark.endurance
-@pytest.mark.parametrize("fault", ["die before", "die after"])
-@pytest.mark.parametrize("part", range(5))
-def test_a_crash_at_every_write_offers_and_calls_the_same(
-    tmp_path: Path, part: int, fault: Fault
-) -> None:
-    """The same tools are offered after the crash, and completed calls are not repeated."""
-    script = [
-        {"calls": [call("github.get_user", "c1", n=1)]},
-        {"calls": [call("github.get_issue", "c2", n=2)]},
-        {"text": "so"},
-    ]
-    more = ", effect: idempotent"
-    for write in range(part, 20, 5):
-        folder = tmp_path / f"at{write}"
-        folder.mkdir()
-        case = served(folder, "['github.get_*']", script, more=more, by_turn=True)
-        register(NAME, case.model)
-        try:
-            store = crashed(case, write, fault)
-            result = gone_on(case, store)
-        except pytest.fail.Exception:  # the run ended before this write
-            break
-        finally:
-            unregister(NAME)
-
-        assert result.status == "succeeded", write
-        assert list(dict.fromkeys(called(folder))) == ['get_user {"n": 1}', 'get_issue {"n": 2}']
-        assert len(called(folder)) <= 3
-        assert {tuple(case.offered(at)) for at in range(len(case.model.requests))} == {
-            ("github.get_issue", "github.get_user")
-        }
-    assert write > part

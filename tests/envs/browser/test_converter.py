@@ -143,7 +143,8 @@ def test_a_conversion_that_is_cancelled_while_its_answer_comes_is_over(
     async def cancelled() -> None:
         def feed(reader: asyncio.StreamReader, data: bytes) -> None:
             plain(reader, data)
-            if not reader._transport.is_reading():  # type: ignore[attr-defined] # it is full
+            # It is full, which a reader does not tell.
+            if not reader._transport.is_reading():  # type: ignore[attr-defined]
                 converting.cancel()
 
         text = "word " * 60_000

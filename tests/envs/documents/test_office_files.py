@@ -1,6 +1,7 @@
 # Shows W75
 """Word and PowerPoint: content that converters often lose."""
 
+# The libraries that write these files give access to most of their XML by private names only.
 from __future__ import annotations
 
 import datetime
