@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         check_environment,
     )  # fmt: skip
     from flowengine.tool_environment.agent_functions import Client, through, tool_message
+    from flowengine.tool_environment.approval import CallbackAuthority
     from flowengine.tool_environment.context import Aborted, AbortSignal, ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -44,13 +45,10 @@ if TYPE_CHECKING:
         ToolEnvironmentClosed,
         ToolEnvironmentError,
     )  # fmt: skip
-    from flowengine.tool_environment.local_environment import (
-        CallBounds,
-        LocalEnvironment,
-        execute_command,
-    )  # fmt: skip
-    from flowengine.tool_environment.observers import CallbackAuthority
-    from flowengine.tool_environment.tools import Tool, mcp_tools, tool
+    from flowengine.tool_environment.local_environment import LocalEnvironment
+    from flowengine.tool_environment.ready_tools import execute_command, mcp_tools
+    from flowengine.tool_environment.registration import CallBounds
+    from flowengine.tool_environment.tools import Tool, tool
 
 _NAMES = {
     ".agent_functions": ("Client", "through", "tool_message"),
@@ -59,9 +57,11 @@ _NAMES = {
         "CallError", "DecisionError", "RegistrationError", "ToolEnvironmentClosed",
         "ToolEnvironmentError",
     ),
-    ".local_environment": ("CallBounds", "LocalEnvironment", "execute_command"),
-    ".observers": ("CallbackAuthority",),
-    ".tools": ("Tool", "mcp_tools", "tool"),
+    ".approval": ("CallbackAuthority",),
+    ".local_environment": ("LocalEnvironment",),
+    ".ready_tools": ("execute_command", "mcp_tools"),
+    ".registration": ("CallBounds",),
+    ".tools": ("Tool", "tool"),
 }  # fmt: skip
 """Module → the names that it defines. `flowengine.sdk.tool_calls` has the others."""
 

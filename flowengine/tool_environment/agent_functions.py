@@ -32,8 +32,9 @@ from flowengine.sdk.tool_calls import (
     check_environment,
 )
 from flowengine.sdk.untrusted import marked, marked_failure
-from flowengine.tool_environment.local_environment import SHELL, LocalEnvironment, execute_command
+from flowengine.tool_environment.local_environment import LocalEnvironment
 from flowengine.tool_environment.observers import check_callback
+from flowengine.tool_environment.ready_tools import SHELL, execute_command
 from flowengine.tool_environment.tools import ToolDefinition, define
 
 # The result of a call as a message for the model, including images.
@@ -160,7 +161,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     source = definition.function
     hints = resolved_hints(source)
     hints.pop("return", None)
-    skipped = {"self", definition.signature.context}
+    skipped = {"self", definition.context}
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in given_parameters(source)

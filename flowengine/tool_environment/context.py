@@ -9,12 +9,13 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.sdk import Processes, StepContext
 from flowengine.sdk.resources import refuse_in_loop
 from flowengine.sdk.user_code import lasting
 
+Stop = Literal["aborted", "timed_out"]
 PRODUCED = 256 * 1024
 """Maximum characters kept of a tool's partial output."""
 
@@ -30,7 +31,7 @@ class AbortSignal:
         stopped: Receives the reason, or None when the call has ended.
     """
 
-    def __init__(self, stopped: Future[str | None]) -> None:
+    def __init__(self, stopped: Future[Stop | None]) -> None:
         self._stopped = stopped
 
     @property
@@ -39,7 +40,7 @@ class AbortSignal:
         return bool(self.reason)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Stop | Literal[""]:
         """The reason: `aborted` or `timed_out`. Empty if the tool need not stop."""
         return (self._stopped.result() or "") if self._stopped.done() else ""
 
@@ -68,9 +69,23 @@ class AbortSignal:
         wait([self._stopped], timeout)
         return self.aborted
 
-    async def async_wait(self) -> None:
-        """Wait in a coroutine until the tool must stop or the call has ended."""
-        await asyncio.wrap_future(self._stopped)
+    async def async_wait(self, work: asyncio.Future[Any] | Future[Any] | None = None) -> bool:
+        """Wait in a coroutine until the tool must stop or the call has ended.
+
+        Args:
+            work: A task or future. The wait also ends when this is done, and does not cancel it.
+
+        Returns:
+            Whether the tool must stop.
+        """
+        waits = [asyncio.wrap_future(each) for each in (self._stopped, work) if each is not None]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                if wait is not work:
+                    wait.cancel()
+        return self.aborted
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from flowengine import Engine
 from flowengine.tool_environment import (
     ApprovalResponse,
     CallbackAuthority,
+    CallBounds,
     DecisionError,
     EnvironmentResponse,
     LocalEnvironment,
@@ -22,7 +23,6 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.local_environment import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -169,15 +169,16 @@ async def test_what_was_approved_runs_whatever_the_callback_changes_afterwards()
 
 
 @pytest.mark.parametrize("kept", [False, True])
-async def test_other_arguments_under_an_old_grant_are_asked_about_anew(kept: bool) -> None:
+async def test_other_arguments_under_an_old_grant_are_another_call(kept: bool) -> None:
     asked = Asked()
     engine = Engine(None) if kept else None
     async with await made(echo, callback=asked, engine=engine) as env:
         await env.approve_tool(call("echo", "1", text="a"))
         response = await env.execute_tool(call("echo", "1", text="b"))
-        assert response.tool_result is not None
-        assert response.tool_result.content == "b"
-        assert [each.args for each in asked.calls] == [{"text": "a"}, {"text": "b"}]
+        assert response.error is not None
+        assert response.error.code == "duplicate_call"
+        assert (await env.execute_tool(call("echo", "1", text="a"))).status == "ok"
+        assert [each.args for each in asked.calls] == [{"text": "a"}]
     if engine is not None:
         engine.close()
 

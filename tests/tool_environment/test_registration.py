@@ -97,7 +97,7 @@ class Stubborn(Tool):
         (WrongSchema(), "wrong_schema"),
         (no_hint_of_mine, "no_hint_of_mine"),
         (Stubborn, "Stubborn"),
-        (tool(name="t", approval="perhaps")(lambda: None), "perhaps"),  # type: ignore[call-overload]
+        (tool(name="t", approval="perhaps")(lambda: None), "'approval'"),  # type: ignore[call-overload]
         (tool(name="posonly")(lambda a, /: None), "posonly"),
     ],
 )
