@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from flowengine.agents.agent import Response, Result
 from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
@@ -22,7 +23,6 @@ from flowengine.execution_environment import manager as of_process
 from flowengine.runner.agent import Agent
 from flowengine.runner.chain import Runner
 from flowengine.sdk import StepContext, StepError
-from flowengine.sdk.plain_values import to_plain
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import (
     Environment,
@@ -145,7 +145,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
         call = ToolCall(
             tool_call_id=step_of_call.idempotency_key,
             tool_name=definition.name,
-            args={name: _plain(value) for name, value in given.items()},
+            args=to_jsonable_python(given, bytes_mode="base64"),
         )
         text, images = answer_of(await environment.execute_tool(call))
         if not images:
@@ -179,15 +179,6 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     return call_through
 
 
-def _plain(value: Any) -> Any:
-    """Return an argument in the form sent by the model. Agents have converted it already."""
-    if isinstance(value, set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return to_plain(value)
-
-
 # `Client`, which runs one task of an agent with tools for a directory.
 
 _INSIDE = "/workspace/project"
@@ -211,7 +202,7 @@ class Client:
     async def execute_task(
         self,
         *,
-        model: str | Model | Mapping[str, str],
+        model: str | Model,
         task: str,
         tools: Iterable[Any] = (execute_command,),
         on_tool_approval: Any = None,
@@ -222,7 +213,7 @@ class Client:
         """Run a task until the model has answered.
 
         Args:
-            model: `provider/model`, a `Model`, or `{"id": "provider/model", "apiKey": key}`.
+            model: `provider/model`, or a `Model`.
             task: The task.
             tools: The tools of the agent. Default: `execute_command`.
             on_tool_approval: Called with tool name, call id and arguments before each call. It
@@ -239,8 +230,6 @@ class Client:
         Raises:
             UsageError: The working directory does not exist, or the agent cannot be run.
         """
-        if isinstance(model, Mapping):
-            model, api_key = _read(model, api_key)
         if not self.cwd.is_dir():
             raise UsageError(f"the working directory {self.cwd} does not exist")
         async with self._environment() as environment:
@@ -252,18 +241,12 @@ class Client:
             given = list(tools)
             for each in given:
                 await environment.register_tool(each)
-            name = model if isinstance(model, str) else "task/model"
-            agent = Agent(
-                name="task",
-                model=name,
-                instructions=instructions,
-                functions=through(environment, given),
-            )
-            called: AbstractContextManager[Any] = nullcontext()
-            if not isinstance(model, str) or api_key is not None:
-                found = resolve(model) if isinstance(model, str) else model
-                called = using(_WithKey(found, api_key))
-            with called:
+            shown = model if isinstance(model, str) else "task/model"
+            functions = through(environment, given)
+            agent = Agent(name="task", model=shown, instructions=instructions, functions=functions)
+            found = resolve(model) if isinstance(model, str) else model
+            is_named = isinstance(model, str) and api_key is None
+            with nullcontext() if is_named else using(_WithKey(found, api_key)):
                 messages = [{"role": "user", "content": task}]
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
@@ -281,32 +264,8 @@ class Client:
         )
 
 
-def _read(model: Mapping[str, str], api_key: str | None) -> tuple[str, str | None]:
-    """Return the name and the key of a model from a mapping with both.
-
-    Raises:
-        UsageError: The mapping has other keys, or the key is given twice.
-    """
-    names = [*model]
-    unknown = [name for name in names if name not in ("id", "apiKey", "api_key")]
-    id, keys = model.get("id"), [model[name] for name in ("apiKey", "api_key") if name in model]
-    if not isinstance(id, str) or unknown or len(keys) > 1:
-        raise UsageError(
-            f"model is a mapping with the keys {names}",
-            hint="give {'id': 'provider/model', 'apiKey': key}, or the name and api_key=",
-        )
-    if keys and api_key is not None:
-        raise UsageError("the key of the model is given twice", hint="leave out api_key")
-    return id, keys[0] if keys else api_key
-
-
 class _WithKey:
-    """A model called with a key that is not visible to others.
-
-    Args:
-        model: The model.
-        key: The key, if needed.
-    """
+    """A model called with a key, if one is needed, that is not visible to others."""
 
     def __init__(self, model: Model, key: str | None) -> None:
         self._model = model

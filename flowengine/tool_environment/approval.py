@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from concurrent.futures import Future
 from typing import Any, Literal
 
 from flowengine.engines.people.tool_authority import decision_of
 from flowengine.errors import InputError
+from flowengine.sdk import StepError
 from flowengine.sdk.argument_checks import check_kinds
-from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.sdk.user_code import (
-    Shown,
-    bounded,
-    call_preview,
-    computed,
-    is_coroutine_function,
-    lasting,
-)
+from flowengine.sdk.user_code import Shown, bounded, is_coroutine_function, lasting
 from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.calls import Call, settle
 from flowengine.tool_environment.context import Turns
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.observers import check_callback
 from flowengine.tool_environment.registration import Registering
-from flowengine.tool_environment.tools import ArgumentFault, overrides
 
 AUTO, BY_TOOL = "auto", "tool"
 """Recorded approvers of calls that are approved automatically, and that require no approval."""
@@ -71,15 +63,13 @@ class CallbackAuthority:
         with self._turns.queue(exclusive=not is_coroutine_function(self.callback)) as granted:
             await asyncio.wrap_future(granted)
             outcome = await bounded(self._timeout, call_plugin(self.callback, call_))
-        if outcome.late:
-            decision = _no(f"the approval callback did not answer within {self._timeout:g} s")
-        elif outcome.error is not None:
-            decision = _no(f"the approval callback raised {describe(outcome.error)}")
-        else:
-            try:
-                decision = ApprovalResponse.of(outcome.value)
-            except InputError as error:
-                decision = _no(f"the approval callback's answer was refused: {error.message}")
+        try:
+            why = outcome.fault(self._timeout)
+            decision = (
+                _no(f"the approval callback: {why}") if why else ApprovalResponse.of(outcome.value)
+            )
+        except InputError as error:
+            decision = _no(f"the approval callback's answer was refused: {error.message}")
         return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
 
 
@@ -150,7 +140,7 @@ class Deciding(Registering):
         is_auto = self._auto == "everything" or (self._auto == "asking" and needed != "required")
         if needed == "none":
             by = BY_TOOL
-        elif is_auto and not self._has_approver:
+        elif is_auto and not _can_decide(self.authority):
             by = AUTO
             if not self._warned:
                 self._warned = True
@@ -160,41 +150,40 @@ class Deciding(Registering):
             return None
         return self._told(call, ApprovalResponse(approved=True, by=by))
 
-    @property
-    def _has_approver(self) -> bool:
-        authority = self.authority
-        return not isinstance(authority, CallbackAuthority) or authority.callback is not None
-
     async def _requested(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
         """Return the first decision about a call. None: the call must stop."""
-        question, asking = call.question, None
-        if question is None:
-            question = call.question = lasting()
-            self._watchers.tell("approval", call, call=call.view())
-            asking = asyncio.ensure_future(self._ask_authority(call, preview))
+        question = call.question = lasting()
+        self._watchers.tell("approval", call, call=call.view())
+        asking = asyncio.ensure_future(self._ask_authority(call, preview, question))
         try:
             await call.signal.async_wait(question)
-            if not question.done():
-                return None
-            decision: ApprovalResponse = question.result()
-            return decision if asking is None else self._told(call, decision)
+            return self._told(call, question.result()) if question.done() else None
         finally:
-            if asking is not None:
-                settle(question, DEFERRED)
-                call.question = None
-                asking.cancel()
+            settle(question, DEFERRED)
+            call.question = None
+            asking.cancel()
 
-    async def _ask_authority(self, call: Call, preview: Awaitable[Shown]) -> None:
-        """Answer the question with the decision of the authority.
+    async def _ask_authority(
+        self, call: Call, preview: Awaitable[Shown], question: Future[ApprovalResponse]
+    ) -> None:
+        """Answer a question with the decision of the authority, which leaves it open if it defers.
 
-        If it defers, the question of a call that is made remains open. Otherwise, a decision is
-        requested again when the call is made.
+        One that replaces the authority meanwhile is not asked.
         """
-        authority, has_one, shown = self.authority, self._has_approver, await preview
+        authority, shown = self.authority, await preview
         if any(shown):
             self._watchers.tell("preview", call, **shown._asdict())
-        if not has_one or (question := call.question) is None:
-            return
+        decision = await self._authority_says(call, shown, authority)
+        if decision.decision != "defer":
+            settle(question, decision)
+
+    async def _authority_says(
+        self, call: Call, shown: Shown, authority: Any = None
+    ) -> ApprovalResponse:
+        """Return the decision of an authority about a call."""
+        authority = authority or self.authority
+        if not _can_decide(authority):
+            return DEFERRED
         view = self._watchers.copy(call.view())
         view.preview, view.preview_note = shown
         decision = await decision_of(authority.approve_tool(view))
@@ -204,24 +193,17 @@ class Deciding(Registering):
             decision = _no(f"the authority's answer was refused: {error.message}")
         if decision.decision == "defer":
             self._watchers.tell("deferred", call)
-            if call.is_made:
-                return
-        by = decision.by or type(authority).__name__
-        settle(question, decision.model_copy(update={"by": by}))
-
-    async def _preview(self, call: Call) -> Shown:
-        """Return the preview of a call that no execution has begun."""
-        instance = call.instance
-        if not overrides(instance, "preview"):
-            return Shown()
-        preview = lambda _: call_preview(instance.preview, call.masked)  # noqa: E731
-        return await computed(preview, nullcontext(), self._watchers.mask)
+        return decision.model_copy(update={"by": decision.by or type(authority).__name__})
 
     def _told(self, call: Call, decision: ApprovalResponse) -> ApprovalResponse:
         auto = self._auto if decision.by == AUTO else None
         shown = {name: getattr(decision, name) for name in ("decision", "by", "feedback", "args")}
         self._watchers.tell("decided", call, **shown, auto_approve=auto)
         return decision
+
+
+def _can_decide(authority: Any) -> bool:
+    return not isinstance(authority, CallbackAuthority) or authority.callback is not None
 
 
 def _checked(call: Call, given: Any) -> ApprovalResponse:
@@ -236,6 +218,6 @@ def _checked(call: Call, given: Any) -> ApprovalResponse:
             raise InputError(f"args: '{min(missing)}' cannot be taken away", field="args")
         try:
             call.definition.convert(call.unmasked(decision.args))
-        except ArgumentFault as error:
+        except (InputError, StepError) as error:
             raise InputError(f"args: {error}", field="args") from None
     return decision

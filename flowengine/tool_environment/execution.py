@@ -10,8 +10,8 @@ from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.results import ExecutionResult
-from flowengine.errors import FlowEngineError
-from flowengine.sdk import StepContext
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.sdk import StepContext, StepError
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.sdk.user_code import Shown
@@ -20,7 +20,6 @@ from flowengine.tool_environment.approval import DEFERRED, Deciding
 from flowengine.tool_environment.calls import Call, is_asked, settle
 from flowengine.tool_environment.observers import data_of
 from flowengine.tool_environment.results import (
-    expired,
     internal,
     response_of,
     result_of,
@@ -28,7 +27,7 @@ from flowengine.tool_environment.results import (
     with_feedback,
 )
 from flowengine.tool_environment.runs import ToolRuns
-from flowengine.tool_environment.tools import ArgumentFault, overrides
+from flowengine.tool_environment.tools import overrides
 
 VIEW_TIME = 2.0
 """Maximum seconds for `load_ui`."""
@@ -148,7 +147,7 @@ class Executing(Deciding):
             why = self._watchers.mask(f"rejected by {decision.by}{reason}")
             result = with_feedback(result_of(call, "rejected", why), decision)
         elif error["type"] == "Expired":
-            result = expired(call)
+            result = result_of(call, "expired", "it was not decided in time. Nothing was done")
         elif error["type"] == "Refused":
             result = result_of(call, "rejected", error["message"])
         else:
@@ -159,8 +158,8 @@ class Executing(Deciding):
         """Return the result of a call whose arguments do not fit, or None."""
         try:
             call.definition.convert(call.args)
-        except ArgumentFault as error:
-            return result_of(call, "invalid", self._watchers.mask(str(error)))
+        except (InputError, StepError) as error:
+            return result_of(call, "invalid", self._watchers.mask(error.message))
         return None
 
     async def _end(self, call: Call, result: ToolResult) -> EnvironmentResponse:

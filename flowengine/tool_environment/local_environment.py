@@ -11,6 +11,7 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
+from flowengine.sdk.user_code import Shown
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.approval import AutoApprove, CallbackAuthority
 from flowengine.tool_environment.calls import CallExecutions
@@ -18,7 +19,7 @@ from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.execution import Executing
 from flowengine.tool_environment.observers import Listener, Watchers, check_callback
 from flowengine.tool_environment.registration import CallBounds, refusal, validated
-from flowengine.tool_environment.results import expired, stopped
+from flowengine.tool_environment.results import stopped
 from flowengine.tool_environment.runs import ToolRuns
 
 
@@ -167,6 +168,8 @@ class LocalEnvironment(Executing):
     async def approve_tool(self, call: ToolCall | Mapping[str, Any]) -> EnvironmentResponse:
         """Request a decision about a call, without running it. It is limited to this call.
 
+        The authority is asked. Only the execution of the call opens a question that others answer.
+
         Args:
             call: The call.
 
@@ -186,15 +189,7 @@ class LocalEnvironment(Executing):
         if (invalid := self._invalid(admitted)) is not None:
             return await self._end(admitted, invalid)
         decision = admitted.decision or self._automatic(admitted)
-        if decision is None:
-            try:
-                async with asyncio.timeout(self._bounds.question):
-                    preview = asyncio.ensure_future(self._preview(admitted))
-                    decision = await self._requested(admitted, preview)
-            except TimeoutError:
-                return await self._end(admitted, expired(admitted))
-        if decision is None:
-            return await self._end(admitted, stopped(admitted))
+        decision = decision or await self._authority_says(admitted, Shown())
         if decision.decision != "defer":
             admitted.decision = decision
         return EnvironmentResponse(result=decision)

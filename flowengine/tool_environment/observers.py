@@ -29,14 +29,12 @@ def check_callback(callback: Any, arguments: int, what: str) -> None:
     Raises:
         RegistrationError: It cannot.
     """
-    if not callable(callback):
-        raise RegistrationError(f"{what} must be callable, not {type(callback).__name__}")
     try:
         inspect.signature(callback).bind(*range(arguments))
-    except TypeError:
+    except TypeError as error:
+        many = "s" if arguments > 1 else ""
         raise RegistrationError(
-            f"{what} is called with {arguments} argument{'s' if arguments > 1 else ''}; "
-            f"{getattr(callback, '__name__', callback)!s} does not take them"
+            f"{what} is called with {arguments} argument{many}: {error}"
         ) from None
     except ValueError:  # a C function without a signature
         return

@@ -39,6 +39,9 @@ class CallBounds:
     """Time that a question stays open. None: unlimited."""
 
 
+_FIELDS = (Mapping, ToolCall)
+
+
 class RegisteredTool(NamedTuple):
     """A tool registered in an environment."""
 
@@ -69,8 +72,7 @@ class Registering:
 
         Args:
             tool: A function, a class with `execute`, or an instance of one.
-            replace: Whether to replace a tool of the same name. This is not possible while it has
-                an open call.
+            replace: Whether to replace a tool of the same name. Its open calls keep the old one.
 
         Returns:
             Its name.
@@ -89,8 +91,6 @@ class Registering:
                 f"there is already a tool '{name}'",
                 hint="give it another name, or pass replace=True",
             )
-        if any(call.tool == name for call in self._open_calls()):
-            raise RegistrationError(f"a call of tool '{name}' is open: it cannot be replaced now")
         instance = definition.make()
         before = dict(vars(instance))
         instance.environment = self
@@ -193,12 +193,8 @@ def validated(call: Any) -> ToolCall:
     Raises:
         CallError: The message lists everything that is wrong.
     """
-    if isinstance(call, ToolCall):
-        call = call.model_dump()
-    if not isinstance(call, Mapping):
-        raise CallError("invalid", f"a call is a map, not {type(call).__name__}")
     try:
-        return ToolCall.model_validate(dict(call))
+        return ToolCall.model_validate(dict(call) if isinstance(call, _FIELDS) else call)
     except ValidationError as error:
         raise CallError("invalid", faults(error)) from None
 
@@ -210,7 +206,7 @@ def refusal(given: Any, error: CallError) -> EnvironmentResponse:
         given: The call or its id.
         error: The reason.
     """
-    fields = dict(given) if isinstance(given, Mapping | ToolCall) else {"tool_call_id": given}
+    fields = dict(given) if isinstance(given, _FIELDS) else {"tool_call_id": given}
     call, tool = (str(fields.get(name) or "") for name in ("tool_call_id", "tool_name"))
     return response_of(
         ToolResult(

@@ -127,11 +127,6 @@ def response_of(result: ToolResult, code: str | None = None) -> EnvironmentRespo
     return EnvironmentResponse(error=error)
 
 
-def expired(call: Call) -> ToolResult:
-    """Return the result of a call about which no approver decided in time."""
-    return result_of(call, "expired", "it was not decided in time. Nothing was done")
-
-
 def stopped(
     call: Call,
     outcome: CodeOutcome | None = None,

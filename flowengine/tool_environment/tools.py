@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from flowengine.agents.agent_tools import AgentAsTool, tool_options
 from flowengine.errors import InputError, UsageError
 from flowengine.runner.chain import Runner
-from flowengine.sdk import Effect, StepError, ToolError
+from flowengine.sdk import Effect, ToolError
 from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
@@ -159,10 +159,6 @@ class FunctionTool(Tool):
         vars(self).update({name: value for name, value in given.items() if value is not None})
 
 
-class ArgumentFault(Exception):
-    """Arguments do not fit. The message lists every fault."""
-
-
 @dataclass(frozen=True, eq=False)
 class ToolDefinition:
     """The definition of a tool in an environment."""
@@ -174,7 +170,7 @@ class ToolDefinition:
     schema: dict[str, Any]
     """JSON Schema of the arguments, which are an object."""
     convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns checked and converted arguments, or raises `ArgumentFault`."""
+    """Returns checked and converted arguments, or raises an `InputError` or a `StepError`."""
     context: str | None
     """The parameter that receives the context."""
     source: Any
@@ -245,6 +241,8 @@ def define(source: Any) -> ToolDefinition:
         schema, description, convert, context = _read(run, getattr(instance, "parameters", None))
     except ValidationError as error:
         raise RegistrationError(f"tool '{name}': {faults(error)}") from None
+    except ValueError as error:
+        raise RegistrationError(f"tool '{name}': {error}") from None
     except (UsageError, InputError) as error:
         raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
     return ToolDefinition(
@@ -298,10 +296,7 @@ def _options_of(instance: Any) -> Tool:
     vars(options).update({name: getattr(instance, name) for name in names})
     _OPTIONS.validate_python(vars(options), strict=True)
     options.timeout = seconds_of(options.timeout, "timeout")
-    try:
-        largest_result(options.limits)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    largest_result(options.limits)
     return options
 
 
@@ -333,11 +328,8 @@ def _read(
     validator = shared(schema)
 
     def convert(args: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            plain = as_plain(dict(args), "arguments")
-            checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
-            return checked if typed is None else typed(checked)
-        except (InputError, StepError) as error:
-            raise ArgumentFault(error.message) from None
+        plain = as_plain(dict(args), "arguments")
+        checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
+        return checked if typed is None else typed(checked)
 
     return schema, signature.description, convert, context
