@@ -14,6 +14,7 @@ async with LocalEnvironment() as environment:
     )
 """
 
+from flowengine.agents.tool_marks import tool
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     Environment,
@@ -39,7 +40,7 @@ from flowengine.tool_environment.errors import (
 from flowengine.tool_environment.local_environment import LocalEnvironment
 from flowengine.tool_environment.ready_tools import execute_command, mcp_tools
 from flowengine.tool_environment.registration import CallBounds
-from flowengine.tool_environment.tools import Tool, tool
+from flowengine.tool_environment.tools import Tool
 
 __all__ = [
     "AbortSignal", "Aborted", "ApprovalResponse", "CallBounds", "CallError", "CallbackAuthority",

@@ -39,11 +39,9 @@ from flowengine.tool_environment.tools import ToolDefinition, define
 
 # The result of a call as a message for the model, including images.
 
-_NOT_RUN = {
-    "rejected": "The call was rejected. Nothing was done.",
-    "expired": "The call was not decided in time. Nothing was done.",
-    "invalid": "The call is invalid and was not run.",
-}
+_TOOK_EFFECT = {
+    "no": "Nothing was done.", "maybe": "It may have acted in part.", "yes": "It had ended.",
+}  # fmt: skip
 
 
 def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
@@ -79,24 +77,18 @@ def answer_of(response: EnvironmentResponse) -> tuple[str, list[str]]:
 
 
 def _what_happened(result: ToolResult) -> str:
-    content, writer = as_text(result.content), result.written_by
+    content, writer, why = as_text(result.content), result.written_by, result.message or ""
     if content and writer is not None:
         content = marked(content, writer)
     if result.success:
         return content
-    if result.status in _NOT_RUN:
-        message = _NOT_RUN[result.status]
-        why = result.message or ""
-        return f"{message} {why}" if result.status == "invalid" else message
-    if result.status == "aborted" and result.ran == "no":
-        return "The call was aborted before it began. Nothing was done."
-    why = result.message or ""
-    message = {
-        "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
-        "aborted": "The call was aborted while it ran. It may have acted in part.",
-        "timed_out": "The call ran into its time limit and was stopped. It may have acted in part.",
-        "uncertain": "The process ended during the call: it is unknown whether it acted.",
-    }[result.status]
+    if result.status == "error":
+        message = f"Error: {why}" if writer is None else marked_failure(why, writer)
+    else:
+        status = "lost" if result.status == "uncertain" else result.status.replace("_", " ")
+        message = f"The call was {status}. {_TOOK_EFFECT[result.ran]}"
+    if result.status == "invalid":
+        message = f"{message} {why}"
     return f"{message}\n\nWhat it had produced:\n{content}" if content else message
 
 

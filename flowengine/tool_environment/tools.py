@@ -11,16 +11,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
-from flowengine.agents.agent_tools import AgentAsTool, tool_options
+from flowengine.agents.agent_tools import AgentAsTool
+from flowengine.agents.tool_marks import Approval, ToolOptions, tool, tool_options
 from flowengine.errors import InputError, UsageError
 from flowengine.runner.chain import Runner
 from flowengine.sdk import Effect, ToolError
-from flowengine.sdk.argument_checks import check_function, check_keywords, seconds_of
+from flowengine.sdk.argument_checks import seconds_of
 from flowengine.sdk.exception_text import describe
 from flowengine.sdk.models import largest_result
 from flowengine.sdk.python_functions.conversions import conversion
@@ -38,28 +38,7 @@ from flowengine.tool_environment.errors import RegistrationError
 
 CONTEXT = "ctx"
 """Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
-Approval = Literal["ask", "none", "required"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class ToolOptions(TypedDict, total=False):
-    """Options of `@tool`: attributes of `Tool`, and the preview of a function."""
-
-    name: str | None
-    description: str | None
-    supports_parallel_execution: bool
-    approval: Approval | None
-    """Left out: a tool environment asks its authority, and an agent requires no approval."""
-    effect: Effect
-    timeout: float | str | None
-    """Seconds, or a duration such as `500ms`."""
-    resources: Mapping[str, Mapping[str, Any] | None] | None
-    limits: Mapping[str, Any] | None
-    written_by: str | None
-    preview: Callable[[dict[str, Any]], Any] | None
-    """Takes the arguments."""
 
 
 class Tool:
@@ -116,32 +95,6 @@ class Tool:
 
     def dispose(self) -> Any:
         """Release the resources of the instance."""
-
-
-@overload
-def tool(function: _Function, /) -> _Function: ...
-@overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[_Function], _Function]: ...
-def tool(function: Any = None, /, **options: Any) -> Any:
-    """Mark a function as a tool. It can still be called as before.
-
-    Args:
-        function: The function, if the decorator is used without parentheses.
-        **options: As the attributes of `Tool`.
-
-    Returns:
-        The same function, or a decorator.
-    """
-    check_keywords("a tool", options, ToolOptions.__annotations__)
-    if "timeout" in options:
-        options["timeout"] = seconds_of(options["timeout"], "the timeout of a tool")
-
-    def mark(marked: Any) -> Any:
-        check_function(marked, "write @tool above the function")
-        marked.__flowengine_tool__ = options
-        return marked
-
-    return mark if function is None else mark(function)
 
 
 class FunctionTool(Tool):
