@@ -236,9 +236,9 @@ class Client:
             shown = model if isinstance(model, str) else "task/model"
             functions = through(environment, given)
             agent = Agent(name="task", model=shown, instructions=instructions, functions=functions)
-            found = resolve(model) if isinstance(model, str) else model
-            is_named = isinstance(model, str) and api_key is None
-            with nullcontext() if is_named else using(_WithKey(found, api_key)):
+            if api_key is not None:
+                model = _WithKey(resolve(model) if isinstance(model, str) else model, api_key)
+            with nullcontext() if isinstance(model, str) else using(model):
                 messages = [{"role": "user", "content": task}]
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
@@ -257,17 +257,13 @@ class Client:
 
 
 class _WithKey:
-    """A model called with a key, if one is needed, that is not visible to others."""
+    """A model called with a key that is not visible to others."""
 
-    def __init__(self, model: Model, key: str | None) -> None:
-        self._model = model
-        self._key = key
-        self.facts = model.facts
+    def __init__(self, model: Model, key: str) -> None:
+        self._model, self._key, self.facts = model, key, model.facts
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Call the model once."""
-        if self._key is None:
-            return await self._model.complete(request, listen)
         try:
             with_key = replace(request, settings={**request.settings, "api_key": self._key})
             return await self._model.complete(with_key, listen)

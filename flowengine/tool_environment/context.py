@@ -16,6 +16,7 @@ from flowengine.sdk.resources import refuse_in_loop
 from flowengine.sdk.user_code import lasting
 
 Stop = Literal["aborted", "timed_out"]
+_Turn = tuple[Future[Any], bool]
 PRODUCED = 256 * 1024
 """Maximum characters kept of a tool's partial output."""
 
@@ -134,8 +135,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Future[Any], bool]] = []
-        self._running: list[tuple[Future[Any], bool]] = []
+        self._line: list[_Turn] = []
+        """Those who run, whose futures are done, and behind them those who wait."""
 
     @contextmanager
     def queue(self, *, exclusive: bool = True) -> Iterator[Future[Any]]:
@@ -148,20 +149,17 @@ class Turns:
             A future that is done when it is the caller's turn.
         """
         turn = (lasting(), exclusive)
-        with self._lock:
-            self._waiting.append(turn)
-            self._grant()
+        self._change(self._line.append, turn)
         try:
             yield turn[0]
         finally:
-            with self._lock:
-                (self._running if turn in self._running else self._waiting).remove(turn)
-                self._grant()
+            self._change(self._line.remove, turn)
 
-    def _grant(self) -> None:
-        while self._waiting:
-            turn = self._waiting[0]
-            if self._running and (turn[1] or self._running[0][1]):
-                return
-            self._running.append(self._waiting.pop(0))
-            turn[0].set_result(None)
+    def _change(self, change: Callable[[_Turn], None], turn: _Turn) -> None:
+        with self._lock:
+            change(turn)
+            for place, (granted, exclusive) in enumerate(self._line):
+                if place and (exclusive or self._line[0][1]):
+                    return
+                if not granted.done():
+                    granted.set_result(None)
