@@ -153,7 +153,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     source = definition.function
     hints = resolved_hints(source)
     hints.pop("return", None)
-    skipped = {"self", definition.context}
+    skipped = {"self", *definition.context}
     parameters = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in given_parameters(source)

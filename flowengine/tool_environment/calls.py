@@ -181,7 +181,7 @@ class CallExecutions:
             except NotFound:
                 return id, None
             is_own = shown["labels"].get(TASK) == self._task  # no client can set this label
-            if is_own and (shown["status"] != "cancelled" or _has_begun(shown)):
+            if is_own and (shown["status"] != "cancelled" or has_begun(shown)):
                 return id, shown["inputs"]
             number += 1
 
@@ -240,10 +240,6 @@ class CallExecutions:
             await self.engine.executions.cancel_async(call.execution)
         return self.engine.executions.result(call.execution)
 
-    def has_begun(self, call: Call) -> bool:
-        """Return whether any process has started the tool of a call."""
-        return _has_begun(self.engine.executions.show(call.execution))
-
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
         for event in reversed(list(self.engine.executions.events(call.execution))):
@@ -293,7 +289,8 @@ def is_asked(result: ExecutionResult) -> bool:
     return any(wait["kind"] == "approval" for wait in result.waits)
 
 
-def _has_begun(shown: ExecutionInfo) -> bool:
+def has_begun(shown: ExecutionInfo) -> bool:
+    """Return whether any process has started the tool of a call."""
     return any(step["attempts"] for step in shown["steps"])
 
 

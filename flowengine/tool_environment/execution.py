@@ -17,7 +17,7 @@ from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall, ToolResult
 from flowengine.sdk.user_code import Shown
 from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.approval import DEFERRED, Deciding
-from flowengine.tool_environment.calls import Call, is_asked, settle
+from flowengine.tool_environment.calls import Call, has_begun, is_asked, settle
 from flowengine.tool_environment.observers import data_of
 from flowengine.tool_environment.results import (
     internal,
@@ -135,8 +135,8 @@ class Executing(Deciding):
                 result = result_of(call, "ok", content=answer)
                 result = with_feedback(result, call.decision or decided(call))
         elif made.status == "cancelled":
-            began = self._executions.has_begun(call)
-            result = call.ended or stopped(call, began=began)
+            shown = self._executions.engine.executions.show(call.execution)
+            result = call.ended or stopped(call, began=has_begun(shown))
         elif error is None:
             why = "the process ended during the call: it is unknown whether it acted"
             result = result_of(call, "uncertain", why, ran="maybe")

@@ -122,9 +122,7 @@ class ToolRuns:
         )
         self._turns.set(Turns())
         await watchers.notify("start", call.view())
-        named = call.definition.convert(args)
-        if call.definition.context is not None:
-            named[call.definition.context] = context
+        named = call.definition.convert(args) | dict.fromkeys(call.definition.context, context)
         timer = None
         if (limit := options.timeout) is not None:
             timer = asyncio.get_running_loop().call_later(limit, call.halt, "timed_out")

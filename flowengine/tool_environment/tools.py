@@ -31,7 +31,7 @@ from flowengine.sdk.python_functions.live_signature import (
     read_function,
     resolved_hints,
 )
-from flowengine.sdk.validation import as_plain, shared
+from flowengine.sdk.validation import Validator, as_plain, shared
 from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
@@ -122,16 +122,28 @@ class ToolDefinition:
     """Has the options as attributes."""
     schema: dict[str, Any]
     """JSON Schema of the arguments, which are an object."""
-    convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns checked and converted arguments, or raises an `InputError` or a `StepError`."""
-    context: str | None
-    """The parameter that receives the context."""
+    validator: Validator
+    converter: Callable[[dict[str, Any]], dict[str, Any]] | None
+    """Converts checked arguments to the types of the parameters. None: they stay as they are."""
+    context: list[str]
+    """The parameters that receive the context."""
     source: Any
     """The registered function, class or instance."""
     make: Callable[[], Tool]
     """Returns a new instance."""
     function: Callable[..., Any]
     """The function to run, of the class or the module."""
+
+    def convert(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return checked and converted arguments.
+
+        Raises:
+            InputError: They do not fit.
+            StepError: They do not fit.
+        """
+        plain = as_plain(dict(args), "arguments")
+        checked: dict[str, Any] = self.validator.check(plain, "the arguments do not fit")
+        return checked if self.converter is None else self.converter(checked)
 
     @cached_property
     def version(self) -> str:
@@ -188,19 +200,25 @@ def define(source: Any) -> ToolDefinition:
         raise RegistrationError(
             f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
         )
-    run = instance.execute
+    run, declared = instance.execute, getattr(instance, "parameters", None)
     try:
         options = _options_of(instance)
-        schema, description, convert, context = _read(run, getattr(instance, "parameters", None))
+        context = _context_of(run)
+        signature = read_function(run, environments=context)
+        converter = None if declared else conversion(run, skip=context)
+        schema = dict(declared or signature.args or {"type": "object"})
+        validator = shared(schema)
+        if schema.get("type") != "object":
+            raise UsageError("its schema is not a JSON Schema of an object")
     except ValidationError as error:
         raise RegistrationError(f"tool '{name}': {faults(error)}") from None
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise RegistrationError(f"tool '{name}': {error}") from None
     except (UsageError, InputError) as error:
         raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
     return ToolDefinition(
-        name, options.description or description or doc, options, schema, convert, context, source,
-        make, inspect.unwrap(getattr(run, "__func__", run)),
+        name, options.description or signature.description or doc, options, schema, validator,
+        converter, context, source, make, inspect.unwrap(getattr(run, "__func__", run)),
     )  # fmt: skip
 
 
@@ -253,36 +271,12 @@ def _options_of(instance: Any) -> Tool:
     return options
 
 
-def _read(
-    function: Callable[..., Any], declared: Any
-) -> tuple[dict[str, Any], str, Callable[[Mapping[str, Any]], dict[str, Any]], str | None]:
-    """Return the arguments' schema, the description, the conversion and the context's parameter.
+def _context_of(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters that receive the context."""
+    hints = resolved_hints(function)
 
-    Args:
-        function: The function.
-        declared: The schema that the tool declares itself. None: derived from the type hints.
-
-    Raises:
-        UsageError: Its arguments cannot be passed by name, or have no JSON Schema.
-    """
-    hints, context = resolved_hints(function), None
-    for parameter in given_parameters(function):
+    def takes_it(parameter: inspect.Parameter) -> bool:
         hint = hints.get(parameter.name, parameter.empty)
-        if hint is ToolContext or (parameter.name == CONTEXT and hint is parameter.empty):
-            context = parameter.name
-            break
-    is_object = isinstance(declared, Mapping) and declared.get("type") == "object"
-    if declared is not None and not is_object:
-        raise UsageError("its schema is not a JSON Schema of an object")
-    around = () if context is None else (context,)
-    signature = read_function(function, environments=around)
-    typed = conversion(function, skip=around) if declared is None else None
-    schema = dict(declared or signature.args or {"type": "object"})
-    validator = shared(schema)
+        return hint is ToolContext or (parameter.name == CONTEXT and hint is parameter.empty)
 
-    def convert(args: Mapping[str, Any]) -> dict[str, Any]:
-        plain = as_plain(dict(args), "arguments")
-        checked: dict[str, Any] = validator.check(plain, "the arguments do not fit")
-        return checked if typed is None else typed(checked)
-
-    return schema, signature.description, convert, context
+    return [each.name for each in given_parameters(function) if takes_it(each)]
