@@ -176,6 +176,8 @@ class CallExecutions:
         number = 0
         while True:
             id = f"{_part(self._task)}.{_part(call)}.{number:04}"  # none is a prefix of another
+            if self._is_own:  # its calls are known
+                return id, None
             try:
                 shown = self.engine.executions.show(id)
             except NotFound:

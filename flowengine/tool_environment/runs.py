@@ -79,7 +79,8 @@ class ToolRuns:
                 call.halt("aborted")
             has_ended = work.done() and settle(call.stopped, None)
             outcome = work.result() if has_ended else await self._stop(call, work)
-            await uncut(contained(self._release(own)))
+            if own:
+                await uncut(contained(self._release(own)))
         partial = watchers.mask("".join(call.produced)) or None
         if not has_ended or outcome is None:
             result = stopped(call, outcome, partial, began=call.began)
@@ -102,7 +103,8 @@ class ToolRuns:
         own: list[Handle],
     ) -> dict[str, Any]:
         """Call the tool, and return its return value as fields of the result."""
-        await asyncio.wrap_future(granted)
+        if not granted.done():
+            await asyncio.wrap_future(granted)
         resources = await self._opened(call, own)
         if call.signal.aborted:
             raise asyncio.CancelledError
