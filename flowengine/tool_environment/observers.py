@@ -57,7 +57,7 @@ class Observers(UserDict[str, Observer]):
 
 
 class Watchers:
-    """Everything that is told about the calls of an environment.
+    """Receives reports about the calls of an environment: listeners, observers and callbacks.
 
     Args:
         mask: Replaces secrets.

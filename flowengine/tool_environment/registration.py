@@ -55,7 +55,7 @@ class Registering:
     """The part of an environment that knows its tools and calls.
 
     Args:
-        watchers: Are told about calls.
+        watchers: Receive reports about calls.
         executions: The executions of the calls.
         bounds: Time limits.
     """

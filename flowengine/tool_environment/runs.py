@@ -38,7 +38,7 @@ class ToolRuns:
         specs: Specs of managed environments, by name.
         manager: Opens them. None: the manager of the process.
         grace: Seconds that a tool has to stop.
-        watchers: Are told about the calls.
+        watchers: Receive reports about the calls.
     """
 
     def __init__(
