@@ -19,11 +19,11 @@ from flowengine.agents.agent_tools import (
     declare,
     environment_names,
     is_tool,
-    tool_option,
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
 from flowengine.agents.termination import is_case_tool
+from flowengine.agents.tool_marks import tool_option
 from flowengine.agents.tool_steps import ASK
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain
