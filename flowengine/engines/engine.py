@@ -55,6 +55,7 @@ from flowengine.engines.starting.beginning import Starting, record
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.journal.records import OPEN, Due
 from flowengine.journal.store import Durability, JournalStore, Store, every_item
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.sdk.argument_checks import (
     check_function,
     check_kinds,
@@ -64,7 +65,8 @@ from flowengine.sdk.argument_checks import (
     milliseconds,
     offered,
 )
-from flowengine.settings import Settings, current_user, load_settings
+from flowengine.settings import Settings, current_user
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
@@ -660,8 +662,6 @@ class Engine:
         """
         if not self._host.traced:
             return None
-        from flowengine.telemetry.spans import trace_of
-
         return trace_of(execution, self._host.store.execution(execution).labels)
 
     def updates(

@@ -41,7 +41,7 @@ from flowengine.store_folder import (
 if TYPE_CHECKING:
     from flowengine.engines.attempts.lines_at_work import LinesAtWork
     from flowengine.engines.environments.environments import EngineEnvironments
-    from flowengine.execution_environment import NotReleased
+    from flowengine.sdk.environments import NotReleased
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
     from flowengine.sdk.user_code import Shown
 

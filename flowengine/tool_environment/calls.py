@@ -21,7 +21,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal
 
-from flowengine.agents.live_functions import LIVE
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
@@ -30,6 +29,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,

@@ -19,6 +19,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Log, Opening
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.addresses import idempotency_key
+from flowengine.kernel.notation.traces import attempt_span
 from flowengine.kernel.view import as_said
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.context import CommandEnvironment, ExecutionContext, Processes
@@ -27,7 +28,6 @@ from flowengine.sdk.read_only import ReadOnlyDict
 from flowengine.sdk.step_log import StepLog
 from flowengine.sdk.user_code import CALLS, on_thread
 from flowengine.secrets import Secrets
-from flowengine.telemetry.spans import attempt_span
 
 _Result = TypeVar("_Result")
 _beginning = allocate_lock()

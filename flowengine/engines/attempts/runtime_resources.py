@@ -9,7 +9,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk import StepError
 from flowengine.sdk.argument_checks import check_kind
-from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.context import LIVE, ExecutionContext
 
 _OBJECT = {
     "spec_id": "",
@@ -32,8 +32,6 @@ class ResourceMissing(StepError):
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution misses objects of the caller in this process."""
-    from flowengine.agents.live_functions import LIVE
-
     id, names = execution.id, [name for name in execution.missing if name != LIVE]
     listed = ", ".join(f"'{name}'" for name in names)
     given = f"runtime_resources={{{', '.join(f'{name!r}: …' for name in names)}}}"

@@ -27,7 +27,7 @@ from flowengine.engines.environments.requests import (
     name_with_args,
     region_owner,
 )
-from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, ReleaseReport
+from flowengine.execution_environment import EnvironmentManager, Handle, ReleaseReport
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Opening
 from flowengine.kernel.graph.compiled import Plain
@@ -41,7 +41,7 @@ from flowengine.sdk import (
     StepError,
 )
 from flowengine.sdk.context import Command, CommandEnvironment, ExecutionContext, StepContext
-from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments import NotReleased, Scope
 from flowengine.sdk.processes import make_scratch, remove_scratch
 from flowengine.sdk.resources import background
 from flowengine.sdk.step_log import StepLog

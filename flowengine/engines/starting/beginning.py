@@ -27,6 +27,7 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import acting_user
 from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
 from flowengine.util.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -230,10 +231,7 @@ def execution_data(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
         )
-    if "traceparent" in labels:
-        from flowengine.telemetry.spans import check_label
-
-        check_label(labels)
+    _check_trace(labels)
     return {
         "id": id or host.ids.execution(now),
         "flow": compiled["id"],
@@ -248,6 +246,22 @@ def execution_data(
         # may have the same one.
         "identity": host.ids.message(),
     }
+
+
+def _check_trace(labels: Mapping[str, str]) -> None:
+    """Log a warning if the label that continues a trace is not a W3C header.
+
+    A trace must not stop an execution: the header may come from any client.
+    """
+    if LABEL in labels and not TRACEPARENT.fullmatch(labels[LABEL]):
+        import logging
+
+        logging.getLogger("flowengine.telemetry").warning(
+            "the label %s is not a W3C header such as 00-TRACE-PARENT-01, with 32 and 16 "
+            "hexadecimal digits, so the execution begins a new trace: %.80r",
+            LABEL,
+            labels[LABEL],
+        )
 
 
 def new_record(

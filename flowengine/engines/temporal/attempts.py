@@ -66,7 +66,6 @@ from flowengine.engines.temporal.resets import ReplacedAttempts
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import Conflict, FlowEngineError, StoreError
-from flowengine.execution_environment import NotReleased
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
@@ -74,6 +73,7 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
 from flowengine.registry import UnknownKind
 from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
