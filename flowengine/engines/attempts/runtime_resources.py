@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowengine.errors import UsageError
@@ -103,7 +103,10 @@ def check_names(
 
 
 def check_environments(
-    flow: CompiledFlow, resources: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]
+    flow: CompiledFlow,
+    resources: Mapping[str, Any],
+    specs: Sequence[Mapping[str, Any]],
+    named: Callable[[Mapping[str, Any]], tuple[str, str]],
 ) -> dict[str, Any]:
     """Check the environments that a caller provides for an execution, without opening any.
 
@@ -111,6 +114,7 @@ def check_environments(
         flow: The flow to run.
         resources: The caller's objects by name.
         specs: The specs, as provided.
+        named: Checks a spec, and returns its name and scope.
 
     Returns:
         Name → the record of the environment to store with the execution.
@@ -119,16 +123,13 @@ def check_environments(
         UsageError: A name is in use, or a scope is not possible.
         SpecInvalid: A spec has errors.
     """
-    from flowengine.execution_environment.specs.spec import check_spec
-
     taken = {
         name: f"step '{step}' gets an environment of this name" for step, name in _declared(flow)
     }
     taken |= dict.fromkeys(resources, "runtime_resources has an object of this name")
     values: dict[str, Any] = {}
     for spec in specs:
-        declared = check_spec(spec)
-        name, scope = declared.key, declared.scope
+        name, scope = named(spec)
         if scope not in SCOPES:
             raise UsageError(
                 f"execution_environments has '{name}' with scope '{scope}'",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OuterAttempt
 from flowengine.engines.executions.parts import claim_of
-from flowengine.engines.flows import LoadedFlow, as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.starting.inputs import check_inputs, recognized_by
 from flowengine.engines.starting.same_start import check_same_start
@@ -30,17 +28,16 @@ from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.kernel.notation.traces import LABEL, TRACEPARENT
 from flowengine.util.named_tuples import NamedTuple
 
-if TYPE_CHECKING:
-    from flowengine.flow.building import Flow
-
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 class Starting(NamedTuple):
     """The request to start an execution."""
 
-    flow: Flow | LoadedFlow | str | PathLike[str]
+    flow: CompiledFlow
     """The flow to run."""
+    hash: str
+    """The hash by which a store identifies it."""
     inputs: Mapping[str, Any]
     """The inputs, as passed by the caller."""
     id: str | None
@@ -69,8 +66,7 @@ def begin(host: Host, starting: Starting) -> Execution:
     Returns:
         The execution, with `started` in its queue.
     """
-    flow = as_loaded(starting.flow)
-    linked = host.flows.of(flow.compiled, flow.form)
+    linked = host.flows.of(starting.flow, starting.hash)
     started = _started(host, linked, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
@@ -94,10 +90,10 @@ def record(host: Host, starting: Starting) -> str:
     Raises:
         Conflict: The execution with that id runs another flow, or has other inputs.
     """
-    flow = as_loaded(starting.flow)
+    flow = starting.flow["id"]
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)
-    linked = host.flows.of(flow.compiled, flow.form)
+    linked = host.flows.of(starting.flow, starting.hash)
     started = _started(host, linked, starting)
     id = create(host, linked, started, starting.files)
     if starting.id is not None:
@@ -304,14 +300,16 @@ def new_record(
 
 def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     """Return the first event."""
-    _, inputs, id, labels, user, environments, resources, _, outer = starting
+    _, _, inputs, id, labels, user, environments, resources, _, outer = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
     if every:
         check_names(linked.compiled, every)
     execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
-        execution["environments"] = check_environments(linked.compiled, every, environments)
+        execution["environments"] = check_environments(
+            linked.compiled, every, environments, host.environments.named
+        )
     if resources:
         execution["resources"] = sorted(resources)
     if outer is not None:

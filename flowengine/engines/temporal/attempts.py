@@ -28,6 +28,7 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.executions.reducers import reducer
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
 from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
@@ -678,7 +679,7 @@ class Attempts:
             if hash not in flows:  # it was upgraded in this run
                 id = info.workflow_id or ""
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
-            self._flows[hash] = LinkedFlow(flows[hash], hash)
+            self._flows[hash] = LinkedFlow(flows[hash], hash, LANGUAGE)
         return self._flows[hash]
 
 

@@ -31,6 +31,8 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.environments.making import environments_in
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
 from flowengine.engines.policy_files import PolicyFiles
@@ -306,16 +308,16 @@ def _host(
     folder = None if store.objects is None else store.objects.folder
     return Host(
         store,
+        language=LANGUAGE,
+        policies=policies or PolicyFiles([]),
+        environments=environments_in(place.folder, [] if folder is None else [str(folder)]),
         clock=SystemClock(),
         ids=RandomIds(),
         settings=load_settings(project_folder()),
         workdir=os.getcwd(),
         linger=0,
         ttl=0,
-        policies=policies,
         offers=offers,
-        environments=place.folder,
-        guarded=[] if folder is None else [str(folder)],
     )
 
 
