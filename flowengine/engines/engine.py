@@ -21,7 +21,7 @@ from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.environments.making import environments_in
+from flowengine.engines.environments.making import make_environments
 from flowengine.engines.flows import LANGUAGE, LoadedFlow, as_loaded, check_flow
 from flowengine.engines.host import (
     Clock,
@@ -158,7 +158,7 @@ class Engine:
             opened,
             language=LANGUAGE,
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
-            environments=environments_in(),
+            environments=make_environments,
             clock=clock or SystemClock(),
             ids=ids or RandomIds(),
             settings=settings,

@@ -16,7 +16,7 @@ from typing import Any
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
-from flowengine.engines.environments.making import environments_in
+from flowengine.engines.environments.making import make_environments
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import is_held_at, unit_at
 from flowengine.engines.flows import LANGUAGE, LoadedFlow
@@ -121,7 +121,7 @@ class Player(Driver):
                 store,
                 language=LANGUAGE,
                 policies=PolicyFiles([]),
-                environments=environments_in(),
+                environments=make_environments,
                 clock=self.clock,
                 ids=RandomIds(),
                 settings=settings,

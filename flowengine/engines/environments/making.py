@@ -10,32 +10,29 @@ from flowengine.engines.host import Host, folder_of
 from flowengine.store_folder import environments_of
 
 
-def environments_in(
-    given: str | None = None, guarded: Sequence[str] = ()
-) -> Callable[[Host], Environments]:
-    """Return the maker of the environments of a host.
+def make_environments(
+    host: Host, given: str | None = None, guarded: Sequence[str] = ()
+) -> Environments:
+    """Make the environments of a host.
 
     Args:
+        host: The host.
         given: Directory in which open environments are recorded. Default: the one that belongs to
             the store.
         guarded: Directories that no sandbox may access, in addition to that of the store.
     """
+    from flowengine.engines.environments.environments import EngineEnvironments
 
-    def make(host: Host) -> Environments:
-        from flowengine.engines.environments.environments import EngineEnvironments
-
-        own = folder_of(host.store)
-        folder: Callable[[], str] | None = None
-        if given is not None:
-            folder = partial(str, given)
-        elif own is not None:
-            folder = partial(environments_of, own)
-        return EngineEnvironments(
-            folder,
-            host.may_go_on,
-            host.tell_not_released,
-            host.tell_opened_ahead,
-            [*guarded, *([] if own is None else [own])],
-        )
-
-    return make
+    own = folder_of(host.store)
+    folder: Callable[[], str] | None = None
+    if given is not None:
+        folder = partial(str, given)
+    elif own is not None:
+        folder = partial(environments_of, own)
+    return EngineEnvironments(
+        folder,
+        host.may_go_on,
+        host.tell_not_released,
+        host.tell_opened_ahead,
+        [*guarded, *([] if own is None else [own])],
+    )

@@ -140,7 +140,7 @@ class LinkedFlows:
         self._store = store
         self._language = language
         self._in_memory = in_memory
-        self._indexed = indexed
+        self._linked = partial(LinkedFlow, language=language, in_memory=in_memory, indexed=indexed)
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:
@@ -168,10 +168,6 @@ class LinkedFlows:
     def part(self, whole: LinkedFlow, number: int) -> LinkedFlow:
         """Link one of the flows of a compiled flow, as the flow of an execution."""
         return self.of(*self._language.alone(whole.compiled, number))
-
-    def _linked(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
-        memory, indexed = self._in_memory, self._indexed
-        return LinkedFlow(compiled, hash, self._language, in_memory=memory, indexed=indexed)
 
     def forget(self) -> None:
         """Forget all flows, because the store may have deleted some."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from flowengine.engines.environments.making import environments_in
+from flowengine.engines.environments.making import make_environments
 from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
@@ -306,11 +307,12 @@ def _host(
 ) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
+    guarded = [] if folder is None else [str(folder)]
     return Host(
         store,
         language=LANGUAGE,
         policies=policies or PolicyFiles([]),
-        environments=environments_in(place.folder, [] if folder is None else [str(folder)]),
+        environments=partial(make_environments, given=place.folder, guarded=guarded),
         clock=SystemClock(),
         ids=RandomIds(),
         settings=load_settings(project_folder()),
