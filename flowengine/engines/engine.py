@@ -44,12 +44,13 @@ from flowengine.engines.inspection.updates import Subscription, updates
 from flowengine.engines.messages import send_signal
 from flowengine.engines.operating import Executions
 from flowengine.engines.people.answering import answer_questions
-from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import (
     ExecutionResult,
     Sent,
     Update,
 )
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.shared_budgets import Budgets
 from flowengine.engines.starting.beginning import Starting, record
@@ -75,8 +76,6 @@ from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
 if TYPE_CHECKING:
     from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.people.tool_authority import Consultant
-    from flowengine.engines.temporal.payloads import PayloadPage
-    from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
 
@@ -151,13 +150,14 @@ class Engine:
             raise UsageError(f"workdir: {os.fspath(workdir)} is not a directory")
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
-        opened, remote = _opened(store, durability or settings.durability or "power")
-        if remote is not None:
-            _check_remote(remote, tool_authority, clock, runtime_resources, offers)
+        opened = _opened(store, durability or settings.durability or "power")
+        is_remote = remote_store(str(opened.location)) is not None
+        if is_remote:
+            temporal().check_caller(opened, tool_authority, clock, runtime_resources, offers)
         host = Host(
             opened,
             language=LANGUAGE,
-            policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
+            rules=RuleFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
             environments=make_environments,
             clock=clock or SystemClock(),
             ids=ids or RandomIds(),
@@ -173,11 +173,7 @@ class Engine:
         self._via = via
         self._histories: OpenHistories | None = None
         """The executions that were shown last. None: they are not kept."""
-        self._driving = Driving(host)
-        if remote is not None:
-            from flowengine.engines.temporal.driving import RemoteDriving
-
-            self._driving = RemoteDriving(host, remote)
+        self._driving: Driving = temporal().driving(host) if is_remote else Driving(host)
         self._tool_authority = tool_authority
         if tool_authority is not None:
             host.consultant = self._consultant
@@ -251,9 +247,7 @@ class Engine:
         With a store in Temporal, they belong to its workers, and this raises a `UsageError`.
         """
         if remote_store(str(self._host.store.location)) is not None:
-            from flowengine.engines.temporal.support import refuse
-
-            refuse("access to the environments of its workers")
+            temporal().refuse("access to the environments of its workers")
         return self._manager
 
     @property
@@ -279,7 +273,8 @@ class Engine:
             InputError: They are not in this form.
             UsageError: The store is not in Temporal, or has another namespace.
         """
-        return self._payload_page(namespace).decoded(payloads)
+        done: list[dict[str, Any]] = self._payload_page(namespace).decoded(payloads)
+        return done
 
     def encode_payloads(
         self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
@@ -295,9 +290,10 @@ class Engine:
             UsageError: The store is not in Temporal, or has another namespace.
             StoreError: The object store does not work.
         """
-        return self._payload_page(namespace).encoded(payloads)
+        done: list[dict[str, Any]] = self._payload_page(namespace).encoded(payloads)
+        return done
 
-    def _payload_page(self, namespace: str | None) -> PayloadPage:
+    def _payload_page(self, namespace: str | None) -> Any:
         location = str(self.store.location)
         if remote_store(location) is None:
             raise UsageError("only a store in Temporal has payloads")
@@ -305,13 +301,12 @@ class Engine:
         if namespace not in (None, own):
             raise UsageError(f"the namespace of this store is {own!r}, not {namespace!r}")
         store: Any = self.store
-        page: PayloadPage = store.payloads
-        return page
+        return store.payloads
 
     def _other(self, to: str | PathLike[str]) -> JournalStore:
         """Open another store, to which executions are moved."""
         durability = self._host.store.durability
-        return _opened(to, "power" if durability == "none" else durability)[0]
+        return _opened(to, "power" if durability == "none" else durability)
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
@@ -812,50 +807,19 @@ class Engine:
         )
 
 
-def _check_remote(
-    store: TemporalStore,
-    tool_authority: ToolAuthority | None,
-    clock: Clock | None,
-    resources: Mapping[str, Any] | None,
-    offers: Iterable[str],
-) -> None:
-    """Close a store in Temporal and refuse what its workers could not use."""
-    from flowengine.engines.temporal.support import refuse
-
-    for given, what in (
-        (tool_authority, "programs that decide about calls (tool_authority)"),
-        (clock, "another clock than that of its server (clock)"),
-        (resources, "objects of the caller for steps (runtime_resources)"),
-    ):
-        if given:
-            store.close()
-            refuse(what)
-    if offers:
-        store.close()
-        raise UsageError(
-            "in Temporal, workers run the steps: a caller offers nothing to them",
-            hint="start a worker: flowengine worker --offers LABEL",
-        )
-
-
 def _opened(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
-) -> tuple[JournalStore, TemporalStore | None]:
-    """Return a store, and the same one if it is in Temporal."""
+) -> JournalStore:
+    """Return an open store."""
     if store is not None and not isinstance(store, str | PathLike):
         if not hasattr(store, "location"):
             raise UsageError(
                 f"{in_words(store)} is not a store",
                 hint="give a directory or an address, or None for a store in memory",
             )
-        if remote_store(str(store.location)) is None:
-            return store, None
-        opened: Any = store
-        return opened, opened
+        return store
     address = None if store is None else remote_store(store)
     if address is None:
-        return open_store(store, durability), None
-    from flowengine.engines.temporal.opening import open_remote
-
-    remote = open_remote(address)
-    return remote, remote
+        return open_store(store, durability)
+    opened: JournalStore = temporal().open_remote(address)
+    return opened

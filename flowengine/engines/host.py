@@ -57,7 +57,7 @@ class Host:
     Args:
         store: Contains the executions.
         language: Evaluates expressions.
-        policies: The policies of this host.
+        rules: The rules of this host.
         environments: Makes the environments of its executions, on first use.
         clock: Returns the time.
         ids: Creates ids.
@@ -76,7 +76,7 @@ class Host:
         store: JournalStore,
         *,
         language: Language,
-        policies: Policies,
+        rules: Rules,
         environments: Callable[[Host], Environments],
         clock: Clock,
         ids: Ids,
@@ -90,7 +90,7 @@ class Host:
         self.store: Store = store
         self.journals: JournalPort = store
         """Only for code that drives executions."""
-        self.policies = policies
+        self.rules = rules
         self.offers = frozenset(offers)
         self.clock = clock
         self.ids = ids
@@ -170,7 +170,7 @@ class Host:
             return False
         if execution.outer is not None:
             return False
-        return not self.policies.there()
+        return not self.rules.there()
 
     def tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Report environments of an execution that could not be closed."""
@@ -338,8 +338,8 @@ class Host:
             sys.stdout.write(f"{text}\n")
 
 
-class Policies(Protocol):
-    """The policies of a host. See `PolicyFiles`."""
+class Rules(Protocol):
+    """The rules of a host about calls. See `RuleFiles`."""
 
     def there(self) -> bool:
         """Return whether there may be any."""

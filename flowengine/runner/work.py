@@ -58,8 +58,8 @@ class _StartOptions(_CommonOptions, total=False):
     budget: Mapping[str, Any]
     """Limits on all calls together, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`. In
     a session, they apply to all runs together."""
-    policies: Sequence[Mapping[str, Any]]
-    """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
+    rules: Sequence[Mapping[str, Any]]
+    """Rules about calls, as `rules` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
     labels: Mapping[str, str]
     """Labels of the execution, for searches."""
 

@@ -24,8 +24,8 @@ from flowengine.engines.host import Host, RandomIds
 from flowengine.engines.infos import DecisionGiven
 from flowengine.engines.messages import send_signal
 from flowengine.engines.people.approvals import decide
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.gate import asked_instead
 from flowengine.engines.starting.beginning import Starting, begin
@@ -120,7 +120,7 @@ class Player(Driver):
             Host(
                 store,
                 language=LANGUAGE,
-                policies=PolicyFiles([]),
+                rules=RuleFiles([]),
                 environments=make_environments,
                 clock=self.clock,
                 ids=RandomIds(),

@@ -456,7 +456,7 @@ def test_a_tool_that_has_changed_is_not_called_and_offered_anew(tmp_path: Path) 
 
 
 RULES = """
-policies:
+rules:
   - {deny: "github.close_*"}
   - {allow: "github.get_issue"}
   - {ask: "mcp:github.get_*", agent: first}
@@ -483,9 +483,9 @@ def test_rules_fit_the_tools_that_are_called_not_the_globs_that_offer_them(tmp_p
     assert result is not None
     assert result.status == "succeeded"
     closed, got, failed, tried = case.results(1)
-    assert "'github.close_issue' was not called: policies[0] (deny: github.close_*)" in closed
+    assert "'github.close_issue' was not called: rules[0] (deny: github.close_*)" in closed
     assert got == 'get_issue was given {"n": 2}'
-    assert "'github.fail' was not called: policies[3]" in failed
+    assert "'github.fail' was not called: rules[3]" in failed
     assert "ToolError" in tried
     assert called(tmp_path)[-1] == 'get_user {"n": 5}'
 

@@ -61,7 +61,7 @@ class Paths(Evaluator):
         return value
 
 
-class NoPolicies:
+class NoRules:
     def there(self):
         return False
 
@@ -73,7 +73,7 @@ class NoPolicies:
 
 def opened():
     return Host(
-        open_store(sys.argv[2], "process"), language=Language(Paths, None), policies=NoPolicies(),
+        open_store(sys.argv[2], "process"), language=Language(Paths, None), rules=NoRules(),
         environments=lambda host: None, clock=SystemClock(), ids=RandomIds(),
         settings=Settings(), workdir=".", linger=0, ttl=15_000,
     )

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from base64 import b64decode, b64encode
@@ -1280,10 +1281,14 @@ def test_addresses_are_checked(text: str) -> None:
         Engine(text)
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "temporalio", None)
-    with pytest.raises(UsageError, match=r"pip install .*\[temporal\]'"):
-        Engine("temporal://127.0.0.1:1/default")
+def test_without_the_package_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['temporalio'] = None\n"
+        "from flowengine.cli.program import main\n"
+        "sys.exit(main(['list', '--store', 'temporal://127.0.0.1:1/default']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert re.search(r"error: .*temporalio\n.*pip install .*\[temporal\]'", ended.stderr.decode())
 
 
 def test_environments_of_workers_cannot_be_looked_into() -> None:
@@ -1316,11 +1321,11 @@ def test_credentials_are_those_of_temporals_tools(monkeypatch: pytest.MonkeyPatc
     assert (given["api_key"], given["tls"]) == ("hidden", True)
 
 
-def test_a_worker_does_not_begin_with_broken_policies(
+def test_a_worker_does_not_begin_with_broken_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "flowengine").mkdir()
-    (tmp_path / "flowengine" / "policies.yaml").write_text("policies: [}\n")
+    (tmp_path / "flowengine" / "rules.yaml").write_text("rules: [}\n")
     refused = flowengine("--store", "temporal://127.0.0.1:1/default", "worker")
-    assert (refused.code, "policies.yaml:1" in refused.err) == (3, True), refused.err
+    assert (refused.code, "rules.yaml:1" in refused.err) == (3, True), refused.err

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.rows import each_row
 
 REVIEW = Path(__file__).parents[2] / "examples" / "document_review"

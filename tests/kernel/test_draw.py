@@ -44,7 +44,7 @@ NOT_DRAWN = {
     specs.StepSpec: {
         *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for users
         *("task", "tool", "caller", "preview", "limits", "adapter"),  # for the runner of a task
-        *("policies", "within", "declared", "chat", "said", "needs", "opaque"),
+        *("rules", "within", "declared", "chat", "said", "needs", "opaque"),
         "background",  # drawn in tests/kernel/test_background.py
     },
     specs.FlowSpec: {"version", "defaults", "triggered", "notifies"},

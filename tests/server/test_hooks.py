@@ -16,7 +16,7 @@ import pytest
 from flowengine import UsageError
 from flowengine.server import hooks
 from flowengine.server.identity import FAILURES
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import HookEntry, read
 from flowengine.settings_files import load_settings
 from tests.received import RECEIVED

@@ -15,7 +15,7 @@ import pytest
 
 from flowengine.server import sign_in
 from flowengine.server.oidc import OidcProvider
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
 from tests.server.api import HOST, Api
 from tests.server.conftest import SETTINGS

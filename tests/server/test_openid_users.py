@@ -23,7 +23,7 @@ from jwt.algorithms import ECAlgorithm
 from flowengine.errors import UsageError
 from flowengine.server.identity import FAILURES
 from flowengine.server.oidc import OidcProvider
-from flowengine.server.problems import RequestRefused
+from flowengine.server.refusals import RequestRefused
 from flowengine.server_settings import OidcSignIn
 from flowengine.settings_files import load_settings
 from tests.server.api import Api

@@ -18,16 +18,16 @@ from flowengine.cli.session import CliSession
 from flowengine.cli.terminal.logs import taking_records
 from flowengine.cli.terminal.output import err, results
 from flowengine.engines.host import SystemClock
+from flowengine.engines.remote_stores import temporal
 from flowengine.engines.results import ScheduledStart
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
-from flowengine.sdk.extras import install_command
 from flowengine.store_folder import remote_store
 from flowengine.telemetry.worker_log import WorkerLog
 from flowengine.util.blocking import run_on_new_loop
 from flowengine.worker.backlog import CONCURRENCY
-from flowengine.worker.health import Measure, measured
 from flowengine.worker.loop import TakenExecution, Worker
+from flowengine.worker.measures import Measure, measured
 from flowengine.worker.service import STOP, until_stopped
 
 if TYPE_CHECKING:
@@ -97,19 +97,11 @@ def serve_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
 
-    Raises:
-        UsageError: The packages of the extra `serve` are missing.
     """
-    try:
-        from flowengine.page.site import Site
-        from flowengine.server.mcp.http import mcp_routes
-        from flowengine.server.running import Serving, check, serve
-        from flowengine.server.talk_routes import talk_routes
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"'flowengine serve' needs the package {error.name}",
-            hint=install_command("serve"),
-        ) from None
+    from flowengine.page.site import Site
+    from flowengine.server.mcp.http import mcp_routes
+    from flowengine.server.running import Serving, check, serve
+    from flowengine.server.talk_routes import talk_routes
 
     def ready(served: Ready) -> None:
         if not arguments.quiet:
@@ -368,9 +360,6 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
             hint="leave them out: Temporal distributes its work",
         )
 
-    from flowengine.engines.temporal.opening import without_objects
-    from flowengine.engines.temporal.opening import work as work_for
-
     is_ready = False
     deployment = arguments.deployment
     if deployment is not None and ":" not in deployment:
@@ -380,14 +369,14 @@ async def _remote(arguments: Namespace, log: WorkerLog, address: str, until: _Un
         nonlocal is_ready
         is_ready = True
         log("started", store=address, offers=_offers(arguments))
-        if (missing := without_objects()) is not None:
+        if (missing := temporal().without_objects()) is not None:
             log("warning", message=missing)
 
     def attempted(execution: str, flow: str, address: str) -> None:
         log("taken", execution=execution, flow=flow, why="attempt", step=address)
 
     async def work(stopping: asyncio.Event) -> None:
-        await work_for(
+        await temporal().work(
             address,
             drain=arguments.drain,
             heartbeat=arguments.heartbeat,
@@ -416,13 +405,8 @@ async def _answering(
     if arguments.http is None:
         yield
         return
-    try:
-        from flowengine.worker.health import answering, routes
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--http needs the package {error.name}",
-            hint=f"install it: {install_command('serve')}",
-        ) from None
+    from flowengine.worker.health import answering, routes
+
     host, port = arguments.http
     async with answering(routes(is_ready, measures), host, port) as port:
         log("http", address=f"{host}:{port}")
@@ -441,16 +425,9 @@ def mcp_command(arguments: Namespace) -> int:
     Returns:
         The exit code.
 
-    Raises:
-        UsageError: Packages of the extras `mcp` and `serve` are missing.
     """
-    try:
-        from flowengine.server.mcp.stdio import serve_stdio
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"'flowengine mcp' needs the package {error.name}",
-            hint=install_command("mcp,serve"),
-        ) from None
+    from flowengine.server.mcp.stdio import serve_stdio
+
     output = results()
     if isinstance(output, TextIOWrapper):
         output.reconfigure(encoding="utf-8")  # regardless of the locale

@@ -141,7 +141,7 @@ class Execution:
         reductions: The reducers in Python that its events need, if they are not waited for.
         recovered: Number of events once the interruption by the death of its last process is on
             disk. None: its last process did not die.
-        outer: The attempt that started it, if the budgets and policies around that apply.
+        outer: The attempt that started it, if the budgets and rules around that apply.
         depth: How many executions enclose it in this process.
     """
 

@@ -82,7 +82,7 @@ class LinkedFlow:
     def ruled(self) -> frozenset[int]:
         """Return the steps that name no tool. Their rules are checked right before they run."""
         steps = enumerate(self.compiled["steps"])
-        return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
+        return frozenset(n for n, step in steps if "rules" in step and "approval" not in step)
 
     @cached_property
     def needing(self) -> bool:

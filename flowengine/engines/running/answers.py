@@ -66,7 +66,7 @@ def say(
     by: str,
     *,
     approves: bool,
-    via: str = "policy",
+    via: str = "rule",
     comment: str | None = None,
     **more: Plain,
 ) -> bool:

@@ -29,7 +29,7 @@ from flowengine.kernel.events import Event, Succeeded
 from flowengine.kernel.notation.addresses import separate_id, wait_id
 
 Left: TypeAlias = list[tuple[Execution, Run | Consult | Preview | DriveChild]]
-"""Attempts, previews, started executions and questions to policies that must be awaited, with their
+"""Attempts, previews, started executions and questions to rules that must be awaited, with their
 executions."""
 PASSED_ON = frozenset({"succeeded", "failed", "warning"})
 """Types of events that another process can record, too."""
@@ -119,7 +119,7 @@ class HostCarrier(Carrier):
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
         """Record the description of a call, and return whether rules or grants answer it."""
-        if self.host.policies.there():
+        if self.host.rules.there():
             from flowengine.engines.running.gate import answer
 
             if answer(self.host, execution, asked.wait, asked.step, required=asked.required):

@@ -69,7 +69,7 @@ class Driving:
         """
         _refuse_while_imported()
         self._refuse_while_draining()
-        self._host.policies.check()
+        self._host.rules.check()
         if (outer := outer_attempt()) is not None:
             outer.check_depth()
             starting = starting._replace(outer=outer)
@@ -92,7 +92,7 @@ class Driving:
         """
         _refuse_while_imported()
         self._refuse_while_draining()
-        self._host.policies.check()
+        self._host.rules.check()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and self._local.drives_here(id):
             driven = self._local.executions[id]
@@ -307,7 +307,7 @@ class Driving:
 def _enter(execution: Execution) -> None:
     """Record the enclosing attempt of an execution, if it is driven in one.
 
-    The attempt's budgets and policies apply if the execution was started in an attempt of the same
+    The attempt's budgets and rules apply if the execution was started in an attempt of the same
     outer execution.
     """
     outer = outer_attempt()

@@ -53,7 +53,7 @@ class Starting(NamedTuple):
     files: Sequence[tuple[bytes, str]] = ()
     """Files that its inputs name by digest, with their names. They are stored before it begins."""
     outer: OuterAttempt | None = None
-    """The attempt that starts and drives it, whose budgets and policies apply. None: none."""
+    """The attempt that starts and drives it, whose budgets and rules apply. None: none."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:

@@ -470,9 +470,9 @@ class Attempts:
         """Return whether rules or an approval apply to an attempt, so that it must be checked."""
         if run.approved is not None or run.step in flow.ruled:
             return True
-        policies = self._host.policies
-        policies.look_again()  # an attempt beside this one may have written a file
-        return is_call(flow.compiled["steps"][run.step]) and policies.there()
+        rules = self._host.rules
+        rules.look_again()  # an attempt beside this one may have written a file
+        return is_call(flow.compiled["steps"][run.step]) and rules.there()
 
     @activity.defn(name=DESCRIBE)
     async def describe(
@@ -505,7 +505,7 @@ class Attempts:
             if await asyncio.to_thread(answer_by_grant, host, asked, source):
                 return [[], False, {}]
         else:
-            host.policies.look_again()
+            host.rules.look_again()
             if await asyncio.to_thread(answer, host, execution, wait, step, required=required):
                 return [[], False, {}]
             now = host.clock.now()

@@ -36,8 +36,8 @@ from flowengine.engines.environments.making import make_environments
 from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
-from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import ScheduledStart
+from flowengine.engines.rule_files import RuleFiles
 from flowengine.engines.temporal.at_work import AtWork
 from flowengine.engines.temporal.attempts import Attempts
 from flowengine.engines.temporal.connection import Address, connect
@@ -88,7 +88,7 @@ async def work(
     drain: float,
     heartbeat: float | None,
     strict: bool,
-    policies: PolicyFiles | None = None,
+    rules: RuleFiles | None = None,
     deployment: str | None = None,
     offers: Collection[str] = (),
     concurrency: int | None = None,
@@ -107,7 +107,7 @@ async def work(
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted. None: those
             of the environment.
         strict: Whether a step fails whose script leaves something running.
-        policies: The policies of this host, which apply to the calls that it makes.
+        rules: The rules of this host, which apply to the calls that it makes.
         deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
         offers: Offers of this worker to steps that need them.
@@ -131,7 +131,7 @@ async def work(
     await register(client)
     times = _times(heartbeat, drain)
     with own_place(address) as place, closing(Pulse()) as pulse:
-        host = _host(store, place, policies, offers)
+        host = _host(store, place, rules, offers)
         offering = Offering(place, offers, concurrency)
         attempts = Attempts(
             client, host, store, strict=strict, offering=offering, pulse=pulse, tell=on_attempt
@@ -303,7 +303,7 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
 
 
 def _host(
-    store: TemporalStore, place: Place, policies: PolicyFiles | None, offers: Collection[str]
+    store: TemporalStore, place: Place, rules: RuleFiles | None, offers: Collection[str]
 ) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
@@ -311,7 +311,7 @@ def _host(
     return Host(
         store,
         language=LANGUAGE,
-        policies=policies or PolicyFiles([]),
+        rules=rules or RuleFiles([]),
         environments=partial(make_environments, given=place.folder, guarded=guarded),
         clock=SystemClock(),
         ids=RandomIds(),

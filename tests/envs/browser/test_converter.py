@@ -19,7 +19,7 @@ from tests.replacing import patches_everywhere
 HOSTILE = '''
 import builtins, ctypes, os, resource, signal, struct, sys, time
 from pathlib import Path
-from flowengine_envs.documents import converters
+from flowengine_documents import converters
 
 plain = converters.convert
 FORGED = b'{"markdown": "forged", "title": "", "truncated": false}'

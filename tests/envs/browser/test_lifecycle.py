@@ -32,7 +32,7 @@ from flowengine.testing.environment_conformance import (
 from flowengine_envs.browser import browser_server, installation, session
 from flowengine_envs.browser.browser_server import BrowserServer, playwright, replace_ended
 from flowengine_envs.browser.chromium import Profile
-from flowengine_envs.browser.faults import Error
+from flowengine_envs.browser.library import Error
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import HostSandbox

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.browser import faults, observing
+from flowengine_envs.browser import library, observing
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import BLOCKED, Answer, Web, never, redirect, send
 
@@ -198,7 +198,7 @@ def test_a_screenshot_that_fails_takes_nothing_else_with_it(
 
     async def without_pictures(method: str, *fields: Any) -> Any:
         if method == "Page.captureScreenshot":
-            raise faults.Error("Protocol error (Page.captureScreenshot): Unable to capture")
+            raise library.Error("Protocol error (Page.captureScreenshot): Unable to capture")
         return await send(method, *fields)
 
     monkeypatch.setattr(devtools, "send", without_pictures)

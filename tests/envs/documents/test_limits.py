@@ -13,13 +13,13 @@ from random import Random
 
 import pytest
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import (
+from flowengine_documents.document import (
     ConversionLimits,
     Damaged,
     LimitReached,
     Unreadable,
 )
+from flowengine_envs.documents.converting import convert
 from tests.envs.documents.written_pdf import pdf
 from tests.rows import each_row
 

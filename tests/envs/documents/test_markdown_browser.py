@@ -24,7 +24,7 @@ from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.compat import markdown_browser
 from flowengine_envs.documents.conversion import UnreadableDocument
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converting import convert
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving

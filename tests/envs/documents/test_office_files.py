@@ -26,8 +26,8 @@ from pptx.opc.package import Part as SlidePart
 from pptx.opc.packuri import PackURI as SlideURI
 from pptx.util import Inches
 
-from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Document
+from flowengine_documents.document import Document
+from flowengine_envs.documents.converting import convert
 from tests.rows import each_row
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
