@@ -21,7 +21,8 @@ from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.arriving_replies import ReplyReader
 from flowengine.engines.deciding import Approvals
 from flowengine.engines.deploying import DeployedFlows
-from flowengine.engines.flows import LoadedFlow, as_loaded, check_flow
+from flowengine.engines.environments.making import make_environments
+from flowengine.engines.flows import LANGUAGE, LoadedFlow, as_loaded, check_flow
 from flowengine.engines.host import (
     Clock,
     Host,
@@ -40,7 +41,7 @@ from flowengine.engines.inspection.open_environments import (
 )
 from flowengine.engines.inspection.unattended import due, quarantined, want
 from flowengine.engines.inspection.updates import Subscription, updates
-from flowengine.engines.messages import signal
+from flowengine.engines.messages import send_signal
 from flowengine.engines.operating import Executions
 from flowengine.engines.people.answering import answer_questions
 from flowengine.engines.remote_stores import temporal
@@ -56,6 +57,7 @@ from flowengine.engines.starting.beginning import Starting, record
 from flowengine.errors import NotAllowed, UsageError
 from flowengine.journal.records import OPEN, Due
 from flowengine.journal.store import Durability, JournalStore, Store, every_item
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.sdk.argument_checks import (
     check_function,
     check_kinds,
@@ -65,7 +67,8 @@ from flowengine.sdk.argument_checks import (
     milliseconds,
     offered,
 )
-from flowengine.settings import Settings, current_user, load_settings
+from flowengine.settings import Settings, current_user
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder, remote_store
 from flowengine.util.blocking import blocking, on_loop
 from flowengine.util.files import MACHINE_FOLDER, check_path, user_folder
@@ -153,6 +156,9 @@ class Engine:
             temporal().check_caller(opened, tool_authority, clock, runtime_resources, offers)
         host = Host(
             opened,
+            language=LANGUAGE,
+            rules=RuleFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
+            environments=make_environments,
             clock=clock or SystemClock(),
             ids=ids or RandomIds(),
             settings=settings,
@@ -161,7 +167,6 @@ class Engine:
             ttl=milliseconds("ttl", ttl),
             resources=runtime_resources,
             offers=offered(offers),
-            rules=RuleFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         self._host = host
         self.user = user or current_user()
@@ -243,7 +248,13 @@ class Engine:
         """
         if remote_store(str(self._host.store.location)) is not None:
             temporal().refuse("access to the environments of its workers")
-        return self._host.environments.manager
+        return self._manager
+
+    @property
+    def _manager(self) -> EnvironmentManager:
+        environments: Any = self._host.environments
+        manager: EnvironmentManager = environments.manager
+        return manager
 
     def decode_payloads(
         self, payloads: Sequence[Mapping[str, Any]], namespace: str | None = None
@@ -525,7 +536,10 @@ class Engine:
         Returns:
             The signal as stored, with its execution.
         """
-        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow, step)
+        host, who = self._host, self._who(by)
+        given = None if execution is None else host.store.find_execution(execution)
+        starts = None if flow is None else self.flows.deploy(flow)["flow"]
+        sent = send_signal(host, name, data, given, key, id, who, starts, step)
         return sent._replace(result=await self._driving.go_on(sent.execution, resume=resume))
 
     signal_async = on_loop(signal)
@@ -655,8 +669,6 @@ class Engine:
         """
         if not self._host.traced:
             return None
-        from flowengine.telemetry.spans import trace_of
-
         return trace_of(execution, self._host.store.execution(execution).labels)
 
     def updates(
@@ -691,7 +703,7 @@ class Engine:
         waits = every_item(
             lambda after: self.approvals.list(kinds=["question"], after=after, limit=500)
         )
-        return open_environments(self._host.environments.manager, waits, full)
+        return open_environments(self._manager, waits, full)
 
     def open_environment(self, name: str) -> dict[str, Any]:
         """Describe one environment that a process has open or has left open.
@@ -706,7 +718,7 @@ class Engine:
             NotFound: No environment matches.
             Conflict: Several environments match.
         """
-        return with_execution(self._host.environments.manager.written_one(name))
+        return with_execution(self._manager.written_one(name))
 
     def look_into_environment(self, name: str) -> ScreenInfo:
         """Look into an environment that a process on this machine has open.
@@ -734,7 +746,7 @@ class Engine:
                 hint="use a store in a directory for it",
             )
 
-        return screen_info(*self._host.environments.manager.look(name))
+        return screen_info(*self._manager.look(name))
 
     def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """End an environment that a process has left open.
@@ -751,7 +763,7 @@ class Engine:
             Conflict: Several environments match, or a running process holds it.
         """
         with failures():
-            return with_execution(self._host.environments.manager.end_written(name, force=force))
+            return with_execution(self._manager.end_written(name, force=force))
 
     # Internals
 
@@ -788,9 +800,10 @@ class Engine:
     ) -> Starting:
         check_flow(flow)
         check_kinds(dict, inputs=inputs, labels=labels, runtime_resources=resources)
-        user = self.user
+        loaded, given = as_loaded(flow), dict(resources or {})
+        compiled, form = loaded.compiled, loaded.form
         return Starting(
-            flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})
+            compiled, form, inputs or {}, id, labels or {}, self.user, environments, given
         )
 
 

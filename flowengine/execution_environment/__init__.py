@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         SpecInvalid,
         UnknownEnvironment,
     )
-    from flowengine.execution_environment.lifecycle.scope_release import NotReleased, ReleaseReport
+    from flowengine.execution_environment.lifecycle.scope_release import ReleaseReport
     from flowengine.execution_environment.observation import Event
     from flowengine.execution_environment.resources.opening import TimeBounds
     from flowengine.execution_environment.specs.providers import (
@@ -48,7 +48,6 @@ _HOMES = {
     "Event": ".observation",
     "Fault": ".errors",
     "Handle": ".bookkeeping.instances",
-    "NotReleased": ".lifecycle.scope_release",
     "ReleaseReport": ".lifecycle.scope_release",
     "SpecInvalid": ".errors",
     "SystemTimerClock": ".clock",
@@ -67,7 +66,6 @@ __all__ = [
     "Event",
     "Fault",
     "Handle",
-    "NotReleased",
     "ReleaseReport",
     "SpecInvalid",
     "SystemTimerClock",

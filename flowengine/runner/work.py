@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self, TypedDict
 
 from flowengine.agents.actions import Reply
 from flowengine.agents.agent import AgentDefinition, Response
-from flowengine.agents.live_functions import LIVE
 from flowengine.agents.loggers import LEVELS, Kind, LogEvent, LoggerManager
 from flowengine.agents.tool_answers import with_kept
 from flowengine.engines.agent_events import AgentEvents, conversations
@@ -25,6 +24,7 @@ from flowengine.runner import responses as flows
 from flowengine.runner.responses import response
 from flowengine.runner.session_places import SESSION, STEP
 from flowengine.sdk.argument_checks import check_kind, in_words
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.python_functions.schema_forms import is_plain
 from flowengine.util.blocking import on_this_loop
 

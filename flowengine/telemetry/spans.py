@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
@@ -15,6 +13,7 @@ from flowengine.journal.store import ListPage
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.kernel.notation.times import parse_time
+from flowengine.kernel.notation.traces import LABEL, TRACEPARENT, own_ids, span_of
 
 # Names of span attributes.
 #
@@ -64,66 +63,12 @@ CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Environment variable that includes messages, arguments and results in spans."""
 
 
-# Ids of traces and spans. They follow from the execution, the address of a step and its start.
-
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
-"""Header of W3C Trace Context: the ids of the trace and of the parent span."""
-LABEL = "traceparent"
-"""Label of an execution that continues the trace of its caller."""
-
-
-def trace_of(execution: str, labels: Mapping[str, str]) -> str:
-    """Return the trace of an execution: 32 hexadecimal digits."""
-    given = TRACEPARENT.fullmatch(labels.get(LABEL, ""))
-    return own_ids(execution)[0] if given is None else given[1]
-
-
-def own_ids(execution: str) -> tuple[str, str]:
-    """Return the trace and the span of an execution that continues no other trace."""
-    return _digest(f"trace {execution}")[:32], _digest(f"execution {execution}")[:16]
-
-
-def attempt_span(execution: str, address: str, at: int) -> str:
-    """Return the span of an attempt that began at a time (ms)."""
-    return span_of("attempt", execution, address, at)
-
-
-def span_of(what: str, execution: str, address: str, at: int) -> str:
-    """Return the id of a span: 16 hexadecimal digits.
-
-    Args:
-        what: `step`, `attempt`, `wait` or `environment NAME`.
-        execution: Full id.
-        address: Address of the step.
-        at: When it began (ms).
-    """
-    return _digest(f"{what} {execution} {address} {at}")[:16]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 # Spans of an execution, made from the observations of its steps.
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 WAITING = frozenset({"waiting", "uncertain"})
 
 Value = str | int | float | bool
-
-
-def check_label(labels: Mapping[str, str]) -> None:
-    """Log a warning if the label that continues a trace is not a W3C header.
-
-    A trace must not stop an execution: the header may come from any client.
-    """
-    if LABEL in labels and not TRACEPARENT.fullmatch(labels[LABEL]):
-        logging.getLogger("flowengine.telemetry").warning(
-            "the label %s is not a W3C header such as 00-TRACE-PARENT-01, with 32 and 16 "
-            "hexadecimal digits, so the execution begins a new trace: %.80r",
-            LABEL,
-            labels[LABEL],
-        )
 
 
 class Span(NamedTuple):

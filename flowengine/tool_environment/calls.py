@@ -19,7 +19,6 @@ from contextvars import Context, copy_context
 from datetime import timedelta
 from typing import Any
 
-from flowengine.agents.live_functions import LIVE
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
@@ -28,6 +27,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, NotFound
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.models.types import in_generated
+from flowengine.sdk.context import LIVE
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,

@@ -28,7 +28,7 @@ from temporalio.worker._workflow import _WorkflowWorker
 
 from flowengine import Agent, Engine, ExecutionResult, Runner, Sessions, Update
 from flowengine.engines.executions.linked_flows import LinkedFlows
-from flowengine.engines.flows import load
+from flowengine.engines.flows import LANGUAGE, load
 from flowengine.engines.host import SystemClock
 from flowengine.engines.temporal import driving, past
 from flowengine.engines.temporal.connection import connect, read_address
@@ -1140,7 +1140,7 @@ def copy_to(folder: Any, store: Any, id: str) -> None:
 def check_began(engine: Engine, id: str) -> None:
     """Check that the kernel of a folder begins each attempt that Temporal has run."""
     record = engine.store.execution(id)
-    graph = LinkedFlows(engine.store).by_hash(record.hash).graph
+    graph = LinkedFlows(engine.store, LANGUAGE).by_hash(record.hash).graph
     state, begun = new_state(), set()
     for entry in engine.store.events(id):
         event = unpack(entry.payload)

@@ -24,7 +24,7 @@ from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.sdk.extras import models_missing
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.visible_text import printable
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 
 

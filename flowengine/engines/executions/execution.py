@@ -66,6 +66,7 @@ from flowengine.kernel.commands import (
     Stop,
 )
 from flowengine.kernel.events import Event, Upgraded
+from flowengine.kernel.notation.traces import trace_of
 from flowengine.kernel.state.records import State
 from flowengine.sdk.context import ExecutionContext
 from flowengine.util.named_tuples import NamedTuple
@@ -347,8 +348,6 @@ class Execution:
             return
         self.context = self.context._replace(identity=data["identity"], workdir=data["workdir"])
         if self.context.trace is not None:
-            from flowengine.telemetry.spans import trace_of
-
             self.context = self.context._replace(trace=trace_of(self.id, data["labels"]))
         if "environments" in data:
             self.context = self.context._replace(environments=data["environments"])

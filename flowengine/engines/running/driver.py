@@ -30,7 +30,7 @@ from flowengine.util.blocking import run_on_new_loop
 from flowengine.util.garbage import CollectedLater
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment import NotReleased
+    from flowengine.sdk.environments import NotReleased
 
 QUICK_SECONDS = 0.005
 """How long quick steps may run before their results are committed. Pure quick steps run one after

@@ -16,7 +16,6 @@ from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
-from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host
 from flowengine.engines.messages import deliver
 from flowengine.engines.results import ExecutionResult
@@ -75,8 +74,7 @@ class Driving:
             outer.check_depth()
             starting = starting._replace(outer=outer)
         if starting.id is not None and exists(self._host, starting.id):
-            flow = as_loaded(starting.flow)
-            check_same_start(self._host, starting.id, flow, starting.inputs)
+            check_same_start(self._host, starting.id, starting.flow["id"], starting.inputs)
             return self.loaded(starting.id, starting.resources)
         if starting.files:
             return self.loaded(record(self._host, starting), starting.resources)

@@ -27,7 +27,7 @@ from flowengine.sdk.processes import end_marked, is_dead, is_program, is_stopped
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.lines_at_work import Attempt
-    from flowengine.execution_environment import NotReleased
+    from flowengine.sdk.environments import NotReleased
 
 
 def taken(

@@ -14,7 +14,6 @@ from flowengine.engines.host import Host
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import NotFound
-from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.journal.store import Store
 
 
@@ -79,7 +78,7 @@ def begin_separate(
         InputError: They are not valid.
     """
     now = host.clock.now()
-    separate = _separate(host, linked, number)
+    separate = host.flows.part(linked, number)
     labels, user, workdir = parent["labels"], parent["started_by"], parent["workdir"]
     data = execution_data(host, separate.compiled, now, id, labels, user)
     data |= {"parent": parent["id"], "workdir": workdir}
@@ -95,11 +94,3 @@ def begin_separate(
     create(host, separate, started)
     host.woken[id] = True
     return id
-
-
-def _separate(host: Host, linked: LinkedFlow, number: int) -> LinkedFlow:
-    """Return one of the flows of a compiled flow, as the flow of an execution."""
-    from flowengine.flow.compile.link import alone
-
-    flow = alone(linked.compiled, number)
-    return host.flows.of(flow, form_hash(flow, structural_hash(flow)))

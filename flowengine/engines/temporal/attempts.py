@@ -28,6 +28,7 @@ from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.executions.reducers import reducer
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, CUT, END, Pulse, Slot, now
 from flowengine.engines.host import Host, KeptFiles
 from flowengine.engines.running.answers import answer_by_grant
@@ -66,7 +67,6 @@ from flowengine.engines.temporal.resets import ReplacedAttempts
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import Conflict, FlowEngineError, StoreError
-from flowengine.execution_environment import NotReleased
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.store import MovedWorkspace
 from flowengine.kernel.commands import Run
@@ -74,6 +74,7 @@ from flowengine.kernel.notation.addresses import wait_id
 from flowengine.kernel.notation.changes import change
 from flowengine.registry import UnknownKind
 from flowengine.sdk.context import ExecutionContext
+from flowengine.sdk.environments import NotReleased
 from flowengine.sdk.python_modules import is_missing
 from flowengine.sdk.sizes import size_text
 from flowengine.sdk.user_code import CALLS, AttemptLost
@@ -678,7 +679,7 @@ class Attempts:
             if hash not in flows:  # it was upgraded in this run
                 id = info.workflow_id or ""
                 flows[hash] = await asyncio.to_thread(self._store.form_of, id, hash)
-            self._flows[hash] = LinkedFlow(flows[hash], hash)
+            self._flows[hash] = LinkedFlow(flows[hash], hash, LANGUAGE)
         return self._flows[hash]
 
 

@@ -21,7 +21,7 @@ from flowengine.engines.temporal.support import refuse
 from flowengine.errors import UsageError
 from flowengine.sdk.argument_checks import offered
 from flowengine.sdk.sizes import size_text
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
 from flowengine.util.files import MACHINE_FOLDER, user_folder

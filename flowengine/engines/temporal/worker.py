@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,8 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.environments.making import make_environments
+from flowengine.engines.flows import LANGUAGE
 from flowengine.engines.guard import BEATS, Pulse
 from flowengine.engines.host import Host, RandomIds, SystemClock
 from flowengine.engines.results import ScheduledStart
@@ -49,7 +52,7 @@ from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
-from flowengine.settings import load_settings
+from flowengine.settings_files import load_settings
 from flowengine.store_folder import project_folder
 from flowengine.telemetry.worker_log import Format
 
@@ -304,18 +307,19 @@ def _host(
 ) -> Host:
     """Return the context in which this worker runs attempts and delivers messages."""
     folder = None if store.objects is None else store.objects.folder
+    guarded = [] if folder is None else [str(folder)]
     return Host(
         store,
+        language=LANGUAGE,
+        rules=rules or RuleFiles([]),
+        environments=partial(make_environments, given=place.folder, guarded=guarded),
         clock=SystemClock(),
         ids=RandomIds(),
         settings=load_settings(project_folder()),
         workdir=os.getcwd(),
         linger=0,
         ttl=0,
-        rules=rules,
         offers=offers,
-        environments=place.folder,
-        guarded=[] if folder is None else [str(folder)],
     )
 
 

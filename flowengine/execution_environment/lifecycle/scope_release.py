@@ -15,18 +15,9 @@ from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTask
 from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
 from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.execution_environment.resources.opening import ManagerServices
-from flowengine.sdk.environments import Scope
+from flowengine.sdk.environments import NotReleased, Scope
 from flowengine.sdk.resources import background
 from flowengine.sdk.user_code import settled
-
-
-class NotReleased(NamedTuple):
-    """An environment that could not be closed. Closing is retried later."""
-
-    id: str
-    resource_key: str
-    error: str
-    """Name of the error's type."""
 
 
 class ReleaseReport(NamedTuple):

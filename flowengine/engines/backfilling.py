@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowengine.engines.deployed_flows import start_at
 from flowengine.engines.host import Host
 from flowengine.engines.results import ScheduledStart
 from flowengine.engines.running.driving import Driving
-from flowengine.engines.starting.deployed_flows import start_at
 from flowengine.journal.records import ENDED
 
 _PAUSE = 0.2
